@@ -262,7 +262,7 @@ impl Bed<'_> {
         for process in [CONTROLLER, Sidecar::Provisioner.name()] {
             let log = fs::read_to_string(self.shared.cluster.log(process)).unwrap_or_default();
             let last: Vec<_> = log.lines().rev().take(20).collect();
-            text += &format!("\n{process}, last line first:\n{}", last.join("\n"));
+            text.extend(["\n", process, ", last line first:\n", &last.join("\n")]);
         }
         text
     }
