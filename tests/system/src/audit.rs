@@ -85,7 +85,12 @@ pub fn rights(role: &str, rules: &[PolicyRule]) -> Vec<Right> {
 impl Right {
     /// Returns true if this right allowed the request: the request's program has the role, and it was not refused.
     pub fn allows(&self, request: &Request) -> bool {
-        self.programs().contains(&request.program.as_str())
+        self.programs().iter().any(|program| self.allows_to(program, request))
+    }
+
+    /// Returns true if this right allowed the request of this program: it was not refused.
+    pub fn allows_to(&self, program: &str, request: &Request) -> bool {
+        program == request.program
             && !request.is_forbidden
             && (&self.verb, &self.group, &self.resource) == (&request.verb, &request.group, &request.resource)
             && (self.names.is_empty() || self.names.contains(&request.name))

@@ -1,10 +1,12 @@
 //! The product as users run it: pods of the image and the manifests, with the roles that ship.
 
 mod copies;
+mod embedded_capacity;
 mod overlays;
 mod rights;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -54,7 +56,7 @@ fn run_in_cluster() -> Result<()> {
         .and_then(|()| copies::create_copies(&shared, node))
         .and_then(|()| copies::delete_with_node(&shared))
         .and_then(|()| told("the whole job with copies was done"))
-        .and_then(|()| move_lvmd(&shared, node))
+        .and_then(|()| move_lvmd(&shared, node, scratch.path()))
         .and_then(|()| told("lvmd had moved"))
         .and_then(|()| overlays::use_extender(&shared, node, scratch.path()))
         .and_then(|()| told("the extender had been asked in both ways"))
@@ -96,8 +98,9 @@ fn run_scenarios(shared: &TestCluster, node: &Node) -> Result<()> {
 }
 
 /// Moves lvmd from the DaemonSet into the agent, onto the host and back, as an administrator would, while a pod writes
-/// continuously to a volume of the class that ships.
-fn move_lvmd(shared: &TestCluster, node: &Node) -> Result<()> {
+/// continuously to a volume of the class that ships. Before the first move topolvm-controller publishes free space;
+/// with the move csi-provisioner does so again.
+fn move_lvmd(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     shared.apply(&claim("writer", CLASS, SIZE, VolumeMode::Filesystem))?;
     let mut writer = pod("writer", "writer", VolumeMode::Filesystem);
     // What it says is what went wrong
@@ -121,9 +124,11 @@ fn move_lvmd(shared: &TestCluster, node: &Node) -> Result<()> {
     };
 
     go_on("daemonset")?;
+    publish_by_controller(shared, node, scratch)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/embedded-lvmd"))?;
     delete_daemon_set()?;
     go_on("embedded")?;
+    embedded_capacity::check_publishing(shared, node, "by-csi-provisioner")?;
     start_lvmd_on_the_host(node)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/systemd-lvmd"))?;
     go_on("host")?;
@@ -139,6 +144,21 @@ fn move_lvmd(shared: &TestCluster, node: &Node) -> Result<()> {
     ensure!(restarts == "0", "the writer was started again {restarts} times");
     shared.kubectl(&["delete", "pod/writer", "pvc/writer", "--timeout=60s"])?;
     shared.kubectl(&["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=60s"]).map(drop)
+}
+
+/// Has topolvm-controller publish free space, with the component `embedded-capacity` and its role.
+fn publish_by_controller(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+    rights::check_none_refused(shared, rights::LogMark::default())?;
+    let (published, began) = (embedded_capacity::read_published(shared)?, rights::mark_audit_log(shared)?);
+    let embedded = Kustomization { components: &["embedded-capacity"], ..with_thin_class() };
+    topolvm::roll_out(&shared.cluster, &embedded.write(&scratch.join("embedded-capacity"))?)?;
+    embedded_capacity::check_publishing(shared, node, "handed-over")?;
+    embedded_capacity::check_same(shared, &published)?;
+    rights::check_sidecars_role_used(shared, began)?;
+    // By now the pods before have ended
+    let ended = rights::mark_audit_log(shared)?;
+    embedded_capacity::check_publishing(shared, node, "by-controller")?;
+    rights::check_none_refused(shared, ended)
 }
 
 /// Starts lvmd on the host as the systemd unit does.

@@ -10,6 +10,7 @@ use system_tests::audit::{Request, Right, requests, rights};
 use system_tests::shared::TestCluster;
 use testbed::assets;
 use testbed::sidecars::NAMESPACE;
+use testbed::topolvm::CONTROLLER;
 use topolvm_api::ApiFlavor;
 
 /// Rights that a whole run need not use, each with the reason why it is granted.
@@ -41,6 +42,9 @@ const EXPLAINED_ON_THE_OLDEST: [&str; 2] = [
     "topolvm-system:csi-resizer: watch volumeattributesclasses.storage.k8s.io",
 ];
 
+/// The role of what the sidecars do in the namespace of the product.
+const SIDECARS_ROLE: &str = "topolvm-sidecars";
+
 #[derive(Deserialize)]
 struct List {
     items: Vec<Role>,
@@ -57,11 +61,25 @@ struct Metadata {
     name: String,
 }
 
-/// Checks that no request was refused. In the API group that is left the last requests of its agents may have been.
+/// Checks that no request was refused. In the API group that is left the last requests of its agents may have been, and
+/// those of a publisher of free space that hands over: the role is the next one's before its pods have ended.
 pub(super) fn check_none_missing(shared: &TestCluster, left: Option<ApiFlavor>) -> Result<()> {
     let requests = read_requests(shared)?;
     let is_left = |request: &Request| left.is_some_and(|left| request.group == left.group());
-    let refused: Vec<_> = requests.iter().filter(|request| request.is_forbidden && !is_left(request)).collect();
+    let is_handed_over = |request: &Request| {
+        let last = [(CONTROLLER, "patch"), ("csi-provisioner", "update")];
+        request.resource == "csistoragecapacities" && last.contains(&(&request.program, &request.verb))
+    };
+    let may_be = |request: &Request| is_left(request) || is_handed_over(request);
+    let refused: Vec<_> = requests.iter().filter(|request| request.is_forbidden && !may_be(request)).collect();
+    ensure!(refused.is_empty(), "a right is missing in the manifests: {refused:#?}");
+    Ok(())
+}
+
+/// Checks that no request at all was refused since the mark, in which nobody has handed over.
+pub(super) fn check_none_refused(shared: &TestCluster, since: LogMark) -> Result<()> {
+    let requests = requests(&read_audit_log(shared, since)?)?;
+    let refused: Vec<_> = requests.iter().filter(|request| request.is_forbidden).collect();
     ensure!(refused.is_empty(), "a right is missing in the manifests: {refused:#?}");
     Ok(())
 }
@@ -88,11 +106,37 @@ pub(super) fn check_all_used(shared: &TestCluster) -> Result<()> {
     Ok(())
 }
 
+/// Checks that since the mark topolvm-controller, which does the work of a sidecar, has used every right of the role that
+/// the sidecars share. Those for their Leases are not looked at.
+pub(super) fn check_sidecars_role_used(shared: &TestCluster, since: LogMark) -> Result<()> {
+    let requests = requests(&read_audit_log(shared, since)?)?;
+    let is_used = |right: &Right| requests.iter().any(|request| right.allows_to(CONTROLLER, request));
+    let of_role = |right: &Right| right.role == SIDECARS_ROLE && right.resource != "leases";
+    let unused: BTreeSet<_> =
+        list_granted(shared)?.into_iter().filter(of_role).filter(|right| !is_used(right)).collect();
+    ensure!(unused.is_empty(), "granted for --embed=capacity and never used: {unused:#?}");
+    Ok(())
+}
+
+/// A moment in the audit log: its length then.
+#[derive(Clone, Copy, Default)]
+pub(super) struct LogMark(usize);
+
+/// Returns the present moment of the audit log.
+pub(super) fn mark_audit_log(shared: &TestCluster) -> Result<LogMark> {
+    Ok(LogMark(read_audit_log(shared, LogMark::default())?.len()))
+}
+
 fn read_requests(shared: &TestCluster) -> Result<BTreeSet<Request>> {
+    requests(&read_audit_log(shared, LogMark::default())?)
+}
+
+/// Reads the whole lines of the audit log since the mark; one that is being written is none yet.
+fn read_audit_log(shared: &TestCluster, since: LogMark) -> Result<String> {
     let log = shared.cluster.audit_log();
-    // What is being written is no whole line yet
     let text = fs::read_to_string(&log).with_context(|| format!("read {}", log.display()))?;
-    requests(text.rsplit_once('\n').map_or("", |(lines, _)| lines))
+    let end = text.rfind('\n').map_or(0, |end| end + 1);
+    Ok(text.get(since.0..end).unwrap_or_default().to_owned())
 }
 
 /// Lists the rights of the product's roles from the API server.
