@@ -106,8 +106,8 @@ pub(super) fn check_all_used(shared: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-/// Checks that since the mark topolvm-controller, which does the work of a sidecar, has used every right of the role that
-/// the sidecars share. Those for their Leases are not looked at.
+/// Checks that since the mark topolvm-controller, which does the work of a sidecar, has used every right of the role
+/// that the sidecars share. Those for their Leases are not looked at.
 pub(super) fn check_sidecars_role_used(shared: &TestCluster, since: LogMark) -> Result<()> {
     let requests = requests(&read_audit_log(shared, since)?)?;
     let is_used = |right: &Right| requests.iter().any(|request| right.allows_to(CONTROLLER, request));
