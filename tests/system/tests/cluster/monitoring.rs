@@ -54,8 +54,9 @@ fn watch(fixture: &Fixture) -> Result<()> {
         .and_then(|()| take_lvmd_away(fixture, &prometheus))
         .and_then(|()| check_reasons(&prometheus));
     prometheus.stop()?;
-    watched?;
+    // Also after a failure: other trials use the cluster
     workloads::set_lvmd_config(&fixture.cluster, &config)?;
+    watched?;
     for name in ["thick", "pooled"] {
         fixture.delete_pod_and_claim(name)?;
     }
