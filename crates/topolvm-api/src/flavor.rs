@@ -82,6 +82,13 @@ impl ApiFlavor {
         read_operations_per_second = "", "/read-operations-per-second";
         /// Parameter of classes, and annotation of pods and LogicalVolumes: most writes in a second.
         write_operations_per_second = "", "/write-operations-per-second";
+        /// StorageClass parameter and claim annotation: when a claim is made again, empty, because its node is lost.
+        rebuild = "", "/rebuild";
+        /// StorageClass parameter and claim annotation: `true` keeps the PersistentVolume of a claim made again.
+        rebuild_keep = "", "/rebuild-keep";
+        /// Finalizer on claims that are being deleted so that their StatefulSets make them again, while pods wait for
+        /// them.
+        rebuilding = "", "/rebuilding";
         /// LogicalVolume annotation that the controller changes together with a new size.
         resize_requested_at = "", "/resize-requested-at";
         /// LogicalVolume annotation: id of the snapshot that the volume was restored from.

@@ -318,6 +318,8 @@ mod tests {
             skip_node_finalize: false,
             pvc_finalizer: false,
             grow_claims: true,
+            rebuild_claims: false,
+            rebuild_grace_period: Duration::from_mins(5),
             stale_period: Duration::from_hours(24),
             cleanup_interval: Duration::from_mins(10),
             doctor_interval: Duration::from_mins(5),

@@ -5,6 +5,7 @@
 //! - `claim_finalizer` takes finalizers off claims,
 //! - `claim_annotation` writes the claims of volumes to their LogicalVolumes, where these do not name them,
 //! - `stale_volumes` takes the finalizer off volumes whose node will not come back,
+//! - `rebuild` deletes claims whose node is lost and that have asked for it, so that StatefulSets make them again,
 //! - `growth` grows claims that have asked for it when their volumes are nearly full,
 //! - `filesystem_resize` makes kubelet expand filesystems at once,
 //! - `extender_probe` proves that kube-scheduler calls the scheduler extender,
@@ -35,6 +36,7 @@ mod node_labels;
 mod pending_resize;
 mod probe_pod;
 mod pvc_finalizer;
+mod rebuild;
 mod stale_volumes;
 mod work_queue;
 
@@ -61,6 +63,7 @@ use marked_pods::MarkedPods;
 use node_deletion::NodeDeletion;
 use node_labels::NodeLabels;
 use pvc_finalizer::FinalizerPolicy;
+use rebuild::Rebuild;
 use stale_volumes::StaleVolumes;
 
 use crate::claim_watch::ClaimWatch;
@@ -116,6 +119,7 @@ impl Controllers {
         let doctor = Doctor { shared: self.clone() };
         let claim_annotation = ClaimAnnotation { shared: self.clone() };
         let growth = Growth { shared: self.clone(), claims: growing };
+        let rebuild = Rebuild { shared: self.clone(), claims: claims.cache.clone() };
         let stale_volumes = StaleVolumes { shared: self };
         // Dropped where they stand when the term ends: everything they do can be done again
         let controllers = async {
@@ -130,6 +134,7 @@ impl Controllers {
                 doctor.run(),
                 claim_annotation.run(),
                 growth.run(),
+                rebuild.run(),
             )
         };
         Box::pin(term.run_until_cancelled(controllers)).await;

@@ -65,8 +65,8 @@ fn filter_and_prune(flavor: ApiFlavor, event: Event<PersistentVolumeClaim>) -> O
     match event {
         Event::Apply(claim) if !is_of_interest(flavor, &claim) => Some(Event::Delete(claim)),
         Event::InitApply(claim) if !is_of_interest(flavor, &claim) => None,
-        Event::Apply(claim) => Some(Event::Apply(prune(claim))),
-        Event::InitApply(claim) => Some(Event::InitApply(prune(claim))),
+        Event::Apply(claim) => Some(Event::Apply(prune(flavor, claim))),
+        Event::InitApply(claim) => Some(Event::InitApply(prune(flavor, claim))),
         other @ (Event::Delete(_) | Event::Init | Event::InitDone) => Some(other),
     }
 }
@@ -81,12 +81,13 @@ fn is_of_interest(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> bool {
 }
 
 /// Drops what no controller reads.
-fn prune(mut claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
+fn prune(flavor: ApiFlavor, mut claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
     claim.metadata.managed_fields = None;
     claim.metadata.labels = None;
     claim.metadata.owner_references = None;
     if let Some(annotations) = &mut claim.metadata.annotations {
-        annotations.retain(|key, _| key == SELECTED_NODE || PROVISIONER.contains(&key.as_str()));
+        let read = [SELECTED_NODE, flavor.rebuild(), flavor.rebuild_keep()];
+        annotations.retain(|key, _| read.contains(&key.as_str()) || PROVISIONER.contains(&key.as_str()));
     }
     claim.spec = claim.spec.map(|spec| PersistentVolumeClaimSpec {
         storage_class_name: spec.storage_class_name,

@@ -25,6 +25,8 @@ pub(super) const DEFAULTS: ControllerSettings = ControllerSettings {
     skip_node_finalize: false,
     pvc_finalizer: false,
     grow_claims: true,
+    rebuild_claims: false,
+    rebuild_grace_period: Duration::from_mins(5),
     stale_period: Duration::from_hours(24),
     cleanup_interval: Duration::from_mins(10),
     // What others test is not disturbed by its requests

@@ -17,6 +17,7 @@ use topolvm_kube::{Cache, json_patch, list_selected, remove_finalizers, set_anno
 use super::Controllers;
 use super::claim::{full_name, provisioner, selected_node, volume_name};
 use super::error::{ReconcileError, none_if_deleted, none_if_not_found};
+use super::rebuild::{Policy, list_policies};
 use super::work_queue::reconcile_all;
 use crate::node_informer::awaits_finalizer;
 
@@ -62,7 +63,9 @@ impl NodeDeletion {
             return Err(ReconcileError::ClaimsNotListed);
         }
         loop {
-            let volumes = self.list_volumes(node).await?;
+            let mut volumes = self.list_volumes(node).await?;
+            let left = self.find_rebuilt().await?;
+            volumes.retain(|volume| !left.contains(&volume.name_any()));
             self.delete_claims(node, &volumes).await?;
             if volumes.is_empty() {
                 return Ok(());
@@ -71,6 +74,20 @@ impl NodeDeletion {
                 self.delete_volume(node, volume).await?;
             }
         }
+    }
+
+    /// Finds the PersistentVolumes, and by that the LogicalVolumes, of claims that ask to be made again. They are left
+    /// alone: the controller of those claims waits whether the node comes back, and is sure before it deletes anything.
+    async fn find_rebuilt(&self) -> Result<HashSet<String>, ReconcileError> {
+        if !self.shared.settings.rebuild_claims {
+            return Ok(HashSet::new());
+        }
+        let policies = list_policies(&self.shared).await?;
+        // A value that cannot be understood may have meant it
+        let is_rebuilt = |claim: &PersistentVolumeClaim| policies.of(claim).map_or(true, Policy::is_on);
+        let claims = self.claims.state();
+        let rebuilt = claims.iter().filter(|claim| is_rebuilt(claim));
+        Ok(rebuilt.filter_map(|claim| volume_name(claim).map(str::to_owned)).collect())
     }
 
     /// Deletes the claims that are bound to one of these volumes of the node, and those that wait for a volume there.

@@ -137,8 +137,13 @@ fn find_refused_parameter(flavor: ApiFlavor, class: &StorageClass) -> Option<Str
 
 /// Returns the parameters that neither the controller nor csi-provisioner reads.
 fn unknown_parameters(flavor: ApiFlavor, class: &StorageClass) -> impl Iterator<Item = &str> {
-    let known =
-        [flavor.device_class_parameter(), flavor.lvcreate_option_class_parameter(), flavor.mkfs_options_parameter()];
+    let known = [
+        flavor.device_class_parameter(),
+        flavor.lvcreate_option_class_parameter(),
+        flavor.mkfs_options_parameter(),
+        flavor.rebuild(),
+        flavor.rebuild_keep(),
+    ];
     let keys = class.parameters.iter().flatten().map(|(key, _)| key.as_str());
     keys.filter(move |key| !known.contains(key) && !FSTYPE.contains(key) && !key.starts_with(RESERVED))
 }

@@ -141,6 +141,7 @@ const NAMESPACED: &[BuiltIn] = &[
     ("apps", "DaemonSet", "daemonsets", true, &[]),
     ("apps", "Deployment", "deployments", true, &[]),
     ("apps", "ReplicaSet", "replicasets", true, &[]),
+    ("apps", "StatefulSet", "statefulsets", true, &[]),
     ("coordination.k8s.io", "Lease", "leases", false, &[]),
     (
         "events.k8s.io",

@@ -15,11 +15,12 @@ use crate::objects::Objects;
 /// A set of values, an overlay and its components.
 type Pair = (&'static str, &'static str, &'static [&'static str]);
 
-const PAIRS: [Pair; 14] = [
+const PAIRS: [Pair; 15] = [
     ("default", "lvmd", &[]),
     ("embedded-capacity", "lvmd", &["embedded-capacity"]),
     ("node-label", "lvmd", &["node-label"]),
     ("ui", "lvmd", &["ui"]),
+    ("rebuild", "lvmd", &["rebuild"]),
     ("embedded", "embedded-lvmd", &[]),
     ("host-lvmd", "systemd-lvmd", &[]),
     ("legacy", "legacy", &[]),

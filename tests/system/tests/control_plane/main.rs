@@ -22,6 +22,7 @@ mod placement;
 mod planted;
 mod plugin;
 mod postmortem;
+mod rebuild;
 mod stale;
 mod web_page;
 
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     let groups: &[&[(&str, Body)]] = &[
         nodes::ALL,
         claims::ALL,
+        rebuild::ALL,
         stale::ALL,
         leader::ALL,
         access::ALL,

@@ -32,7 +32,7 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 15] = [
+const COMPONENTS: [&str; 16] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
@@ -41,6 +41,7 @@ const COMPONENTS: [&str; 15] = [
     "monitoring",
     "node-label",
     "pvc-finalizer",
+    "rebuild",
     "scheduler-daemonset",
     "scheduler-deployment",
     "secure-metrics",
@@ -83,7 +84,7 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
     for name in ["legacy", "lvmd", "embedded-lvmd", "objects", "legacy-objects"] {
         try_all(&format!("overlays/{name}"), &plain[..2])?;
     }
-    try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
+    try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"], &["rebuild"]])?;
     for name in ["systemd-lvmd", "storage-capacity"] {
         try_all(&format!("overlays/{name}"), &[&[], &["without-snapshots"], &["embedded-capacity", "legacy"]])?;
     }

@@ -1,0 +1,272 @@
+//! Makes claims of lost nodes again, empty, where StorageClass or claim ask for it: the claim of a StatefulSet's pod is
+//! deleted with the pod, so that the StatefulSet controller makes both again where there is room.
+//!
+//! A node is lost when its Node is deleted, or has the taint with which an administrator says that it is out of
+//! service; never because it is not ready. Watches only say where to look. The proof is read from the API server on two
+//! occasions with a grace period in between, and any doubt begins it anew: an API server that knows nothing, or that
+//! has come back from a backup, deletes nothing.
+
+mod occasions;
+mod policy;
+mod replacement;
+mod stateful_set;
+mod suspect;
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::ListParams;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Resource as _, ResourceExt};
+use tokio::time::MissedTickBehavior;
+use topolvm_kube::{Cache, has_finalizer};
+use topolvm_runtime::error_chain;
+
+pub(super) use policy::{ClassPolicies, Policy};
+
+use super::Controllers;
+use super::claim::{full_name, volume_name};
+use super::error::ReconcileError;
+use occasions::Occasions;
+use policy::Trigger;
+use replacement::{finish_replacement, release_claim, replace_claim};
+use stateful_set::find_owner;
+use suspect::{Examined, Loss, Suspect, examine};
+
+/// Time between two looks, where the grace period is not shorter.
+const INTERVAL: Duration = Duration::from_secs(30);
+/// Nodes that are listed to see how many there are.
+const COUNTED_NODES: u32 = 500;
+
+/// The controller of claims of lost nodes.
+pub(super) struct Rebuild {
+    pub(super) shared: Controllers,
+    pub(super) claims: Cache<PersistentVolumeClaim>,
+}
+
+/// Memory from one look to the next.
+#[derive(Debug, Default)]
+struct Memory {
+    occasions: Occasions,
+    /// The version in which a Node was last read and in service, by name.
+    healthy: HashMap<String, String>,
+    /// Reasons for which claims are not made again, as Events have told, by UID.
+    refused: HashMap<String, String>,
+    /// Claims that were deleted, by full name: their UID, and what is to be said of the new claim.
+    replaced: HashMap<String, (Option<String>, String)>,
+}
+
+impl Rebuild {
+    /// Looks now, and then every interval. Returns at once where claims are not to be made again.
+    pub(super) async fn run(self) {
+        let settings = self.shared.settings;
+        let (nodes, volumes) = (&self.shared.nodes.cache, &self.shared.volumes.cache);
+        if !settings.rebuild_claims
+            // False only when the process ends
+            || !nodes.wait_until_listed().await
+            || !volumes.wait_until_listed().await
+            || !self.claims.wait_until_listed().await
+        {
+            return;
+        }
+        let mut memory = Memory::default();
+        let mut ticks = tokio::time::interval(INTERVAL.min(settings.rebuild_grace_period));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if let Err(error) = Box::pin(self.look(&mut memory)).await {
+                // What was found before may be different by now
+                memory.occasions = Occasions::default();
+                tracing::warn!(error = error_chain(&error), "cannot look for claims of lost nodes; trying again later");
+            }
+        }
+    }
+
+    /// Looks at all claims once.
+    async fn look(&self, memory: &mut Memory) -> Result<(), ReconcileError> {
+        self.announce(memory).await;
+        let claims = self.claims.state();
+        let is_held = |claim: &PersistentVolumeClaim| has_finalizer(&claim.metadata, self.shared.flavor.rebuilding());
+        for claim in claims.iter().filter(|claim| is_held(claim) && claim.metadata.deletion_timestamp.is_some()) {
+            self.observe(claim, Box::pin(finish_replacement(&self.shared, claim))).await;
+        }
+        let policies = list_policies(&self.shared).await?;
+        let live = || claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
+        let mut suspects = Vec::new();
+        for claim in live() {
+            suspects.extend(self.find_suspect(claim, &policies, memory).await);
+        }
+        let lost: HashSet<_> = suspects.iter().filter_map(|suspect| suspect.claim.uid()).collect();
+        memory.occasions.retain(&lost);
+        let uids: HashSet<_> = claims.iter().filter_map(|claim| claim.uid()).collect();
+        memory.refused.retain(|uid, _| uids.contains(uid));
+        // A leader has ended between two writes, and the node has come back
+        for claim in live().filter(|claim| is_held(claim) && claim.uid().is_some_and(|uid| !lost.contains(&uid))) {
+            self.observe(claim, release_claim(&self.shared, claim, &claim.metadata)).await;
+        }
+        let doubt = self.find_doubt(&suspects).await?;
+        for suspect in suspects {
+            let step = self.reconcile(&suspect, doubt.as_deref(), memory);
+            let done = self.shared.metrics.observe("rebuild", step).await;
+            if let Err(error) = done {
+                let (claim, error) = (full_name(&suspect.claim), error_chain(&error));
+                tracing::warn!(claim, error, "cannot have the claim made again; trying again later");
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out whether the claim wants to be made again, and whether its node seems to be lost.
+    async fn find_suspect(
+        &self,
+        claim: &PersistentVolumeClaim,
+        policies: &ClassPolicies,
+        memory: &mut Memory,
+    ) -> Option<Suspect> {
+        let policy = match policies.of(claim) {
+            Ok(policy) => policy,
+            Err(error) => {
+                self.refuse(claim, &error.to_string(), memory).await;
+                return None;
+            }
+        };
+        if !policy.is_on() || !self.may_be_lost(claim, policy, memory) {
+            return None;
+        }
+        match examine(&self.shared.client, self.shared.flavor, policies, claim).await {
+            Ok(Examined::Suspect(suspect)) => Some(*suspect),
+            Ok(Examined::Healthy { node, version }) => {
+                memory.healthy.insert(node, version.unwrap_or_default());
+                None
+            }
+            Ok(Examined::NotConcerned) => None,
+            Err(error) => {
+                let claim = full_name(claim);
+                tracing::warn!(claim, error = error_chain(&error), "cannot tell whether the node of the claim is lost");
+                None
+            }
+        }
+    }
+
+    /// Returns false where the watches have no hint that the node of a claim is lost, so that a cluster in which
+    /// nothing happens costs no request. Taints are not watched: a Node that has not changed has no new one.
+    fn may_be_lost(&self, claim: &PersistentVolumeClaim, policy: Policy, memory: &Memory) -> bool {
+        let Some(volume) = volume_name(claim) else { return false };
+        let Some(volume) = self.shared.volumes.cache.get(volume) else { return true };
+        let node = volume.spec.node_name.as_str();
+        let Some(found) = self.shared.nodes.cache.get(&ObjectRef::new(node)) else { return true };
+        let version = found.resource_version();
+        policy.trigger == Trigger::OutOfServiceTaint && memory.healthy.get(node) != version.as_ref()
+    }
+
+    /// Returns why nothing that was found can be believed: a loss of so many nodes has one cause, which somebody has
+    /// to look at, such as an API server that has lost its objects.
+    async fn find_doubt(&self, suspects: &[Suspect]) -> Result<Option<String>, ReconcileError> {
+        let deleted = suspects.iter().filter(|suspect| suspect.loss == Loss::Deleted);
+        let missing = deleted.map(|suspect| &suspect.node).collect::<HashSet<_>>().len();
+        if missing == 0 {
+            return Ok(None);
+        }
+        let nodes: Api<Node> = Api::all(self.shared.client.clone());
+        let listed = nodes.list_metadata(&ListParams::default().limit(COUNTED_NODES)).await;
+        let count = listed.map_err(ReconcileError::api("list", "the Nodes"))?.items.len();
+        Ok((missing > count).then(|| {
+            format!("{missing} Nodes with volumes are missing and {count} are there; look at the API server first")
+        }))
+    }
+
+    /// Has the claim of a lost node made again, when it is proven and its StatefulSet will.
+    async fn reconcile(
+        &self,
+        suspect: &Suspect,
+        doubt: Option<&str>,
+        memory: &mut Memory,
+    ) -> Result<(), ReconcileError> {
+        let (claim, loss) = (&suspect.claim, suspect.describe_loss());
+        let Some(owner) = self.find_stateful_set(claim).await? else {
+            let why = format!(
+                "{loss}, and no StatefulSet has a template and a pod for this claim that would make it again; delete \
+                 it by hand if its data is not needed"
+            );
+            self.refuse(claim, &why, memory).await;
+            return Ok(());
+        };
+        if let Some(doubt) = doubt.filter(|_| suspect.loss == Loss::Deleted) {
+            self.refuse(claim, doubt, memory).await;
+            // Believed only when it has been so for the grace period without this doubt
+            memory.occasions.forget(claim);
+            return Ok(());
+        }
+        if !memory.occasions.note(suspect, self.shared.settings.rebuild_grace_period) {
+            return Ok(());
+        }
+        let volume = suspect.persistent.name_any();
+        let kept = if suspect.policy.keeps_volume { "kept" } else { "not kept" };
+        let note = format!(
+            "{loss}, and with it the data of this claim is gone; claim and pod are deleted so that StatefulSet {owner} \
+             makes both again, empty. PersistentVolume {volume} is {kept}"
+        );
+        replace_claim(&self.shared, suspect, &note).await?;
+        let note = format!(
+            "this claim was made again, empty: {loss}, and with it the data of the claim before is gone. Its \
+             PersistentVolume {volume} is {kept}"
+        );
+        memory.replaced.insert(full_name(claim), (claim.uid(), note));
+        Ok(())
+    }
+
+    /// Finds the name of the StatefulSet that makes the claim again.
+    async fn find_stateful_set(&self, claim: &PersistentVolumeClaim) -> Result<Option<String>, ReconcileError> {
+        let namespace = claim.namespace().unwrap_or_default();
+        let sets: Api<StatefulSet> = Api::namespaced(self.shared.client.clone(), &namespace);
+        let listed = sets.list(&ListParams::default()).await;
+        let sets = listed.map_err(ReconcileError::api("list the StatefulSets beside claim", full_name(claim)))?;
+        Ok(find_owner(claim, &sets.items).map(ResourceExt::name_any))
+    }
+
+    /// Publishes why a claim is not made again, once.
+    async fn refuse(&self, claim: &PersistentVolumeClaim, why: &str, memory: &mut Memory) {
+        let uid = claim.uid().unwrap_or_default();
+        if memory.refused.get(&uid).is_some_and(|told| told == why) {
+            return;
+        }
+        let note = format!("the claim is not made again: {why}");
+        self.shared.events.publish_warning(&claim.object_ref(&()), "RebuildRefused", "Rebuild", note).await;
+        memory.refused.insert(uid, why.to_owned());
+    }
+
+    /// Publishes on claims that were made again that they are empty, and why.
+    async fn announce(&self, memory: &mut Memory) {
+        for claim in self.claims.state() {
+            let name = full_name(&claim);
+            if memory.replaced.get(&name).is_none_or(|(old, _)| *old == claim.uid()) {
+                continue;
+            }
+            if let Some((_, note)) = memory.replaced.remove(&name) {
+                self.shared.events.publish_warning(&claim.object_ref(&()), "Rebuilt", "Rebuild", note).await;
+            }
+        }
+    }
+
+    /// Awaits a step about a claim, and says in the log when it fails: the next look tries again.
+    async fn observe(&self, claim: &PersistentVolumeClaim, step: impl Future<Output = Result<(), ReconcileError>>) {
+        if let Err(error) = self.shared.metrics.observe("rebuild", step).await {
+            let claim = full_name(claim);
+            tracing::warn!(claim, error = error_chain(&error), "cannot let go of the claim; trying again later");
+        }
+    }
+}
+
+/// Lists what the StorageClasses of this driver say.
+pub(super) async fn list_policies(shared: &Controllers) -> Result<ClassPolicies, ReconcileError> {
+    let classes: Api<StorageClass> = Api::all(shared.client.clone());
+    let listed = classes.list(&ListParams::default()).await;
+    let listed = listed.map_err(ReconcileError::api("list", "the StorageClasses"))?;
+    Ok(ClassPolicies::new(shared.flavor, listed.items.iter()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Deletes a claim and the pods that use it, so that their StatefulSet makes both again.
+//!
+//! A finalizer of ours holds the claim meanwhile: a pod that waits for a claim which is gone would wait for ever, and
+//! a claim that is still there tells the next leader that its pods are to be deleted. The StatefulSet controller makes
+//! no pod while the claim is being deleted.
+
+use std::pin::pin;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Resource as _, ResourceExt as _};
+use serde_json::json;
+use topolvm_kube::{add_finalizer, json_patch, list_in_pages, remove_finalizers};
+
+use super::super::Controllers;
+use super::super::claim::{full_name, is_mounted_by};
+use super::super::error::{ReconcileError, none_if_deleted, none_if_not_found};
+use super::suspect::Suspect;
+
+/// Deletes the claim of a node that is proven to be lost, and then its pods. Each write names the object and the
+/// version that were read for the proof.
+pub(super) async fn replace_claim(shared: &Controllers, suspect: &Suspect, note: &str) -> Result<(), ReconcileError> {
+    let claim = &suspect.claim;
+    if suspect.policy.keeps_volume {
+        keep_volume(shared, &suspect.persistent).await?;
+    }
+    let (api, name) = (claim_api(shared, claim), claim.name_any());
+    let mut version = claim.resource_version();
+    let held = add_finalizer(&claim.metadata, shared.flavor.rebuilding());
+    if !held.is_empty() {
+        let written = api.patch_metadata(&name, &PatchParams::default(), &json_patch(held)).await;
+        version = written.map_err(ReconcileError::api("hold claim", full_name(claim)))?.resource_version();
+    }
+    let exactly = Preconditions { uid: claim.uid(), resource_version: version };
+    let deleted = api.delete(&name, &DeleteParams::default().preconditions(exactly)).await;
+    deleted.map_err(ReconcileError::api("delete claim", full_name(claim)))?;
+    tracing::warn!(claim = full_name(claim), node = suspect.node, "deleted a claim of a lost node: its data is gone");
+    shared.events.publish_warning(&claim.object_ref(&()), "Rebuilding", "DeleteClaim", note.to_owned()).await;
+    finish_replacement(shared, claim).await
+}
+
+/// Deletes the pods that still use the claim, or, where there are none any more, lets the claim go.
+pub(super) async fn finish_replacement(
+    shared: &Controllers,
+    seen: &PersistentVolumeClaim,
+) -> Result<(), ReconcileError> {
+    let api = claim_api(shared, seen);
+    let found = api.get_metadata_opt(&seen.name_any()).await;
+    let found = found.map_err(ReconcileError::api("read claim", full_name(seen)))?;
+    // Another of the name is not concerned
+    let is_this =
+        |metadata: &kube::core::ObjectMeta| metadata.uid == seen.metadata.uid && metadata.deletion_timestamp.is_some();
+    let Some(claim) = found.filter(|claim| is_this(&claim.metadata)) else { return Ok(()) };
+    // A pod that the StatefulSet controller was about to make is found on the next occasion
+    if delete_pods(shared, seen).await? > 0 {
+        return Ok(());
+    }
+    release_claim(shared, seen, &claim.metadata).await
+}
+
+/// Takes our finalizer off the claim.
+pub(super) async fn release_claim(
+    shared: &Controllers,
+    claim: &PersistentVolumeClaim,
+    metadata: &kube::core::ObjectMeta,
+) -> Result<(), ReconcileError> {
+    let released = remove_finalizers(metadata, &[shared.flavor.rebuilding()]);
+    if released.is_empty() {
+        return Ok(());
+    }
+    let api = claim_api(shared, claim);
+    let written = api.patch_metadata(&claim.name_any(), &PatchParams::default(), &json_patch(released)).await;
+    none_if_not_found(written).map_err(ReconcileError::api("let go of claim", full_name(claim))).map(drop)
+}
+
+/// Has the PersistentVolume stay when its claim goes.
+async fn keep_volume(shared: &Controllers, persistent: &PersistentVolume) -> Result<(), ReconcileError> {
+    let name = persistent.name_any();
+    let keep = json!({
+        "metadata": {"resourceVersion": persistent.resource_version()},
+        "spec": {"persistentVolumeReclaimPolicy": "Retain"},
+    });
+    let api: Api<PersistentVolume> = Api::all(shared.client.clone());
+    let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&keep)).await;
+    written.map_err(ReconcileError::api("keep PersistentVolume", &name)).map(drop)
+}
+
+/// Deletes the pods of StatefulSets that use the claim, and returns how many. Others are left to their owners. None is
+/// deleted by force: when a node is out of service or gone, Kubernetes itself ends the pods that cannot end.
+async fn delete_pods(shared: &Controllers, claim: &PersistentVolumeClaim) -> Result<usize, ReconcileError> {
+    let api: Api<Pod> = Api::namespaced(shared.client.clone(), &claim.namespace().unwrap_or_default());
+    let failed = || ReconcileError::api("list the pods beside claim", full_name(claim));
+    let mut pods = pin!(list_in_pages(&api, ListParams::default()));
+    let mut count = 0;
+    while let Some(pod) = pods.try_next().await.map_err(failed())? {
+        if !is_mounted_by(&claim.name_any(), &pod) || !is_of_stateful_set(&pod) {
+            continue;
+        }
+        count += 1;
+        let exactly = Preconditions { uid: pod.uid(), resource_version: None };
+        let deleted = api.delete(&pod.name_any(), &DeleteParams::default().preconditions(exactly)).await;
+        none_if_deleted(deleted).map_err(ReconcileError::api("delete pod", pod.name_any()))?;
+        tracing::info!(pod = pod.name_any(), claim = full_name(claim), "deleted a pod whose claim is made again");
+        let note = format!(
+            "claim {} is made again, empty, because its node is lost with its data; the pod is deleted so that its \
+             StatefulSet makes both anew",
+            claim.name_any()
+        );
+        shared.events.publish_warning(&pod.object_ref(&()), "Rebuilding", "DeletePod", note).await;
+    }
+    Ok(count)
+}
+
+fn is_of_stateful_set(pod: &Pod) -> bool {
+    pod.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.kind == "StatefulSet")
+}
+
+fn claim_api(shared: &Controllers, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+    Api::namespaced(shared.client.clone(), &claim.namespace().unwrap_or_default())
+}

@@ -1,0 +1,375 @@
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+use topolvm_api::ApiFlavor;
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::api_server::Failure;
+use topolvm_testkit::fixtures::{claim, logical_volume, node, pod, storage_class};
+
+use super::super::ControllerSettings;
+use super::super::harness::{DEFAULTS, Harness};
+
+const LVS: &str = "logicalvolumes.topolvm.io";
+const CLAIMS: &str = "persistentvolumeclaims";
+const VOLUMES: &str = "persistentvolumes";
+const ON: ControllerSettings = ControllerSettings { rebuild_claims: true, ..DEFAULTS };
+/// Less than the grace period of five minutes, by one look and more, by half a look, and by a moment.
+const EARLY: Duration = Duration::from_secs(255);
+const BEFORE: Duration = Duration::from_secs(285);
+const JUST_BEFORE: Duration = Duration::from_secs(299);
+/// More than the grace period and the look after it, with which the finalizer goes.
+const LONG: Duration = Duration::from_mins(10);
+
+/// Nodes n1 and n2, and StatefulSet db with a claim and a pod on the first. The class says `rebuild`.
+fn cluster(rebuild: &str) -> ApiServer {
+    let server = ApiServer::new();
+    server.apply_json(storage_class("fast").parameter("topolvm.io/rebuild", rebuild).build());
+    for name in ["n1", "n2"] {
+        server.apply_json(node(name).finalizer("topolvm.io/node").build());
+    }
+    server.apply_json(json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"namespace": "default", "name": "db"},
+        "spec": {"replicas": 1, "volumeClaimTemplates": [{"metadata": {"name": "data"}}]},
+    }));
+    add_claim(&server, "data-db-0");
+    let mut user = json!(pod("db-0").on("n1").claim("data-db-0").build());
+    user["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "s", "controller": true}]);
+    server.apply_json(user);
+    server
+}
+
+/// A claim that is bound to a volume of node n1.
+fn add_claim(server: &ApiServer, name: &str) {
+    let volume = format!("pvc-{name}");
+    let lv = logical_volume(&volume).on("n1").uid(&volume).ready(&volume, "1Gi");
+    server.apply_json(lv.finalizer("topolvm.io/logicalvolume").build());
+    server.apply_json(claim(name).class("fast").selected_node("n1").bound_to(&volume).build());
+    let uid = server.get_json(CLAIMS, "default", name).unwrap()["metadata"]["uid"].clone();
+    server.apply_json(json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume},
+        "spec": {
+            "persistentVolumeReclaimPolicy": "Delete",
+            "claimRef": {"namespace": "default", "name": name, "uid": uid},
+            "csi": {"driver": "topolvm.io", "volumeHandle": volume},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
+                {"key": "topology.topolvm.io/node", "operator": "In", "values": ["n1"]},
+            ]}]}},
+        },
+        "status": {"phase": "Bound"},
+    }));
+}
+
+/// Has the Node go without its finalizer, as by force.
+fn remove_node(server: &ApiServer, name: &str) {
+    server.edit("nodes", "", name, |node| node["metadata"]["finalizers"] = json!([]));
+    server.delete("nodes", "", name);
+}
+
+fn delete_node(server: &ApiServer) {
+    server.delete("nodes", "", "n1");
+}
+
+fn taint(server: &ApiServer, ready: &str) {
+    server.edit("nodes", "", "n1", |node| {
+        node["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoSchedule"}]);
+        node["status"]["conditions"] = json!([{"type": "Ready", "status": ready}]);
+    });
+}
+
+fn told(harness: &Harness, reason: &str) -> Vec<String> {
+    let events = harness.server.list_json("events.events.k8s.io");
+    let events = events.iter().filter(|event| event["reason"] == json!(reason));
+    events.map(|event| event["note"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+async fn is_rebuilt(harness: &Harness) -> bool {
+    tokio::time::sleep(LONG).await;
+    let is_gone = !harness.has(CLAIMS, "default", "data-db-0");
+    assert_eq!(is_gone, !harness.has("pods", "default", "db-0"), "claim and pod go together");
+    is_gone
+}
+
+#[rstest]
+#[case::the_node_is_deleted("on-node-deleted", |server: &ApiServer| remove_node(server, "n1"), true)]
+#[case::by_a_user("on-node-deleted", delete_node, true)]
+#[case::deleted_and_the_taint_would_do("on-out-of-service-taint", |server: &ApiServer| remove_node(server, "n1"), true)]
+#[case::out_of_service("on-out-of-service-taint", |server: &ApiServer| taint(server, "Unknown"), true)]
+#[case::out_of_service_and_it_runs("on-out-of-service-taint", |server: &ApiServer| taint(server, "True"), false)]
+#[case::out_of_service_where_only_deletion_counts(
+    "on-node-deleted", |server: &ApiServer| taint(server, "Unknown"), false
+)]
+#[case::not_ready_alone("on-out-of-service-taint", |server: &ApiServer| {
+    server.edit("nodes", "", "n1", |node| {
+        node["status"]["conditions"] = json!([{"type": "Ready", "status": "Unknown"}]);
+        node["spec"]["taints"] = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]);
+    });
+}, false)]
+#[case::never("never", |server: &ApiServer| remove_node(server, "n1"), false)]
+#[case::not_asked_for("", |server: &ApiServer| taint(server, "Unknown"), false)]
+#[tokio::test(start_paused = true)]
+async fn claim_and_pod_go_only_when_the_node_is_lost_as_was_asked_for(
+    #[case] rebuild: &str,
+    #[case] lose: fn(&ApiServer),
+    #[case] expected: bool,
+) {
+    let server = cluster(rebuild);
+    let harness = Harness::start(&server, ON);
+    harness.settle().await;
+    lose(&server);
+    assert_eq!(is_rebuilt(&harness).await, expected);
+    assert_eq!(told(&harness, "Rebuilding").len(), if expected { 2 } else { 0 });
+    let policy = &server.get_json(VOLUMES, "", "pvc-data-db-0").unwrap()["spec"]["persistentVolumeReclaimPolicy"];
+    assert_eq!(*policy, json!("Delete"));
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_happens_before_the_grace_period_has_passed() {
+    let server = cluster("on-node-deleted");
+    let harness = Harness::start(&server, ON);
+    harness.settle().await;
+    server.delete("nodes", "", "n1");
+    tokio::time::sleep(JUST_BEFORE).await;
+    assert!(!harness.has("nodes", "", "n1"), "the finalizer of the Node waits for nothing");
+    assert!(harness.has(CLAIMS, "default", "data-db-0"));
+    assert!(harness.has(LVS, "", "pvc-data-db-0"), "the volume would be there if the node came back");
+    assert!(is_rebuilt(&harness).await);
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_flag_a_deleted_node_takes_its_claims_with_it_as_ever() {
+    let server = cluster("on-node-deleted");
+    let harness = Harness::start(&server, DEFAULTS);
+    harness.settle().await;
+    server.delete("nodes", "", "n1");
+    harness.gone(CLAIMS, "default", "data-db-0").await;
+    assert_eq!(told(&harness, "NodeDeleted").len(), 2);
+    assert_eq!(told(&harness, "Rebuilding"), Vec::<String>::new());
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_does_not_ask_for_it_goes_with_its_node_as_ever() {
+    let server = cluster("on-node-deleted");
+    add_claim(&server, "other");
+    server.edit(CLAIMS, "default", "other", |claim| {
+        claim["metadata"]["annotations"]["topolvm.io/rebuild"] = json!("never");
+    });
+    let harness = Harness::start(&server, ON);
+    harness.settle().await;
+    server.delete("nodes", "", "n1");
+    harness.gone(CLAIMS, "default", "other").await;
+    assert!(!harness.has(LVS, "", "pvc-other"));
+    assert!(harness.has(CLAIMS, "default", "data-db-0"));
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_comes_back_under_its_name_keeps_its_claims() {
+    let server = cluster("on-node-deleted");
+    let harness = Harness::start(&server, ON);
+    harness.settle().await;
+    remove_node(&server, "n1");
+    tokio::time::sleep(EARLY).await;
+    server.apply_json(node("n1").build());
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    // And is gone again: the grace period begins anew
+    remove_node(&server, "n1");
+    tokio::time::sleep(EARLY).await;
+    assert!(harness.has(CLAIMS, "default", "data-db-0"));
+    server.apply_json(node("n1").build());
+    assert!(!is_rebuilt(&harness).await);
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_node_of_the_name_with_the_taint_begins_the_proof_anew() {
+    let server = cluster("on-out-of-service-taint");
+    let harness = Harness::start(&server, ON);
+    taint(&server, "Unknown");
+    tokio::time::sleep(BEFORE).await;
+    remove_node(&server, "n1");
+    server.apply_json(node("n1").build());
+    taint(&server, "Unknown");
+    tokio::time::sleep(BEFORE).await;
+    assert!(harness.has(CLAIMS, "default", "data-db-0"));
+    assert!(is_rebuilt(&harness).await);
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_has_missed_a_node_deletes_nothing() {
+    let server = cluster("on-node-deleted");
+    // The informer is not told of n1, and the API server, when it is asked, has it
+    let n1 = server.get_json("nodes", "", "n1").unwrap();
+    remove_node(&server, "n1");
+    server.before_next("get", "nodes", move |server| drop(server.apply_json(n1.clone())));
+    let harness = Harness::start(&server, ON);
+    assert!(!is_rebuilt(&harness).await);
+    harness.end().await;
+}
+
+#[rstest]
+#[case::of_all_nodes(&["n1", "n2"], &["n1", "n2"])]
+#[case::of_more_nodes_than_are_there(&["n1", "n3"], &["n1", "n3"])]
+#[tokio::test(start_paused = true)]
+async fn a_loss_of_too_many_nodes_is_told_and_not_believed(#[case] volumes_on: &[&str], #[case] gone: &[&str]) {
+    let server = cluster("on-node-deleted");
+    for &name in volumes_on.iter().filter(|name| **name != "n1") {
+        let claim = format!("data-db-{name}");
+        add_claim(&server, &claim);
+        server.edit(VOLUMES, "", &format!("pvc-{claim}"), |volume| {
+            let term = &mut volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0];
+            term["matchExpressions"][0]["values"] = json!([name]);
+        });
+        server.edit(LVS, "", &format!("pvc-{claim}"), |volume| volume["spec"]["nodeName"] = json!(name));
+    }
+    for name in gone.iter().filter(|name| **name != "n3") {
+        remove_node(&server, name);
+    }
+    let harness = Harness::start(&server, ON);
+    assert!(!is_rebuilt(&harness).await);
+    assert!(told(&harness, "RebuildRefused").iter().any(|note| note.contains("look at the API server first")));
+    harness.end().await;
+}
+
+#[rstest]
+#[case::no_stateful_set(|server: &ApiServer| {
+    server.delete("statefulsets", "default", "db");
+}, "no StatefulSet")]
+#[case::a_pod_that_it_is_not_to_have(|server: &ApiServer| {
+    server.edit("statefulsets", "default", "db", |set| set["spec"]["replicas"] = json!(0));
+}, "no StatefulSet")]
+#[case::a_word_that_means_nothing(|server: &ApiServer| {
+    server.edit(CLAIMS, "default", "data-db-0", |claim| {
+        claim["metadata"]["annotations"]["topolvm.io/rebuild"] = json!("always");
+    });
+}, "possible are never")]
+#[tokio::test(start_paused = true)]
+async fn what_nobody_would_make_again_stays_and_an_event_says_why(
+    #[case] change: fn(&ApiServer),
+    #[case] expected: &str,
+) {
+    let server = cluster("on-node-deleted");
+    change(&server);
+    let harness = Harness::start(&server, ON);
+    harness.settle().await;
+    server.delete("nodes", "", "n1");
+    assert!(!is_rebuilt(&harness).await);
+    let told = told(&harness, "RebuildRefused");
+    assert!(told.len() == 1 && told[0].contains(expected), "{told:?}");
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_new_claim_is_told_to_be_empty_and_the_old_volume_is_kept_where_it_was_asked_for() {
+    let server = cluster("on-node-deleted");
+    server.edit(CLAIMS, "default", "data-db-0", |claim| {
+        claim["metadata"]["annotations"]["topolvm.io/rebuild-keep"] = json!("true");
+    });
+    let harness = Harness::start(&server, ON);
+    harness.settle().await;
+    server.delete("nodes", "", "n1");
+    assert!(is_rebuilt(&harness).await);
+    let volume = server.get_json(VOLUMES, "", "pvc-data-db-0").unwrap();
+    assert_eq!(volume["spec"]["persistentVolumeReclaimPolicy"], json!("Retain"));
+    assert!(harness.has(LVS, "", "pvc-data-db-0"));
+    server.apply_json(claim("data-db-0").class("fast").selected_node("n2").build());
+    tokio::time::sleep(LONG).await;
+    let told = told(&harness, "Rebuilt");
+    assert!(told.len() == 1 && told[0].contains("empty: Node n1 was deleted"), "{told:?}");
+    assert!(harness.has(CLAIMS, "default", "data-db-0"), "the new claim has a node");
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_ends_between_claim_and_pod_leaves_both_to_the_next() {
+    let server = cluster("on-node-deleted");
+    remove_node(&server, "n1");
+    let first = Harness::start(&server, ON);
+    server.inject("delete", "pods", usize::MAX, Failure::Status(500));
+    tokio::time::sleep(LONG).await;
+    assert!(!server.get_json(CLAIMS, "default", "data-db-0").unwrap()["metadata"]["deletionTimestamp"].is_null());
+    assert!(first.has("pods", "default", "db-0"));
+    first.end().await;
+    server.clear_faults();
+    let next = Harness::start(&server, ON);
+    assert!(is_rebuilt(&next).await);
+    next.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_on_a_claim_whose_node_came_back_is_let_go() {
+    let server = cluster("on-node-deleted");
+    server.edit(CLAIMS, "default", "data-db-0", |claim| {
+        claim["metadata"]["finalizers"] = json!(["other/one", "topolvm.io/rebuilding"]);
+    });
+    let harness = Harness::start(&server, ON);
+    harness.settle().await;
+    tokio::time::sleep(LONG).await;
+    let claim = server.get_json(CLAIMS, "default", "data-db-0").unwrap();
+    assert_eq!(claim["metadata"]["finalizers"], json!(["other/one"]));
+    assert!(claim["metadata"]["deletionTimestamp"].is_null());
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_no_stateful_set_owns_is_left_to_its_owner() {
+    let server = cluster("on-node-deleted");
+    server.apply_json(pod("debug").on("n1").claim("data-db-0").build());
+    let harness = Harness::start(&server, ON);
+    harness.settle().await;
+    server.delete("nodes", "", "n1");
+    assert!(is_rebuilt(&harness).await);
+    assert!(harness.has("pods", "default", "debug"));
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_changes_between_the_proof_and_the_deletion_is_looked_at_again() {
+    let server = cluster("on-node-deleted");
+    remove_node(&server, "n1");
+    let harness = Harness::start(&server, ON);
+    tokio::time::sleep(BEFORE).await;
+    server.before_next("patch", CLAIMS, |server| {
+        server.edit(CLAIMS, "default", "data-db-0", |claim| {
+            claim["metadata"]["annotations"]["topolvm.io/rebuild"] = json!("never");
+        });
+    });
+    assert!(!is_rebuilt(&harness).await);
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_older_api_group_has_its_own_names() {
+    let server = cluster("on-node-deleted");
+    let legacy = |volume: &mut Value| {
+        volume["spec"]["csi"]["driver"] = json!("topolvm.cybozu.com");
+        let term = &mut volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0];
+        term["matchExpressions"][0]["key"] = json!("topology.topolvm.cybozu.com/node");
+    };
+    server.edit(VOLUMES, "", "pvc-data-db-0", legacy);
+    let class = storage_class("fast").legacy().parameter("topolvm.cybozu.com/rebuild", "on-node-deleted");
+    server.apply_json(class.build());
+    remove_node(&server, "n1");
+    let harness = Harness::start_as(&server, ApiFlavor::Legacy, ON);
+    assert!(is_rebuilt(&harness).await);
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_healthy_cluster_costs_no_requests_but_for_the_classes() {
+    let server = cluster("on-out-of-service-taint");
+    let harness = Harness::start(&server, ON);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    server.clear_requests();
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let requests = server.requests();
+    let others: Vec<_> =
+        requests.iter().filter(|(verb, resource)| *verb != "watch" && !resource.contains("storageclasses")).collect();
+    assert!(others.is_empty(), "{others:?}");
+    harness.end().await;
+}
