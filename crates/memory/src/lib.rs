@@ -1,4 +1,11 @@
-//! Gives free memory of the heap back to the kernel.
+//! Keeps the heap small: one for all threads, whose free memory goes back to the kernel.
+
+/// Has all threads that are started from now on use one heap. glibc gives each its own up to eight for each CPU, and
+/// keeps megabytes at the end of each, which [`trim`] does not give back.
+pub fn share_heap() {
+    #[cfg(target_env = "gnu")]
+    glibc::mallopt(glibc::M_ARENA_MAX, 1);
+}
 
 /// Gives all free memory of the heap back to the kernel, wherever it lies. glibc itself gives back only the end of the
 /// heap, so that most of what a long list or report took would stay. Takes microseconds for each megabyte in use.
@@ -11,12 +18,17 @@ pub fn trim() {
 mod glibc {
     use core::ffi::c_int;
 
+    /// Number of heaps at most, as malloc.h has it.
+    pub(super) const M_ARENA_MAX: c_int = -8;
+
     #[expect(
         unsafe_code,
-        reason = "a declaration; malloc_trim(3) may be called at any time and touches no memory in use"
+        reason = "declarations; malloc_trim(3) and mallopt(3) may be called at any time and touch no memory in use"
     )]
-    // SAFETY: the signature is that of malloc.h.
+    // SAFETY: the signatures are those of malloc.h.
     unsafe extern "C" {
+        /// Sets a parameter. Returns 1, or 0 if the value is refused.
+        pub(super) safe fn mallopt(parameter: c_int, value: c_int) -> c_int;
         /// Leaves so many bytes at the end of the heap.
         pub(super) safe fn malloc_trim(pad: usize) -> c_int;
     }

@@ -1,6 +1,7 @@
 //! The state of the cluster that the checks look at.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
@@ -70,8 +71,9 @@ pub struct Facts {
     pub claims: ReadResult<Vec<PersistentVolumeClaim>>,
     /// All PersistentVolumes.
     pub persistent: ReadResult<Vec<PersistentVolume>>,
-    /// LogicalVolumes of the installation's API group.
-    pub volumes: ReadResult<Vec<LogicalVolume>>,
+    /// LogicalVolumes of the installation's API group: the controller has them in its cache, tens of thousands in a
+    /// large cluster.
+    pub volumes: ReadResult<Vec<Arc<LogicalVolume>>>,
     /// CSIStorageCapacity objects of all namespaces.
     pub capacities: ReadResult<Vec<CSIStorageCapacity>>,
     /// Names of the resources of snapshots that are served.

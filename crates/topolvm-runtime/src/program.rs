@@ -61,6 +61,7 @@ pub fn main<P: Program>() -> ExitCode {
         Ok(program) => program,
         Err(error) => return print_help(&error),
     };
+    memory::share_heap();
     install_logging(&program);
     // kube and the TLS servers take the process-wide provider; a second installation is harmless
     #[cfg(feature = "tls")]

@@ -1,5 +1,7 @@
 //! Reads the state of the cluster, each kind of object once.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -69,7 +71,7 @@ async fn read_volumes(cluster: &Cluster, facts: &mut Facts) {
     facts.volumes = match fact(list(&volumes, &cluster.flavor, "").await) {
         // The check of the definitions says so
         Err(ReadError::Absent { .. }) => Ok(Vec::new()),
-        volumes => volumes,
+        volumes => volumes.map(|volumes| volumes.into_iter().map(Arc::new).collect()),
     };
     let storage = Api::<NodeStorage>::all_with(client.clone(), &cluster.flavor);
     facts.node_storage = fact(list(&storage, &cluster.flavor, "").await);

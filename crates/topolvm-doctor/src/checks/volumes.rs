@@ -30,7 +30,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         findings.extend(find_volume_problem(facts, volume, &nodes, is_bound(volume)));
     }
     let by_name: BTreeMap<_, _> = volumes.iter().map(|volume| (volume.name(), volume)).collect();
-    let ids: BTreeSet<_> = volumes.iter().filter_map(LogicalVolume::volume_id).collect();
+    let ids: BTreeSet<_> = volumes.iter().filter_map(|volume| volume.volume_id()).collect();
     for (one, source) in persistent {
         let is_made = ids.contains(source.volume_handle.as_str()) || by_name.contains_key(one.name_any().as_str());
         // One that is on its way out loses its volume first

@@ -1,5 +1,7 @@
 //! Faults of volumes, snapshots, nodes, certificates and clocks, and what an older installation has left.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use topolvm_api::LogicalVolume;
 
@@ -24,9 +26,14 @@ fn persistent(handle: &str) -> Value {
 
 fn with_volume() -> Facts {
     let mut facts = sound();
-    facts.volumes = Ok(vec![logical_volume("v", "n1")]);
+    facts.volumes = Ok(vec![Arc::new(logical_volume("v", "n1"))]);
     facts.persistent = Ok(vec![of(persistent("v"))]);
     facts
+}
+
+/// Returns the only volume.
+fn volume_of(facts: &mut Facts) -> &mut LogicalVolume {
+    Arc::make_mut(&mut facts.volumes.as_mut().unwrap()[0])
 }
 
 #[test]
@@ -41,7 +48,7 @@ fn what_belongs_to_nothing_is_named() {
         "no PersistentVolume refers to",
         "delete logicalvolumes.topolvm.io v",
     );
-    facts.volumes.as_mut().unwrap()[0].metadata.creation_timestamp = of(json!("2026-01-01T00:59:00Z"));
+    volume_of(&mut facts).metadata.creation_timestamp = of(json!("2026-01-01T00:59:00Z"));
     assert_sound(&facts);
     let mut facts = with_volume();
     facts.volumes = Ok(Vec::new());
@@ -58,13 +65,13 @@ fn what_belongs_to_nothing_is_named() {
     annotate(&mut facts, "7");
     assert_named(&facts, "volumes", Outcome::Warn, "cannot be read", "no older than topolvm-node");
     let mut facts = with_volume();
-    facts.volumes = Ok(vec![logical_volume("v", "n9")]);
+    facts.volumes = Ok(vec![Arc::new(logical_volume("v", "n9"))]);
     assert_named(&facts, "volumes", Outcome::Warn, "of node n9, which does not exist", "--stale-period");
     let mut facts = with_volume();
-    facts.volumes.as_mut().unwrap()[0].metadata.deletion_timestamp = of(json!(LONG_AGO));
+    volume_of(&mut facts).metadata.deletion_timestamp = of(json!(LONG_AGO));
     assert_named(&facts, "volumes", Outcome::Fail, "is deleted, and has the finalizers", "topolvm-node on node n1");
     let mut facts = with_volume();
-    facts.volumes.as_mut().unwrap()[0].status.as_mut().unwrap().conditions = vec![of(json!({
+    volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(json!({
         "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "", "lastTransitionTime": LONG_AGO,
     }))];
     assert_named(&facts, "volumes", Outcome::Fail, "the LV of LogicalVolume v is gone", "vgcfgrestore");

@@ -9,7 +9,6 @@ use k8s_openapi::api::storage::v1::{CSINode, CSIStorageCapacity, StorageClass};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use topolvm_api::LogicalVolume;
 use topolvm_doctor::{
     Facts, ReadError, ReadResult, prune_capacity, prune_claim, prune_csi_node, prune_node, prune_persistent_volume,
 };
@@ -57,7 +56,7 @@ pub(super) async fn read(shared: &Controllers) -> Result<Facts, ReconcileError> 
     facts.csi_nodes = list(Api::<CSINode>::all(client.clone()), all(), keep(prune_csi_node)).await?;
     let prune = |node: &mut Node| prune_node(flavor, node);
     facts.nodes = list(Api::<Node>::all(client.clone()), all().limit(NODES), keep(prune)).await?;
-    facts.volumes = Ok(shared.volumes.cache.state().iter().map(|volume| LogicalVolume::clone(volume)).collect());
+    facts.volumes = Ok(shared.volumes.cache.state());
     Ok(facts)
 }
 
