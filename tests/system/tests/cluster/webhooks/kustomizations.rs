@@ -252,15 +252,19 @@ impl Objects<'_> {
         self.check_deletion_of_pods(&roles)
     }
 
-    /// Checks that pods may be deleted where claims get the finalizer, and nowhere else.
+    /// Checks that pods may be deleted where claims get the finalizer or are made again, and nowhere else.
     fn check_deletion_of_pods(&self, rules: &[&Value]) -> Result<()> {
         let deletes = |rule: &&&Value| {
             let has = |list: &Value, what: &str| list.as_array().is_some_and(|list| list.contains(&json!(what)));
             has(&rule["resources"], "pods") && has(&rule["verbs"], "delete")
         };
         let has_finalizer = self.webhooks().any(|webhook| webhook["clientConfig"]["service"]["path"] == "/pvc/mutate");
+        let is_rebuilding = self.of_kind("Deployment").any(|one| one.to_string().contains("--rebuild-claims"));
         let may_delete = rules.iter().any(|rule| deletes(&rule));
-        ensure!(may_delete == has_finalizer, "pods may be deleted: {may_delete}, finalizers: {has_finalizer}");
+        ensure!(
+            may_delete == (has_finalizer || is_rebuilding),
+            "pods may be deleted: {may_delete}, finalizers: {has_finalizer}, claims made again: {is_rebuilding}"
+        );
         Ok(())
     }
 }
