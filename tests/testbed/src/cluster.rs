@@ -139,6 +139,26 @@ impl Cluster {
         self.control_plane.wait_for_api()
     }
 
+    /// Stops the API server and etcd, has `change` look at etcd's data directory or change it, and starts both again.
+    pub fn restart_storage(&self, change: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        self.stop("apiserver", Duration::ZERO)?;
+        // So that everything is in its files
+        self.stop("etcd", Duration::from_secs(20))?;
+        let changed = change(&self.directory().join("etcd"));
+        self.control_plane.start_storage()?;
+        self.control_plane.wait_for_api()?;
+        changed
+    }
+
+    /// Starts kube-controller-manager and kube-scheduler anew, and waits until pods can be made.
+    pub fn restart_controllers(&self) -> Result<()> {
+        for name in ["controller-manager", "scheduler"] {
+            self.stop(name, Duration::ZERO)?;
+        }
+        self.control_plane.start_controllers()?;
+        self.control_plane.wait_for_controllers()
+    }
+
     /// Returns the command that started kube-scheduler, for whoever starts it again when it ends, as kubelet does with
     /// a static pod.
     pub fn scheduler_command(&self) -> Command {

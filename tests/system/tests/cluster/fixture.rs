@@ -60,6 +60,18 @@ pub(crate) fn with_processes(body: impl FnOnce(&Fixture) -> Result<()>) -> Resul
     run_trial(&AS_PROCESSES, || Fixture::up(|spec, _| Ok(spec)), body)
 }
 
+/// Runs a trial that leaves the cluster as no other could use it, in one of its own: the programs are processes of the
+/// bed, and the agents have these flags as well.
+pub(crate) fn with_own(node_arguments: &[&str], body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
+    let fixture = Fixture::up(|mut spec, _| {
+        spec.node_arguments.extend(node_arguments.iter().map(|&argument| argument.to_owned()));
+        Ok(spec)
+    })?;
+    let done = body(&fixture).map_err(|error| error.context(fixture.state()));
+    fixture.shared.down()?;
+    done
+}
+
 /// Runs a trial with a cluster. After a failed trial everything that it left is removed, so that the next one has a
 /// clean cluster.
 fn run_trial(

@@ -13,6 +13,7 @@ mod cloud_disk;
 mod crashes;
 mod database;
 mod devices;
+mod etcd_backup;
 mod events;
 mod examples;
 mod extender;
@@ -94,6 +95,7 @@ fn main() -> ExitCode {
     trials.extend(crashes.map(|crash| trial(crash.name(), || fixture::with_processes(|fixture| crash.run(fixture)))));
     trials.extend(webhooks::trials());
     trials.extend(vault::trials());
+    trials.extend(etcd_backup::trials());
     trials.extend(pages::trials());
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {

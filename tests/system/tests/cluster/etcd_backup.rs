@@ -1,0 +1,123 @@
+//! A cluster whose etcd is restored from an older backup: volumes that were made since then, and volumes that were
+//! removed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::Trial;
+use system_tests::chart::run_command;
+use system_tests::manifests::VolumeMode;
+use system_tests::plugin;
+use testbed::topolvm;
+use topolvm_api::ApiFlavor::TopoLvm;
+
+use crate::fixture::{self, Fixture, VG, logical_volume_resource};
+
+/// LVs that nobody misses would be removed within seconds.
+const FLAGS: [&str; 3] = ["--orphans=delete", "--orphan-grace-period=2s", "--quarantine-period=2s"];
+const NEWER: &str = "newer than what the API server remembers";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = "an_etcd_that_is_restored_from_a_backup_costs_no_volume_and_makes_none";
+    vec![crate::trial(name.to_owned(), || fixture::with_own(&FLAGS, restore_backup))]
+}
+
+fn restore_backup(fixture: &Fixture) -> Result<()> {
+    make_volume(fixture, "stays")?;
+    make_volume(fixture, "removed")?;
+    wait_remembered(fixture, &["stays", "removed"])?;
+    let backup = fixture.cluster.directory().join("etcd-backup");
+    fixture.cluster.restart_storage(|data| copy(data, &backup)).context("back up")?;
+
+    make_volume(fixture, "made")?;
+    wait_remembered(fixture, &["made"])?;
+    let made = lv_of(fixture, "made")?;
+    let removed = fixture.volume_name("removed")?;
+    fixture.delete_pod("made")?;
+    fixture.delete_pod_and_claim("removed")?;
+    restore(fixture, backup)?;
+
+    check_made(fixture, &made).context("the volume that the backup does not know")?;
+    check_removed(fixture, &removed).context("the volume that only the backup knows")?;
+    ensure!(fixture.read_word("stays")? == "stays", "the volume of both has changed");
+    bring_back(fixture, &made)
+}
+
+/// Makes a claim and a pod that writes the name into it.
+fn make_volume(fixture: &Fixture, name: &str) -> Result<()> {
+    fixture.apply_claim(name, "waiting", "64Mi")?;
+    fixture.start_pod(name, VolumeMode::Filesystem)?;
+    fixture.write_word(name, name)
+}
+
+/// Waits until the API server is known to remember the volumes of these claims.
+fn wait_remembered(fixture: &Fixture, claims: &[&str]) -> Result<()> {
+    let resource = logical_volume_resource(TopoLvm);
+    for claim in claims {
+        let volume = fixture.volume_name(claim)?;
+        let created = fixture.value(&resource, &volume, ".metadata.creationTimestamp")?;
+        fixture.cluster.ready("apiserver", || {
+            let path = r".metadata.annotations.topolvm\.io/volumes-until";
+            let until = fixture.value("node", fixture.node.name(), path)?;
+            ensure!(until >= created, "{claim} of {created} is remembered until {until:?} only");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn lv_of(fixture: &Fixture, claim: &str) -> Result<String> {
+    fixture.value("pv", &fixture.volume_name(claim)?, ".spec.csi.volumeHandle")
+}
+
+/// Puts the backup in the place of etcd's data. Everything that watches starts anew, as the manual of etcd asks for: it
+/// would wait for changes of numbers that are to come.
+fn restore(fixture: &Fixture, backup: PathBuf) -> Result<()> {
+    topolvm::stop(&fixture.cluster, &fixture.nodes, &fixture.spec)?;
+    fixture.cluster.restart_storage(|data| {
+        std::fs::remove_dir_all(data).context("remove the data of etcd")?;
+        std::fs::rename(&backup, data).context("put the backup there")
+    })?;
+    fixture.cluster.restart_controllers()?;
+    fixture.node.kill_kept("kubelet")?;
+    topolvm::start(&fixture.cluster, &fixture.nodes, &fixture.spec)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    run_command(Command::new("cp").arg("-a").args([from, to])).map(drop)
+}
+
+/// The LV is reported with the reason why nobody touches it.
+fn check_made(fixture: &Fixture, lv: &str) -> Result<()> {
+    fixture.cluster.ready("apiserver", || {
+        let listed = plugin::json(&fixture.cluster, &["orphans", "list"])?;
+        let orphans = listed["items"].as_array().context("no list")?;
+        let orphan = orphans.iter().find(|orphan| orphan["lv"] == lv).context("the LV is not listed")?;
+        ensure!(orphan["note"].as_str().is_some_and(|note| note.contains(NEWER)), "{orphan}");
+        Ok(())
+    })
+}
+
+/// The object gets no new, empty LV. It is told to be lost, and goes with its claim.
+fn check_removed(fixture: &Fixture, volume: &str) -> Result<()> {
+    fixture.wait_event(volume, "VolumeLost")?;
+    let report = plugin::json(&fixture.cluster, &["doctor"])?;
+    let found = format!("the LV of LogicalVolume {volume} is gone");
+    ensure!(report.to_string().contains(&found), "doctor does not tell of it: {report}");
+    let lvs = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
+    ensure!(lvs.split_whitespace().count() == 2, "{lvs}");
+    fixture.kubectl(&["delete", "pod/removed", "--ignore-not-found", "--timeout=90s"])?;
+    fixture.delete_claim("removed")
+}
+
+/// A new claim has the data of the forgotten volume; then no LV is without an object.
+fn bring_back(fixture: &Fixture, lv: &str) -> Result<()> {
+    let node = fixture.node.name();
+    let arguments = ["orphans", "restore", node, lv, "--claim=made", "--storage-class=waiting"];
+    plugin::run_successfully(&fixture.cluster, &arguments)?;
+    fixture.wait_bound("made")?;
+    fixture.start_pod("made", VolumeMode::Filesystem)?;
+    ensure!(fixture.read_word("made")? == "made", "the data has changed");
+    fixture.check_volumes(2)
+}
