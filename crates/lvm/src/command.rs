@@ -1,6 +1,7 @@
 //! LVM commands as values: built from typed parts, printable, comparable.
 
 mod disks;
+mod relocation;
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,7 +10,11 @@ use crate::{HostSettings, LvName, Tag, VgName};
 
 /// Sections of a full report: what a row is about, its fields, and more options.
 const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [
-    ("vg", "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count", &[]),
+    (
+        "vg",
+        "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,vg_tags,pv_count,lv_count",
+        &[],
+    ),
     (
         "lv",
         "lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,lv_tags,lv_attr,\
@@ -17,7 +22,7 @@ const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [
         &[],
     ),
     // In the order of the group, in which LVM allocates.
-    ("pv", "pv_name,pv_uuid,pv_major,pv_minor,pv_size,pv_free,pv_missing,pv_allocatable", &["-O", "vg_name"]),
+    ("pv", "pv_name,pv_uuid,pv_major,pv_minor,pv_size,pv_free,pv_missing,pv_allocatable,pv_tags", &["-O", "vg_name"]),
     ("pvseg", "pv_uuid,pvseg_start,pvseg_size", &["-S", "segtype=free"]),
     // Of linear and thin segments there is nothing to say, and a report of thousands of volumes stays short.
     ("seg", "lv_uuid,segtype,stripes", &["-S", "segtype!=linear&&segtype!=thin&&segtype!=thin-pool"]),

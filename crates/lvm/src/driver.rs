@@ -2,6 +2,7 @@
 
 mod batch;
 mod disks;
+mod relocation;
 
 use std::slice;
 use std::sync::Arc;

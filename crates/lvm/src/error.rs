@@ -37,6 +37,9 @@ pub enum Error {
     /// The volume is open or mounted, or another LVM command holds the lock of the volume group.
     #[error("{0}")]
     Busy(Refusal),
+    /// The volume is being moved to another physical volume, or a part of it.
+    #[error("{0}")]
+    Locked(Refusal),
     /// LVM refuses changes because physical volumes of the group are missing.
     #[error("{0}")]
     Incomplete(Refusal),
@@ -191,12 +194,13 @@ fn pool_remedy(vg: &VgName, stderr: &str) -> Option<String> {
 /// A message by which LVM refuses: how the line begins, what is in it, how it ends, and its meaning.
 type Message = (&'static str, &'static str, &'static str, fn(Refusal) -> Error);
 
-const REFUSALS: [Message; 13] = [
+const REFUSALS: [Message; 15] = [
     ("", "already exists in volume group", "", Error::AlreadyExists),
     ("", "already exists in Volume group", "", Error::AlreadyExists),
     ("", "has insufficient free space (", "", Error::NoSpace),
     ("Insufficient free space:", "", "", Error::NoSpace),
     ("Insufficient suitable ", "", "", Error::NoSpace),
+    ("No specified PVs have space available.", "", "", Error::NoSpace),
     ("Not enough free space", "", "", Error::NoSpace),
     ("", "", "new volumes are not allowed.", Error::NoSpace),
     ("", "free space in thin pool ", " reached threshold.", Error::NoSpace),
@@ -204,6 +208,7 @@ const REFUSALS: [Message; 13] = [
     ("Logical volume", "", " in use.", Error::Busy),
     ("Logical volume", " is used by another device", "", Error::Busy),
     ("Can't get lock for ", "", "", Error::Busy),
+    ("Can", " locked ", "", Error::Locked),
     ("Cannot change VG ", " while PVs are missing", "", Error::Incomplete),
 ];
 
@@ -263,6 +268,10 @@ mod tests {
         "NoSpace",
         "  Insufficient suitable allocatable extents for logical volume a: 4 more required\n"
     )]
+    #[case::full_disk(
+        "NoSpace",
+        "  WARNING: No free extents on physical volume \"/dev/loop1\".\n  No specified PVs have space available.\n"
+    )]
     #[case::full_pool("NoSpace", "  Free space in pool vg1/p is above threshold, new volumes are not allowed.\n")]
     #[case::full_pool_for_volumes(
         "NoSpace",
@@ -279,6 +288,9 @@ mod tests {
         "  /run/lock/lvm/V_vg1: flock failed: Resource temporarily unavailable\n  Can't get lock for vg1.\n  Cannot \
          process volume group vg1\n"
     )]
+    #[case::moved("Locked", "  Can't resize locked logical volume vg1/a.\n")]
+    #[case::moved_and_removed("Locked", "  Can't remove locked logical volume vg1/a.\n")]
+    #[case::moved_and_renamed("Locked", "  Cannot rename locked LV a\n")]
     #[case::incomplete(
         "Incomplete",
         "  WARNING: Couldn't find device with uuid 2q00nI-QCf9.\n  WARNING: VG vg1 is missing PV 2q00nI-QCf9 (last \

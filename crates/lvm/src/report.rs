@@ -2,6 +2,7 @@
 //! each field. Lists are separated by commas, "none" is empty or -1.
 
 mod physical_volumes;
+mod used_ranges;
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -11,6 +12,8 @@ use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, LvName, PhysicalV
 
 pub use physical_volumes::GroupDisk;
 pub(crate) use physical_volumes::physical_volumes;
+pub use used_ranges::UsedRange;
+pub(crate) use used_ranges::used_ranges;
 
 /// Begins each field, and so each line that belongs to a report.
 pub(crate) const PREFIX: &str = "LVM2_";
@@ -148,6 +151,7 @@ impl GroupReport {
             free: fields.number("VG_FREE")?,
             extent_size: fields.number("VG_EXTENT_SIZE")?,
             missing_pvs: fields.number("VG_MISSING_PV_COUNT")?,
+            tags: fields.list("VG_TAGS")?,
             pvs: Vec::new(),
             volumes: Vec::new(),
         };
@@ -221,6 +225,11 @@ impl<'a> Fields<'a> {
         self.get(field).map(str::to_owned)
     }
 
+    /// Returns the items of a list.
+    fn list(&self, field: &'static str) -> Result<Vec<String>, ReportError> {
+        Ok(self.get(field)?.split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect())
+    }
+
     /// Returns the text of a field; `None` when it is empty.
     fn optional_text(&self, field: &'static str) -> Result<Option<Box<str>>, ReportError> {
         self.get(field).map(|value| (!value.is_empty()).then(|| value.into()))
@@ -254,6 +263,7 @@ impl<'a> Fields<'a> {
             free: self.number("PV_FREE")?,
             free_areas: Vec::new(),
             allocatable: is_allocatable && !is_missing,
+            tags: self.list("PV_TAGS")?,
         })
     }
 
@@ -295,10 +305,10 @@ mod tests {
     const REPORT: &str = "
   Logical volume \"z\" created.
   LVM2_VG_NAME='vg2' LVM2_VG_UUID='hFbcse-zjbv' LVM2_VG_SEQNO='12' LVM2_VG_SIZE='1069547520' \
-    LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_COUNT='1' \
-    LVM2_LV_COUNT='1'
+    LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' \
+    LVM2_VG_TAGS='topolvm.io/disk-group=vg2' LVM2_PV_COUNT='1' LVM2_LV_COUNT='1'
   LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_SIZE='1069547520' \
-    LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable'
+    LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable' LVM2_PV_TAGS='a,b'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='200' LVM2_PVSEG_SIZE='55'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='199'
   LVM2_LV_UUID='ejNx40' LVM2_LV_NAME='z' LVM2_LV_PATH='/dev/vg2/z' LVM2_LV_SIZE='4194304' LVM2_LV_KERNEL_MAJOR='254' \
@@ -307,9 +317,10 @@ mod tests {
   
 
   LVM2_VG_NAME='vg1' LVM2_VG_UUID='9dzmnA-pCOu' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='0' LVM2_VG_FREE='0' \
-    LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_PV_COUNT='1' LVM2_LV_COUNT='0'
+    LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_VG_TAGS='' LVM2_PV_COUNT='1' \
+    LVM2_LV_COUNT='0'
   LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='LfQSKA-Q33w' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' LVM2_PV_SIZE='0' \
-    LVM2_PV_FREE='0' LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable'
+    LVM2_PV_FREE='0' LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable' LVM2_PV_TAGS=''
   
 ";
 

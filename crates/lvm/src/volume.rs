@@ -19,6 +19,8 @@ pub struct VolumeGroup {
     pub extent_size: u64,
     /// Number of its physical volumes that cannot be found.
     pub missing_pvs: u64,
+    /// Its tags.
+    pub tags: Vec<String>,
     /// Its physical volumes in the order of its metadata, those that are missing too.
     pub pvs: Vec<PhysicalVolume>,
     /// Its logical volumes in LVM's order, without hidden ones.
@@ -42,6 +44,8 @@ pub struct PhysicalVolume {
     pub free_areas: Vec<u64>,
     /// True if LVM takes extents from it; `pvchange -x n` forbids that, and so does a missing device.
     pub allocatable: bool,
+    /// Its tags.
+    pub tags: Vec<String>,
 }
 
 /// A logical volume. A node may have thousands, and each report is kept until the next: nothing has room to grow.
@@ -117,6 +121,16 @@ impl VolumeGroup {
     fn free_areas(&self) -> Vec<&[u64]> {
         let usable = |pv: &&PhysicalVolume| pv.allocatable && self.missing_pvs == 0;
         self.pvs.iter().filter(usable).map(|pv| pv.free_areas.as_slice()).collect()
+    }
+
+    /// Returns the bytes that are free where LVM may make volumes: none while a physical volume is missing.
+    pub fn allocatable_bytes(&self) -> u64 {
+        self.free_areas().into_iter().flatten().sum::<u64>().saturating_mul(self.extent_size)
+    }
+
+    /// Returns the physical volume with this identity.
+    pub fn pv_of_uuid(&self, uuid: &str) -> Option<&PhysicalVolume> {
+        self.pvs.iter().find(|pv| pv.uuid == uuid)
     }
 
     /// Returns the logical volume with this name.

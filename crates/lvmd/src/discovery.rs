@@ -4,6 +4,7 @@
 mod addition;
 mod eligibility;
 mod memory;
+mod request;
 mod scan;
 mod watch;
 

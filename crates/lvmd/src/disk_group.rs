@@ -59,8 +59,13 @@ pub struct DiskGroups {
 impl DiskGroup {
     /// Returns the tag of the group's volume group.
     pub fn tag(&self) -> Result<Tag, InvalidName> {
-        format!("{OWNED}{}", self.name).parse()
+        tag_of(&self.name)
     }
+}
+
+/// Returns the tag of the volume group of the disk group with this name.
+pub(crate) fn tag_of(name: &VgName) -> Result<Tag, InvalidName> {
+    format!("{OWNED}{name}").parse()
 }
 
 impl DiskGroups {

@@ -38,11 +38,22 @@ pub enum Verdict {
     Member {
         /// True if it is larger than the group knows.
         has_grown: bool,
+        /// Its evacuation, if it is to be emptied.
+        evacuation: Option<Evacuation>,
     },
     /// It is blank, unused, and could be added to its disk group.
     Candidate,
     /// It is not added to the group that selects it, for these reasons.
     Refused(Vec<Refusal>),
+}
+
+/// How far the evacuation of a disk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evacuation {
+    /// Volumes are on it.
+    Begun,
+    /// Nothing is on it.
+    Done,
 }
 
 /// A reason for which a disk is not added to a disk group.
@@ -114,8 +125,8 @@ impl Verdict {
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::NotSelected => "not-selected",
-            Self::Member { has_grown: false } => "member",
-            Self::Member { has_grown: true } => "member-has-grown",
+            Self::Member { has_grown: false, .. } => "member",
+            Self::Member { has_grown: true, .. } => "member-has-grown",
             Self::Candidate => "candidate",
             Self::Refused(_) => "refused",
         }
@@ -195,11 +206,17 @@ impl DiskFinding {
         let group = self.group.as_ref().map_or("", VgName::as_str);
         match (&self.verdict, mode) {
             (Verdict::NotSelected, _) => "no disk group selects it".to_owned(),
-            (Verdict::Member { has_grown: false }, _) => format!("belongs to disk group {group}"),
-            (Verdict::Member { has_grown: true }, Some(Mode::Auto)) => {
+            (Verdict::Member { evacuation: Some(Evacuation::Begun), .. }, _) => {
+                format!("belongs to disk group {group}; what is on it is moved to other disks of the group")
+            }
+            (Verdict::Member { evacuation: Some(Evacuation::Done), .. }, _) => {
+                format!("belongs to disk group {group}; nothing is on it, and nothing new gets there")
+            }
+            (Verdict::Member { has_grown: false, .. }, _) => format!("belongs to disk group {group}"),
+            (Verdict::Member { has_grown: true, .. }, Some(Mode::Auto)) => {
                 format!("belongs to disk group {group}, has grown, and the group grows with it")
             }
-            (Verdict::Member { has_grown: true }, _) => {
+            (Verdict::Member { has_grown: true, .. }, _) => {
                 format!(
                     "belongs to disk group {group} and has grown; `pvresize {}` gives the room to it",
                     self.disk.path

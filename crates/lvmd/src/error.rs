@@ -74,6 +74,72 @@ pub enum Error {
         /// The groups.
         vgs: Vec<String>,
     },
+    /// The volume group is not one whose disks lvmd may change.
+    #[error(
+        "volume group {0} is not the group of a disk group, so lvmd changes nothing about its disks; \
+         `vgchange --addtag topolvm.io/disk-group={0} {0}` hands it over"
+    )]
+    GroupNotOurs(VgName),
+    /// LVM listed the volume group, and the physical volume is not in it.
+    #[error("volume group {vg} has no physical volume with the UUID {uuid}")]
+    DiskNotFound {
+        /// The group.
+        vg: VgName,
+        /// LVM's UUID of the physical volume.
+        uuid: String,
+    },
+    /// The disk is not added to a disk group.
+    #[error("disk {disk} is not added to a disk group: {why}")]
+    DiskNotAdded {
+        /// Its device.
+        disk: String,
+        /// The reason.
+        why: String,
+    },
+    /// LVM did what it was told about a physical volume, and does not say so.
+    #[error("LVM changed physical volume {uuid} of volume group {vg}, and does not report it")]
+    DiskVanished {
+        /// The group.
+        vg: VgName,
+        /// LVM's UUID of the physical volume.
+        uuid: String,
+    },
+    /// The disk cannot be treated in this way.
+    #[error("disk {disk}: {why}")]
+    DiskNotAllowed {
+        /// Its device.
+        disk: String,
+        /// The reason.
+        why: String,
+    },
+    /// The other disks of the group have less room than lies on the disk.
+    #[error(
+        "the other disks of volume group {vg} lack {lacking} bytes for what lies on {disk}; add a disk to the group or \
+         remove volumes"
+    )]
+    NoRoomForDisk {
+        /// The group.
+        vg: VgName,
+        /// The disk that is to be emptied.
+        disk: String,
+        /// Bytes that are lacking.
+        lacking: u64,
+    },
+    /// No other disk of the group can take a volume, though there may be room.
+    #[error(
+        "no other disk of volume group {vg} has a place for {volume} of {disk} ({lacking} bytes): each image of a \
+         mirror and each stripe needs a disk of its own; add a disk to the group"
+    )]
+    NoPlaceFor {
+        /// The group.
+        vg: VgName,
+        /// The disk that is to be emptied.
+        disk: String,
+        /// The volume, or the hidden part of one.
+        volume: String,
+        /// Bytes of it that are on the disk.
+        lacking: u64,
+    },
     /// The volume is not of the kind that may be changed in this way.
     #[error("logical volume {0} {1}")]
     NotAllowed(FullName, String),

@@ -2,6 +2,7 @@
 //! `GrpcCode`.
 
 mod disk_message;
+mod disk_service;
 mod inventory_message;
 mod lv_service;
 mod message;
@@ -13,6 +14,7 @@ use lvm::Host;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
+use topolvm_proto::lvmd::disk_service_server::DiskServiceServer;
 use topolvm_proto::lvmd::lv_service_server::LvServiceServer;
 use topolvm_proto::lvmd::orphan_service_server::OrphanServiceServer;
 use topolvm_proto::lvmd::storage_service_server::StorageServiceServer;
@@ -22,12 +24,13 @@ use topolvm_runtime::grpc::into_status;
 use crate::engine::Engine;
 use crate::error::{Error, InvalidRequest};
 
-/// Returns `proto.LVService`, `proto.VGService`, `proto.StorageService` and `proto.OrphanService`, to be served on a
-/// socket or called in the same process.
+/// Returns `proto.LVService`, `proto.VGService`, `proto.StorageService`, `proto.OrphanService` and `proto.DiskService`,
+/// to be served on a socket or called in the same process.
 pub fn routes<R: Host>(engine: &Engine<R>) -> Routes {
     Routes::new(LvServiceServer::new(lv_service::LvApi(engine.clone())))
         .add_service(VgServiceServer::new(vg_service::VgApi(engine.clone())))
         .add_service(StorageServiceServer::new(storage_service::StorageApi(engine.clone())))
+        .add_service(DiskServiceServer::new(disk_service::DiskApi(engine.clone())))
         .add_service(OrphanServiceServer::new(orphan_service::OrphanApi(engine.clone())))
 }
 

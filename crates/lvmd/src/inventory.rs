@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lvm::{Device, LogicalVolume, Problem, VgName, VolumeGroup};
+use lvm::{Device, LogicalVolume, PhysicalVolume, Problem, VgName, VolumeGroup};
 
 use crate::capacity::ClassCapacity;
 use crate::device_class::DeviceClass;
@@ -65,6 +65,50 @@ pub struct PhysicalVolumeEntry {
     pub free: u64,
     /// True if LVM takes extents from it.
     pub allocatable: bool,
+    /// Its evacuation, if it is to be emptied.
+    pub evacuation: Option<EvacuationEntry>,
+}
+
+/// The evacuation of a physical volume: what lies on it is moved to others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvacuationEntry {
+    /// The state.
+    pub state: EvacuationState,
+    /// What is done, or why nothing can be done, with the remedy.
+    pub message: String,
+    /// Bytes of volumes that are still on it.
+    pub remaining: u64,
+    /// True if it leaves its volume group when it is empty.
+    pub remove: bool,
+}
+
+/// The state of an evacuation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvacuationState {
+    /// Volumes are being moved.
+    Moving,
+    /// Something is in the way.
+    Blocked,
+    /// Nothing is on the disk any more.
+    Empty,
+}
+
+impl EvacuationState {
+    /// Returns the state in a word, which stays as it is.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Moving => "moving",
+            Self::Blocked => "blocked",
+            Self::Empty => "empty",
+        }
+    }
+}
+
+impl EvacuationEntry {
+    /// Returns whether something is in the way.
+    pub fn is_blocked(&self) -> bool {
+        self.state == EvacuationState::Blocked
+    }
 }
 
 /// A device class. Sizes are bytes.
@@ -102,8 +146,13 @@ pub struct PoolEntry {
 }
 
 impl GroupReport {
-    /// Makes the entry of a report. `last_path` returns the path that a missing physical volume had.
-    pub(crate) fn of(group: &VolumeGroup, last_path: impl Fn(&str) -> Option<String>) -> Self {
+    /// Makes the entry of a report. `last_path` returns the path that a missing physical volume had, `evacuation` how far
+    /// that of a physical volume is.
+    pub(crate) fn of(
+        group: &VolumeGroup,
+        last_path: impl Fn(&str) -> Option<String>,
+        evacuation: impl Fn(&PhysicalVolume) -> Option<EvacuationEntry>,
+    ) -> Self {
         let pvs = group.pvs.iter().map(|pv| PhysicalVolumeEntry {
             path: if pv.device.is_some() { Some(pv.path.clone()) } else { last_path(&pv.uuid) },
             uuid: pv.uuid.clone(),
@@ -111,6 +160,7 @@ impl GroupReport {
             size: pv.size,
             free: pv.free,
             allocatable: pv.allocatable,
+            evacuation: evacuation(pv),
         });
         let VolumeGroup { uuid, size, free, extent_size, .. } = group;
         Self { uuid: uuid.clone(), size: *size, free: *free, extent_size: *extent_size, pvs: pvs.collect() }

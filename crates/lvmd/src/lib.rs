@@ -12,6 +12,7 @@ mod daemon;
 mod describe_disks;
 mod device_class;
 mod discovery;
+mod disk_addition;
 mod disk_group;
 mod disk_report;
 mod embedded;
@@ -37,12 +38,14 @@ pub use device_class::{
 };
 pub use discovery::{Discovery, ScanError, Scanner};
 pub use disk_group::{DiskGroup, DiskGroups, Mode, Pattern, Selector};
-pub use disk_report::{DiskFinding, DiskReport, GroupFinding, Refusal, Verdict};
+pub use disk_report::{DiskFinding, DiskReport, Evacuation, GroupFinding, Refusal, Verdict};
 pub use embedded::embed;
 pub use engine::{AdoptVolume, CreateSnapshot, CreateVolume, Engine, StartError};
 pub use error::Error;
 pub use grpc::routes;
-pub use inventory::{ClassEntry, GroupEntry, GroupReport, Inventory, PhysicalVolumeEntry, PoolEntry};
+pub use inventory::{
+    ClassEntry, EvacuationEntry, EvacuationState, GroupEntry, GroupReport, Inventory, PhysicalVolumeEntry, PoolEntry,
+};
 pub use metrics::{DiskMetrics, EngineMetrics, LvmMetrics, Metered};
 pub use settings::Settings;
 pub use tags::{InstanceId, MANAGED, is_object_uid, quarantine_name, quarantined_at, quarantined_uid};

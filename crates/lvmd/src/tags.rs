@@ -4,6 +4,7 @@
 //! `topolvm.io/making=...` and is called unfinished. A crash in between leaves an unfinished volume that no client
 //! knows.
 
+mod evacuation;
 mod quarantine;
 mod wiping;
 
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
 
+pub(crate) use evacuation::{EvacuationWish, evacuation_tags, says_to_evacuate};
 pub(crate) use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
 pub use quarantine::{quarantine_name, quarantined_at, quarantined_uid};
 pub(crate) use wiping::{is_wiping, is_wiping_name, wipe_method, wiping_name, wiping_tag};

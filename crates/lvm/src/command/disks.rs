@@ -12,7 +12,7 @@ impl LvmCommand {
     /// Lists all physical volumes of the machine, those of no group as well, with their groups.
     pub fn physical_volumes() -> Self {
         let fields = "vg_name,vg_tags,vg_extent_size,vg_missing_pv_count,pv_name,pv_uuid,pv_major,pv_minor,pv_missing,\
-                      pv_size,dev_size,pe_start";
+                      pv_size,pv_used,pv_tags,dev_size,pe_start";
         let options = ["--noheadings", "--nameprefixes", "--units", "b", "--nosuffix", "-o", fields];
         Self::new(Effect::Read, ["pvs"].into_iter().chain(options))
     }

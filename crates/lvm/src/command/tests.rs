@@ -44,10 +44,10 @@ fn a_report_asks_for_everything_at_once() {
     insta::assert_snapshot!(
         LvmCommand::report([&a, &b]),
         @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,\
-          vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,pv_count,lv_count --configreport lv \
+          vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,vg_tags,pv_count,lv_count --configreport lv \
           -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,\
           lv_tags,lv_attr,data_percent,metadata_percent,lv_metadata_size --configreport pv -o pv_name,\
-          pv_uuid,pv_major,pv_minor,pv_size,pv_free,pv_missing,pv_allocatable -O vg_name --configreport pvseg \
+          pv_uuid,pv_major,pv_minor,pv_size,pv_free,pv_missing,pv_allocatable,pv_tags -O vg_name --configreport pvseg \
           -o pv_uuid,pvseg_start,pvseg_size -S segtype=free --configreport seg -o lv_uuid,segtype,stripes -S \
           'segtype!=linear&&segtype!=thin&&segtype!=thin-pool' myvg1 b"
     );
@@ -155,4 +155,21 @@ fn only_reports_may_be_stopped_half_way() {
     assert_eq!(LvmCommand::report([]).effect(), Effect::Read);
     assert_eq!(LvmCommand::remove(&vg(), &lv()).effect(), Effect::Change);
     assert_eq!(LvmCommand::extend(&vg(), &lv(), 1).effect(), Effect::Change);
+}
+
+#[test]
+fn a_piece_is_moved_by_the_process_that_is_started() {
+    insta::assert_snapshot!(
+        LvmCommand::move_extents("/dev/sdb", (5, 260), Some("/dev/sdc")),
+        @"pvmove --config global/use_lvmpolld=0 --alloc anywhere -i 1 /dev/sdb:5-260 /dev/sdc"
+    );
+}
+
+#[test]
+fn a_physical_volume_is_closed_and_tagged_at_once() {
+    let tag: Tag = "topolvm.io/evacuate=keep:0".parse().unwrap();
+    insta::assert_snapshot!(
+        LvmCommand::change_pv("/dev/sdb", false, &[tag], &[]),
+        @"pvchange -x n --addtag topolvm.io/evacuate=keep:0 /dev/sdb"
+    );
 }

@@ -8,6 +8,8 @@ use crate::{Device, VgName};
 pub struct GroupDisk {
     /// The volume group that it is in.
     pub vg: Option<VgName>,
+    /// Its tags.
+    pub tags: Vec<String>,
     /// Tags of the group.
     pub vg_tags: Vec<String>,
     /// Bytes in an extent of the group.
@@ -22,6 +24,8 @@ pub struct GroupDisk {
     pub device: Option<Device>,
     /// Bytes that the group uses of it.
     pub size: u64,
+    /// Bytes of it that volumes have.
+    pub used: u64,
     /// Bytes of its device.
     pub device_size: u64,
     /// Bytes before the first extent.
@@ -52,13 +56,15 @@ fn read_row(fields: &Fields<'_>) -> Result<GroupDisk, ReportError> {
     let vg = fields.optional_text("VG_NAME")?.map(|name| VgName::try_from(name.into_string())).transpose()?;
     Ok(GroupDisk {
         vg,
-        vg_tags: fields.get("VG_TAGS")?.split(',').filter(|tag| !tag.is_empty()).map(str::to_owned).collect(),
+        tags: fields.list("PV_TAGS")?,
+        vg_tags: fields.list("VG_TAGS")?,
         extent_size: fields.optional_number("VG_EXTENT_SIZE")?.unwrap_or_default(),
         missing_pvs: fields.optional_number("VG_MISSING_PV_COUNT")?.unwrap_or_default(),
         path: fields.text("PV_NAME")?,
         uuid: fields.text("PV_UUID")?,
         device: fields.device("PV_MAJOR", "PV_MINOR")?.filter(|_| !is_missing),
         size: fields.number("PV_SIZE")?,
+        used: fields.optional_number("PV_USED")?.unwrap_or_default(),
         device_size: fields.optional_number("DEV_SIZE")?.unwrap_or_default(),
         start: fields.optional_number("PE_START")?.unwrap_or_default(),
     })
@@ -72,13 +78,16 @@ mod tests {
   WARNING: Couldn't find device with uuid W6.
   LVM2_VG_NAME='ssd' LVM2_VG_TAGS='a,topolvm.io/disk-group=ssd' LVM2_VG_EXTENT_SIZE='4194304' \
     LVM2_VG_MISSING_PV_COUNT='1' LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='V' LVM2_PV_MAJOR='8' LVM2_PV_MINOR='16' \
-    LVM2_PV_MISSING='' LVM2_PV_SIZE='1069547520' LVM2_DEV_SIZE='1073741824' LVM2_PE_START='1048576'
+    LVM2_PV_MISSING='' LVM2_PV_SIZE='1069547520' LVM2_DEV_SIZE='1073741824' LVM2_PE_START='1048576' \
+    LVM2_PV_TAGS='' LVM2_PV_USED='4194304'
   LVM2_VG_NAME='ssd' LVM2_VG_TAGS='a,topolvm.io/disk-group=ssd' LVM2_VG_EXTENT_SIZE='4194304' \
     LVM2_VG_MISSING_PV_COUNT='1' LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='W6' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' \
-    LVM2_PV_MISSING='missing' LVM2_PV_SIZE='1069547520' LVM2_DEV_SIZE='0' LVM2_PE_START='1048576'
+    LVM2_PV_MISSING='missing' LVM2_PV_SIZE='1069547520' LVM2_DEV_SIZE='0' LVM2_PE_START='1048576' \
+    LVM2_PV_TAGS='' LVM2_PV_USED='4194304'
   LVM2_VG_NAME='' LVM2_VG_TAGS='' LVM2_VG_EXTENT_SIZE='0' LVM2_VG_MISSING_PV_COUNT='0' LVM2_PV_NAME='/dev/sdc' \
     LVM2_PV_UUID='Z' LVM2_PV_MAJOR='8' LVM2_PV_MINOR='32' LVM2_PV_MISSING='' LVM2_PV_SIZE='1073741824' \
-    LVM2_DEV_SIZE='1073741824' LVM2_PE_START='1048576'
+    LVM2_DEV_SIZE='1073741824' LVM2_PE_START='1048576' \
+    LVM2_PV_TAGS='' LVM2_PV_USED='4194304'
 ";
 
     #[test]

@@ -67,16 +67,15 @@ impl DeviceClass {
     /// physical volumes are missing.
     pub fn used_spare(&self, group: &VolumeGroup) -> u64 {
         let is_kept = self.thin_pool.is_none() && group.missing_pvs == 0;
-        if is_kept { self.spare.saturating_sub(group.free) } else { 0 }
+        if is_kept { self.spare.saturating_sub(group.allocatable_bytes()) } else { 0 }
     }
 
-    /// Returns the bytes that are free in the group, less the spare of a thick class, whatever can be created of them.
-    /// 0 while physical volumes are missing.
+    /// Returns the bytes that are free where LVM may make volumes, less the spare of a thick class, whatever can be
+    /// created of them. 0 while physical volumes are missing.
     pub fn group_free_bytes(&self, group: &VolumeGroup) -> u64 {
         match &self.thin_pool {
-            _ if group.missing_pvs > 0 => 0,
-            Some(_) => group.free,
-            None => group.free.saturating_sub(self.spare),
+            Some(_) => group.allocatable_bytes(),
+            None => group.allocatable_bytes().saturating_sub(self.spare),
         }
     }
 }

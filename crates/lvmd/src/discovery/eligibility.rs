@@ -7,7 +7,8 @@ use block_device::{Disk, NETWORKS, Number};
 use lvm::{GroupDisk, VgName};
 
 use crate::disk_group::{DiskGroup, DiskGroups};
-use crate::disk_report::{DiskFinding, GroupFinding, Refusal, Verdict};
+use crate::disk_report::{DiskFinding, Evacuation, GroupFinding, Refusal, Verdict};
+use crate::tags;
 
 /// Everything that is known before a disk is opened.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl<'a> Facts<'a> {
             && let Some(group) = pv.vg.as_ref().and_then(|vg| self.groups.get(vg))
         {
             // What the selector says by now does not matter: nothing is removed because it was changed
-            let verdict = Verdict::Member { has_grown: pv.has_grown() };
+            let verdict = Verdict::Member { has_grown: pv.has_grown(), evacuation: evacuation_of(pv) };
             return DiskFinding { group: Some(group.name.clone()), disk, verdict };
         }
         let group = match selecting.as_slice() {
@@ -127,6 +128,12 @@ impl<'a> Facts<'a> {
         let disk = self.read_only.get(&group.name)?;
         Some(Refusal::GroupReadOnly { vg: group.name.clone(), disk: (*disk).to_owned() })
     }
+}
+
+/// Returns how far the evacuation of a physical volume is.
+fn evacuation_of(pv: &GroupDisk) -> Option<Evacuation> {
+    let is_done = pv.used == 0;
+    tags::says_to_evacuate(&pv.tags).then_some(if is_done { Evacuation::Done } else { Evacuation::Begun })
 }
 
 /// Returns the physical volume on the device of this number.

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use block_device::{Machine, Uevents};
 use lvm::{Host, Lvm};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use topolvm_runtime::{CancellationToken, error_chain};
 
 use super::addition::grow;
 use super::memory::Memory;
 use super::scan::{Scan, Scanner};
+use crate::disk_addition::DiskAddition;
 use crate::disk_group::{DiskGroups, Mode};
 use crate::disk_report::{DiskFinding, DiskReport, Refusal, Verdict};
 use crate::engine::Engine;
@@ -33,13 +34,16 @@ pub struct Discovery<M, R> {
     groups: watch::Receiver<Arc<DiskGroups>>,
     report: watch::Sender<Arc<DiskReport>>,
     memory: Memory,
+    /// Disks that clients want to be added.
+    additions: Option<mpsc::Receiver<DiskAddition>>,
 }
 
 impl<M: Machine, R: Host> Discovery<M, R> {
     /// Looks at the disks of this machine for this engine, with the groups that it is told of.
     pub fn new(machine: M, lvm: Lvm<R>, engine: Engine<R>, groups: watch::Receiver<Arc<DiskGroups>>) -> Self {
         let (scanner, report) = (Scanner::new(machine, lvm), watch::Sender::default());
-        Self { scanner, engine, groups, report, memory: Memory::default() }
+        let additions = engine.take_disk_additions();
+        Self { scanner, engine, groups, report, memory: Memory::default(), additions }
     }
 
     /// Subscribes to the report of the last look.
@@ -54,7 +58,10 @@ impl<M: Machine, R: Host> Discovery<M, R> {
                 let groups = Arc::clone(&self.groups.borrow_and_update());
                 if groups.groups.is_empty() {
                     self.publish(DiskReport::default());
-                    wait_for_change(&mut self.groups).await;
+                    tokio::select! {
+                        () = wait_for_change(&mut self.groups) => {}
+                        addition = next_addition(&mut self.additions) => self.answer(&groups, addition).await,
+                    }
                     continue;
                 }
                 let uevents = subscribe();
@@ -73,8 +80,16 @@ impl<M: Machine, R: Host> Discovery<M, R> {
                 () = wait_for_change(&mut self.groups) => return,
                 () = wait_for_burst(&mut uevents) => {}
                 () = wait_until(next) => {}
+                addition = next_addition(&mut self.additions) => self.answer(groups, addition).await,
             }
         }
+    }
+
+    /// Adds a disk that a client wants to be added, if it can be.
+    async fn answer(&self, groups: &DiskGroups, addition: DiskAddition) {
+        let added = self.scanner.add_requested(&self.engine, groups, &addition).await;
+        // The client may have gone
+        drop(addition.answer.send(added));
     }
 
     /// Looks at all disks and does what the groups in the mode `auto` ask for. Returns when to look again at the
@@ -180,6 +195,16 @@ impl<M: Machine, R: Host> Discovery<M, R> {
 
 fn candidates(report: &DiskReport) -> impl Iterator<Item = &DiskFinding> {
     report.disks.iter().filter(|finding| finding.verdict == Verdict::Candidate)
+}
+
+async fn next_addition(additions: &mut Option<mpsc::Receiver<DiskAddition>>) -> DiskAddition {
+    match additions {
+        Some(additions) => match additions.recv().await {
+            Some(addition) => addition,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
 }
 
 fn subscribe() -> Option<Uevents> {

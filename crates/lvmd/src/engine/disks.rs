@@ -3,13 +3,28 @@
 use std::sync::Arc;
 
 use lvm::{Host, Lvm, VgName};
+use tokio::sync::{mpsc, oneshot};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
 use super::state::Engine;
+use crate::disk_addition::DiskAddition;
 use crate::error::Error;
 
 impl<R: Host> Engine<R> {
+    /// Has the discovery of disks add a disk to its disk group.
+    pub(crate) async fn add_disk(&self, path: String, stable_name: String) -> Result<(), Error> {
+        let (answer, answered) = oneshot::channel();
+        let request = DiskAddition { path, stable_name, answer };
+        self.inner.disk_additions.send(request).await.map_err(|_| Error::Stopping)?;
+        answered.await.map_err(|_| Error::Stopping)?
+    }
+
+    /// Returns the disks that clients want to be added, to the one who adds them.
+    pub(crate) fn take_disk_additions(&self) -> Option<mpsc::Receiver<DiskAddition>> {
+        self.inner.wanted_disks.lock().take()
+    }
+
     /// Runs a change of the disks of a volume group, which may not be there yet, and looks at the group afterwards.
     pub(crate) async fn change_disks<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
         &self,

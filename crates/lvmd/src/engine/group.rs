@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::change_queue::ChangeQueue;
 use super::creation::Creation;
 use super::device_snapshot::{DeviceSnapshot, Freshness, is_version_of, newest_version};
+use super::evacuation_progress::EvacuationProgress;
 use super::growth::Growth;
 use super::metadata_headers::{HeaderRead, MetadataHeaders, READ_TIMEOUT};
 use super::wipe_progress::WipeProgress;
@@ -30,7 +31,8 @@ const SECTOR: u64 = 512;
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: VgName,
-    /// Held from the check of the free space to the end of the change. The only lock that is held across an await.
+    /// Held from the check of the free space to the end of the change. The only lock that is held across an await beside
+    /// that of [`EvacuationProgress`].
     change_lock: Arc<Mutex<()>>,
     headers: MetadataHeaders,
     /// Held while somebody asks device-mapper, which answers also while a disk hangs.
@@ -41,6 +43,7 @@ pub(super) struct Group {
     /// Notified when LVM has reported on the group.
     pub(super) refreshed: Notify,
     pub(super) wipe_progress: WipeProgress,
+    pub(super) evacuation: EvacuationProgress,
     /// The creations that wait for the lock.
     pub(super) creations: ChangeQueue<Creation>,
     /// The growths that wait for the lock.
@@ -105,6 +108,7 @@ impl Group {
             refresh_needed: Notify::new(),
             refreshed: Notify::new(),
             wipe_progress: WipeProgress::default(),
+            evacuation: EvacuationProgress::default(),
             creations: ChangeQueue::default(),
             growths: ChangeQueue::default(),
         };
@@ -180,6 +184,7 @@ impl Group {
         cache.is_slow = false;
         drop(cache);
         self.refreshed.notify_one();
+        self.evacuation.refreshed.notify_one();
     }
 
     /// Stores the snapshot of the devices that was taken just before the report.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lvm::{Host, VolumeGroup};
+use lvm::{Host, PhysicalVolume, VolumeGroup};
 
 use super::group::Group;
 use super::state::Engine;
@@ -41,7 +41,8 @@ impl<R: Host> Engine<R> {
 }
 
 fn group_entry(group: &Group) -> GroupEntry {
-    let report = group.cached().map(|report| GroupReport::of(&report, |uuid| group.last_path(uuid)));
+    let evacuation = |pv: &PhysicalVolume| group.evacuation.entry_of(pv);
+    let report = group.cached().map(|report| GroupReport::of(&report, |uuid| group.last_path(uuid), evacuation));
     GroupEntry { name: group.name.clone(), report, stale_reason: group.stale_reason() }
 }
 

@@ -44,7 +44,7 @@ impl<R: Host> Engine<R> {
         let in_class = match self.group_of_class(class) {
             Ok((group, class)) => {
                 let change = change.clone();
-                self.with_lock(group, |engine, group| change(engine, group, Scope::Class(class))).await
+                self.with_volumes_at_rest(group, |engine, group| change(engine, group, Scope::Class(class))).await
             }
             Err(error) => Err(error),
         };
@@ -53,7 +53,8 @@ impl<R: Host> Engine<R> {
                 Some(group) => {
                     let vg = &group.name;
                     tracing::info!(%vg, %name, class, "the volume is not where its device class has volumes now");
-                    self.with_lock(group, |engine, group| change(engine, group, Scope::Machine(requested))).await
+                    let change = |engine, group| change(engine, group, Scope::Machine(requested));
+                    self.with_volumes_at_rest(group, change).await
                 }
                 None => Err(error),
             },

@@ -4,13 +4,13 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use lvm::{FullName, Host, Lvm, VgName, VolumeGroup};
-use parking_lot::RwLock;
-use tokio::sync::watch;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{mpsc, watch};
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
 use super::group::Group;
 use super::state::{Engine, Inner};
-use super::{external_changes, storage_health, unconfigured_groups, wiping};
+use super::{evacuation, external_changes, storage_health, unconfigured_groups, wiping};
 use crate::device_class::{DeviceClasses, ThinPool};
 use crate::error::Error;
 use crate::tags::InstanceId;
@@ -67,6 +67,7 @@ impl<R: Host> Engine<R> {
         tasks: &Tasks,
         shutdown: CancellationToken,
     ) -> Result<Self, StartError> {
+        let (disk_additions, wanted_disks) = mpsc::channel(1);
         let engine = Self {
             inner: Arc::new(Inner {
                 lvm,
@@ -80,6 +81,8 @@ impl<R: Host> Engine<R> {
                 storage_problems: watch::Sender::default(),
                 inventory: watch::Sender::default(),
                 disks: RwLock::default(),
+                disk_additions,
+                wanted_disks: Mutex::new(Some(wanted_disks)),
             }),
         };
         engine.reconfigure(classes).await?;
@@ -151,6 +154,8 @@ impl<R: Host> Engine<R> {
         let shutdown = || self.inner.shutdown.clone();
         let watching = external_changes::watch_group(self.clone(), Arc::clone(&group), shutdown());
         self.inner.tasks.spawn("volume group", watching);
+        let evacuating = evacuation::evacuate_disks(self.clone(), Arc::clone(&group), shutdown());
+        self.inner.tasks.spawn("evacuation", evacuating);
         self.inner.tasks.spawn("wiping", wiping::wipe_removed_volumes(self.clone(), group, shutdown()));
     }
 

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use futures::Stream;
 use lvm::{Device, Host, LogicalVolume, Lvm, VgName};
-use parking_lot::RwLock;
-use tokio::sync::watch;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{mpsc, watch};
 use topolvm_runtime::{CancellationToken, Tasks};
 
 use super::group::Group;
 use super::storage_health;
 use crate::capacity::{Capacity, ClassCapacity};
 use crate::device_class::{DeviceClass, DeviceClasses};
+use crate::disk_addition::DiskAddition;
 use crate::disk_report::DiskReport;
 use crate::error::Error;
 use crate::inventory::Inventory;
@@ -53,6 +54,10 @@ pub(super) struct Inner<R> {
     pub(super) inventory: watch::Sender<Arc<Inventory>>,
     /// The last look at the disks; `None` before the first.
     pub(super) disks: RwLock<Option<Arc<DiskReport>>>,
+    /// Sends the disks that clients want to be added to their disk groups.
+    pub(super) disk_additions: mpsc::Sender<DiskAddition>,
+    /// Their other end, until the discovery of disks has it.
+    pub(super) wanted_disks: Mutex<Option<mpsc::Receiver<DiskAddition>>>,
 }
 
 impl<R> Clone for Engine<R> {

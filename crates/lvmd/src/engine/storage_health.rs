@@ -10,6 +10,7 @@ use super::group::Group;
 use super::preconditions::{check_pool_zeroes, thin_pool_missing};
 use crate::device_class::{DeviceClass, DeviceClasses, PoolRefusal};
 use crate::error::Error;
+use crate::inventory::EvacuationEntry;
 
 /// Returns all problems of these volume groups, one sentence each.
 pub(super) fn find_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &DeviceClasses) -> Vec<String> {
@@ -31,6 +32,10 @@ pub(super) fn find_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &Dev
             problems.push(format!("{vg}/{name} cannot be wiped: {why}"));
         }
         let Some(known) = cached else { continue };
+        problems.extend(known.pvs.iter().filter_map(|pv| {
+            let evacuation = group.evacuation.entry_of(pv).filter(EvacuationEntry::is_blocked)?;
+            Some(format!("the disk {} of volume group {vg} cannot be emptied: {}", pv.path, evacuation.message))
+        }));
         let of_group = classes.iter().filter(|class| class.volume_group == *vg);
         problems.extend(of_group.filter_map(|class| Some(check_pool_zeroes(class, &known).err()?.to_string())));
     }

@@ -40,13 +40,20 @@ impl Error {
             Self::AlreadyExists { .. } => (Code::AlreadyExists, "LV_EXISTS"),
             // The provisioner lets the scheduler choose another node.
             Self::NoSpace { .. } | Self::PoolFull { .. } => (Code::ResourceExhausted, "NO_SPACE"),
+            Self::GroupNotOurs(_) => (Code::FailedPrecondition, "VG_NOT_OURS"),
+            Self::DiskNotFound { .. } => (Code::NotFound, "PV_NOT_FOUND"),
+            Self::DiskNotAdded { .. } => (Code::FailedPrecondition, "DISK_NOT_ADDED"),
+            Self::DiskNotAllowed { .. } => (Code::FailedPrecondition, "PV_NOT_ALLOWED"),
+            Self::NoRoomForDisk { .. } | Self::NoPlaceFor { .. } => (Code::ResourceExhausted, "NO_SPACE"),
             Self::BeingMade { .. } | Self::NotEmpty { .. } => (Code::Unavailable, "LV_BEING_MADE"),
             Self::Quarantined(_) => (Code::Unavailable, "LV_QUARANTINED"),
             Self::Stopping => (Code::Unavailable, "STOPPING"),
             Self::ThickClass(_) | Self::ThickSource { .. } => (Code::Unimplemented, "SNAPSHOT_NEEDS_THIN"),
             Self::SmallerThanSource { .. } => (Code::OutOfRange, "SMALLER_THAN_SOURCE"),
             Self::Lvm(error) => lvm_code_and_reason(error),
-            Self::Vanished { .. } | Self::Interrupted(_) | Self::Tag(_) => return (Code::Internal, None),
+            Self::Vanished { .. } | Self::DiskVanished { .. } | Self::Interrupted(_) | Self::Tag(_) => {
+                return (Code::Internal, None);
+            }
         };
         (code, Some(reason))
     }
@@ -59,6 +66,8 @@ fn lvm_code_and_reason(error: &lvm::Error) -> (Code, &'static str) {
         lvm::Error::Changed { .. } => (Code::Unavailable, "LV_BEING_MADE"),
         lvm::Error::AlreadyExists(_) => (Code::AlreadyExists, "LV_EXISTS"),
         lvm::Error::NoSpace(_) => (Code::ResourceExhausted, "NO_SPACE"),
+        // It is moved to another disk, and is free again in a moment
+        lvm::Error::Locked(_) => (Code::Unavailable, "LV_BEING_MOVED"),
         lvm::Error::Busy(_) => (Code::FailedPrecondition, "LV_IN_USE"),
         lvm::Error::Incomplete(_) => (Code::FailedPrecondition, "VG_INCOMPLETE"),
         // CSI: the outcome is not known, ask again.

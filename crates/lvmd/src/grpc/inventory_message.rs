@@ -3,7 +3,7 @@
 use topolvm_proto::lvmd as proto;
 
 use super::disk_message;
-use crate::inventory::{ClassEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry};
+use crate::inventory::{ClassEntry, EvacuationEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry};
 
 pub(super) fn watch_response(inventory: &Inventory) -> proto::WatchStorageResponse {
     proto::WatchStorageResponse {
@@ -43,6 +43,16 @@ fn physical_volume(pv: &PhysicalVolumeEntry) -> proto::PhysicalVolumeItem {
         dev_minor: pv.device.map_or(0, |device| device.minor),
         missing: pv.device.is_none(),
         allocatable: pv.allocatable,
+        evacuation: pv.evacuation.as_ref().map(evacuation),
+    }
+}
+
+fn evacuation(entry: &EvacuationEntry) -> proto::Evacuation {
+    proto::Evacuation {
+        state: entry.state.word().to_owned(),
+        message: entry.message.clone(),
+        remaining_bytes: entry.remaining,
+        remove: entry.remove,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lvm::{LogicalVolume, LvName, Tag};
+use lvm::{LogicalVolume, LvName, Tag, VgName};
 use topolvm_proto::lvmd as proto;
 
 use crate::capacity::{Capacity, ClassCapacity, LayoutCapacity};
@@ -48,6 +48,11 @@ pub(super) fn create_snapshot(request: proto::CreateLvSnapshotRequest) -> Result
         },
         tags: checked_tags(tags)?,
     })
+}
+
+/// Parses the name of a volume group.
+pub(super) fn volume_group(name: String) -> Result<VgName, InvalidRequest> {
+    Ok(VgName::try_from(name)?)
 }
 
 /// Parses the name of a volume. Names of volumes that are being wiped or in quarantine are reserved.

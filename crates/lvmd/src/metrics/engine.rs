@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::capacity::ClassCapacity;
-use crate::engine::{Engine, GroupStatus, WipeStatus};
+use crate::engine::{Engine, EvacuationStatus, GroupStatus, WipeStatus};
 
 /// The metrics of volume groups, wiping and device classes, computed when they are asked for.
 #[derive(Debug)]
@@ -41,6 +41,7 @@ impl<R: Host> Collector for EngineMetrics<R> {
         let wiping = engine.wipe_status();
         encode_gauges(&mut encoder, &WIPE_GAUGES, &wiping, wipe_labels)?;
         encode_wipe_failures(&mut encoder, &wiping)?;
+        encode_gauges(&mut encoder, &EVACUATION_GAUGES, &engine.evacuation_status(), evacuation_labels)?;
         let labels = |class: &ClassCapacity| vec![("device_class", class.name.clone())];
         encode_gauges(&mut encoder, &CLASS_GAUGES, &engine.capacity().classes, labels)
     }
@@ -69,6 +70,13 @@ const GROUP_GAUGES: [Gauge<GroupStatus>; 4] = [
 const WIPE_GAUGES: [Gauge<WipeStatus>; 2] = [
     ("wiping_volumes", "Removed logical volumes that are not wiped yet", |entry| Some(float(entry.volumes))),
     ("wiping_bytes", "What is still to be wiped before it can be given away", |entry| Some(float(entry.bytes))),
+];
+
+const EVACUATION_GAUGES: [Gauge<EvacuationStatus>; 2] = [
+    ("evacuation_remaining_bytes", "What is still on a disk that is to be emptied", |disk| Some(float(disk.remaining))),
+    ("evacuation_blocked", "1 while a disk that is to be emptied cannot be", |disk| {
+        Some(f64::from(u8::from(disk.is_blocked)))
+    }),
 ];
 
 const CLASS_GAUGES: [Gauge<ClassCapacity>; 6] = [
@@ -111,6 +119,10 @@ fn encode_wipe_failures(encoder: &mut DescriptorEncoder<'_>, wiping: &[WipeStatu
         ConstCounter::new(entry.failures).encode(metric.encode_family(&wipe_labels(entry))?)?;
     }
     Ok(())
+}
+
+fn evacuation_labels(disk: &EvacuationStatus) -> Labels {
+    vec![("volume_group", disk.volume_group.clone()), ("disk", disk.disk.clone())]
 }
 
 fn wipe_labels(entry: &WipeStatus) -> Labels {

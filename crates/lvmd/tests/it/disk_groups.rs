@@ -103,7 +103,7 @@ async fn blank_disks_make_a_tagged_group_whose_class_is_offered_at_once() {
     );
     disks.look().await;
     assert_eq!(changes(&lvm).len(), 2);
-    assert_eq!(disks.verdict("sdc"), Verdict::Member { has_grown: false });
+    assert_eq!(disks.verdict("sdc"), Verdict::Member { has_grown: false, evacuation: None });
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,7 +237,7 @@ async fn a_group_grows_with_its_disk_in_the_mode_auto_alone() {
             disks.look().await;
         }
         assert_eq!(lvm.count("pvresize"), usize::from(grows));
-        assert_eq!(disks.verdict("sdb"), Verdict::Member { has_grown: !grows });
+        assert_eq!(disks.verdict("sdb"), Verdict::Member { has_grown: !grows, evacuation: None });
         assert_eq!(disks.class_size().unwrap() > 15 * GIB, grows);
     }
 }

@@ -41,6 +41,7 @@ fn pv(vg: &str, index: u32, bytes: u64) -> PhysicalVolumeItem {
         dev_minor: index,
         missing: false,
         allocatable: true,
+        evacuation: None,
     }
 }
 

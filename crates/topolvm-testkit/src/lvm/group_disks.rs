@@ -30,7 +30,7 @@ impl State {
                 "  LVM2_VG_NAME='{vg}' LVM2_VG_TAGS='{tags}' LVM2_VG_EXTENT_SIZE='{EXTENT}' \
                  LVM2_VG_MISSING_PV_COUNT='{missing_pvs}' LVM2_PV_NAME='{path}' LVM2_PV_UUID='uuid-of-{name}' \
                  LVM2_PV_MAJOR='{major}' LVM2_PV_MINOR='{minor}' LVM2_PV_MISSING='{missing}' LVM2_PV_SIZE='{used}' \
-                 LVM2_DEV_SIZE='{size}' LVM2_PE_START='{START}'"
+                 LVM2_PV_USED='0' LVM2_PV_TAGS='' LVM2_DEV_SIZE='{size}' LVM2_PE_START='{START}'"
             );
         }
         text

@@ -94,6 +94,7 @@ fn of_physical_volume(group: &Group, pv: u32, field: &str) -> String {
         "pv_missing" if is_missing => "missing".to_owned(),
         "pv_missing" => String::new(),
         "pv_allocatable" => "allocatable".to_owned(),
+        "pv_tags" => String::new(),
         other => panic!("the fake LVM does not report {other}"),
     }
 }
@@ -119,6 +120,7 @@ fn of_group(vg: &str, group: &Group, field: &str) -> String {
         "vg_free" => (group.free_extents() * EXTENT).to_string(),
         "vg_extent_size" => EXTENT.to_string(),
         "vg_missing_pv_count" => group.missing_pvs.to_string(),
+        "vg_tags" => group.tags.join(","),
         other => panic!("the fake LVM does not report {other}"),
     }
 }

@@ -13,7 +13,9 @@ mod contract;
 mod crash;
 mod daemon;
 mod disk_groups;
+mod disk_requests;
 mod driver;
+mod evacuation;
 mod fixture;
 mod kills;
 mod lvm_conf;
@@ -75,6 +77,8 @@ fn main() -> ExitCode {
         .chain(survival::TESTS)
         .chain(lvm_conf::TESTS)
         .chain(disk_groups::TESTS)
+        .chain(evacuation::TESTS)
+        .chain(disk_requests::TESTS)
         .chain(moved::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {

@@ -15,12 +15,12 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 ];
 
 /// A disk that can be removed.
-struct Disk(String);
+pub(crate) struct Disk(pub(crate) String);
 
 const FILE: &str = "/run/pulled";
 
 impl Disk {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         fs::File::create(FILE).unwrap().set_len(512 * MIB).unwrap();
         Self(run_ok("losetup", &["-f", "--show", FILE]).trim().to_owned())
     }
@@ -143,12 +143,12 @@ fn check_data() {
     assert_eq!((read_from("mirrored"), read_from("kept")), ("meanwhile".to_owned(), "before".to_owned()));
 }
 
-fn write_to(volume: &str, text: &str) {
+pub(crate) fn write_to(volume: &str, text: &str) {
     let script = format!("printf %s {text} | dd of=/dev/myvg1/{volume} bs=4096 conv=sync oflag=direct status=none");
     run_ok("sh", &["-euc", &script]);
 }
 
-fn read_from(volume: &str) -> String {
+pub(crate) fn read_from(volume: &str) -> String {
     let script = format!("dd if=/dev/myvg1/{volume} bs=4096 count=1 iflag=direct status=none | tr -d '\\0'");
     run_ok("sh", &["-euc", &script])
 }

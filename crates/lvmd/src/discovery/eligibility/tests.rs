@@ -39,7 +39,9 @@ fn pv(letter: char, vg: Option<&str>) -> GroupDisk {
         path: format!("/dev/sd{letter}"),
         uuid: letter.to_string(),
         device: Some(Device { major: 8, minor: u32::from(letter) }),
+        tags: Vec::new(),
         size: 1 << 39,
+        used: 0,
         device_size: 1 << 39,
         start: 0,
     }
@@ -108,9 +110,18 @@ fn paths_to_the_same_disk_are_taken_by_nobody() {
 #[test]
 fn a_member_stays_one_whatever_the_selectors_say() {
     let other = Disk { rotational: Some(true), read_only: true, path: "/dev/xyz".to_owned(), ..disk('b') };
-    assert_eq!(verdict(other, &[pv('b', Some("ssd"))]), Verdict::Member { has_grown: false });
+    assert_eq!(verdict(other, &[pv('b', Some("ssd"))]), Verdict::Member { has_grown: false, evacuation: None });
     let grown = GroupDisk { device_size: 1 << 40, ..pv('b', Some("ssd")) };
-    assert_eq!(verdict(disk('b'), &[grown]), Verdict::Member { has_grown: true });
+    assert_eq!(verdict(disk('b'), &[grown]), Verdict::Member { has_grown: true, evacuation: None });
+}
+
+#[test]
+fn a_member_that_is_to_be_emptied_is_known_by_its_tag() {
+    for (used, evacuation) in [(1 << 30, Evacuation::Begun), (0, Evacuation::Done)] {
+        let leaving = GroupDisk { tags: vec!["topolvm.io/evacuate=remove:0".to_owned()], used, ..pv('b', Some("ssd")) };
+        let expected = Verdict::Member { has_grown: false, evacuation: Some(evacuation) };
+        assert_eq!(verdict(disk('b'), &[leaving]), expected);
+    }
 }
 
 #[test]

@@ -1,0 +1,52 @@
+//! Commands about physical volumes that are emptied and leave their volume group.
+
+use super::{Effect, LvmCommand};
+use crate::{LvName, Tag, VgName};
+
+/// Has LVM copy in the process that is started, which lvmd knows and waits for, and not in a daemon.
+const OWN_PROCESS: [&str; 2] = ["--config", "global/use_lvmpolld=0"];
+
+impl LvmCommand {
+    /// Lists which extents of a group's physical volumes belong to which volume, hidden ones as well.
+    pub fn used_ranges(vg: &VgName) -> Self {
+        let fields = "pv_uuid,pvseg_start,pvseg_size,lv_name,lv_parent,lv_attr,segtype,move_pv_uuid";
+        let selection = format!("vg_name={vg}&&segtype!=free");
+        let options = ["--segments", "--noheadings", "--nameprefixes", "-o", fields, "-S", &selection];
+        Self::new(Effect::Read, ["pvs"].into_iter().chain(options))
+    }
+
+    /// Moves the extents from `first` to `last` of a physical volume to another of its group, and returns when they are
+    /// there. LVM is told not to think of where they may lie: it takes an image of which a part is on the other disk
+    /// already for another image of the same RAID. So the caller must know what lies there. What an earlier command has begun to move from the same physical volume is moved instead.
+    pub fn move_extents(from: &str, (first, last): (u64, u64), to: Option<&str>) -> Self {
+        let range = format!("{from}:{first}-{last}");
+        let words =
+            ["pvmove"].into_iter().chain(OWN_PROCESS).chain(["--alloc", "anywhere", "-i", "1", &range]).chain(to);
+        Self::new(Effect::Change, words)
+    }
+
+    /// Allows or forbids LVM to make volumes on a physical volume, and changes its tags, in one command, which takes no
+    /// selection.
+    pub fn change_pv(pv: &str, allocatable: bool, add: &[Tag], remove: &[Tag]) -> Self {
+        let mut args = vec!["pvchange", "-x", if allocatable { "y" } else { "n" }];
+        args.extend(super::tag_options("--addtag", add));
+        args.extend(super::tag_options("--deltag", remove));
+        args.push(pv);
+        Self::new(Effect::Change, args)
+    }
+
+    /// Gives a RAID other disks for those that it has lost, as far as there is room (lvmraid(7), "Repair").
+    pub fn repair_mirror(vg: &VgName, name: &LvName) -> Self {
+        Self::new(Effect::Change, ["lvconvert", "-y", "--repair", &super::full_name(vg, name)])
+    }
+
+    /// Forgets the missing physical volumes of a group on which nothing is. Without `--force` LVM removes no volume.
+    pub fn forget_missing_disks(vg: &VgName) -> Self {
+        Self::new(Effect::Change, ["vgreduce", "--removemissing", vg.as_str()])
+    }
+
+    /// Takes a physical volume out of its group. LVM refuses one that is used, and the last one.
+    pub fn reduce_group(vg: &VgName, pv: &str) -> Self {
+        Self::new(Effect::Change, ["vgreduce", vg.as_str(), pv])
+    }
+}

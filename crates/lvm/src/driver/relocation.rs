@@ -1,0 +1,61 @@
+//! Moves what lies on physical volumes, and takes empty ones out of their groups.
+
+use super::{Changed, Lvm};
+use crate::report::{UsedRange, used_ranges};
+use crate::{CommandRunner, Error, LvName, LvmCommand, Tag, VgName};
+
+impl<R: CommandRunner> Lvm<R> {
+    /// Lists which extents of a group's physical volumes belong to which volume.
+    pub async fn used_ranges(&self, vg: &VgName) -> Result<Vec<UsedRange>, Error> {
+        self.parse(&LvmCommand::used_ranges(vg), used_ranges).await
+    }
+
+    /// Moves extents of a physical volume; see [`LvmCommand::move_extents`].
+    pub async fn move_extents(
+        &self,
+        vg: &VgName,
+        from: &str,
+        extents: (u64, u64),
+        to: Option<&str>,
+    ) -> Result<(), Error> {
+        self.change_pvs(vg, &LvmCommand::move_extents(from, extents, to)).await
+    }
+
+    /// Allows or forbids LVM to make volumes on a physical volume, and changes its tags.
+    pub async fn change_pv(
+        &self,
+        vg: &VgName,
+        pv: &str,
+        allocatable: bool,
+        add: &[Tag],
+        remove: &[Tag],
+    ) -> Result<(), Error> {
+        self.change_pvs(vg, &LvmCommand::change_pv(pv, allocatable, add, remove)).await
+    }
+
+    /// Takes a physical volume out of its group, if nothing is on it and it is not the last one.
+    pub async fn reduce_group(&self, vg: &VgName, pv: &str) -> Result<(), Error> {
+        self.change_pvs(vg, &LvmCommand::reduce_group(vg, pv)).await
+    }
+
+    /// Gives a RAID other disks for those that it has lost. That there is no room is a success of LVM, which leaves it
+    /// as it is then.
+    pub async fn repair_mirror(&self, vg: &VgName, name: &LvName) -> Changed {
+        let command = LvmCommand::repair_mirror(vg, name);
+        let done = self.change_pvs(vg, &command).await;
+        Changed { done, group: self.volume_group(vg).await.ok() }
+    }
+
+    /// Forgets the missing physical volumes of a group on which nothing is.
+    pub async fn forget_missing_disks(&self, vg: &VgName) -> Result<(), Error> {
+        self.change_pvs(vg, &LvmCommand::forget_missing_disks(vg)).await
+    }
+
+    async fn change_pvs(&self, vg: &VgName, command: &LvmCommand) -> Result<(), Error> {
+        self.ask(command, |output| match output.code {
+            Some(0) => Ok(()),
+            _ => Err(Error::from_output(command, vg, None, output)),
+        })
+        .await
+    }
+}

@@ -1,0 +1,16 @@
+//! The addition of a disk to its disk group at a client's word, on its way from the engine to the discovery of disks.
+
+use tokio::sync::oneshot;
+
+use crate::error::Error;
+
+/// A disk that a client wants to be added.
+#[derive(Debug)]
+pub(crate) struct DiskAddition {
+    /// Path of the disk, for example `/dev/sdb`.
+    pub(crate) path: String,
+    /// The path in `/dev/disk/by-id` that the disk must have; empty if it must have none.
+    pub(crate) stable_name: String,
+    /// Receives the outcome.
+    pub(crate) answer: oneshot::Sender<Result<(), Error>>,
+}

@@ -1,0 +1,134 @@
+//! Empties physical volumes in the background: moves what lies on them to the others of their group, in pieces, one at
+//! a time in each group. The wish to do so is a tag in LVM's metadata, see [`tags::EvacuationWish`].
+
+mod queue;
+mod request;
+mod step;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lvm::Host;
+use tokio::time::{Instant, sleep_until};
+use topolvm_runtime::{CancellationToken, error_chain};
+
+use super::group::Group;
+use super::state::Engine;
+use crate::error::Error;
+use crate::tags::EvacuationWish;
+use queue::{LeavingDisk, Next, Queue, Room};
+use step::Step;
+
+pub(super) use request::find_disk;
+
+/// A physical volume that is being emptied: for metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EvacuationStatus {
+    pub(crate) volume_group: String,
+    /// Its device.
+    pub(crate) disk: String,
+    /// Bytes of volumes that are still on it.
+    pub(crate) remaining: u64,
+    pub(crate) is_blocked: bool,
+}
+
+/// Empties the physical volumes of a group that carry the tag `topolvm.io/evacuate=...`, until the shutdown begins.
+pub(super) async fn evacuate_disks<R: Host>(
+    engine: Engine<R>,
+    group: Arc<Group>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    // LVM is never stopped in the middle: the end of it is waited for
+    engine.finish_begun_moves(&group).await;
+    let mut queue = Queue::default();
+    loop {
+        if shutdown.is_cancelled() {
+            return Ok(());
+        }
+        let (disks, room) = leaving_disks(&group);
+        if group.evacuation.retain(|uuid| disks.iter().any(|disk| disk.uuid == *uuid)) {
+            engine.publish();
+        }
+        match queue.next(&disks, room, Instant::now()) {
+            Next::Advance(disk) => match engine.advance(&group, &disk).await {
+                Ok(pause) => {
+                    queue.advanced(&disk.uuid, Instant::now() + pause);
+                    if group.evacuation.clear_obstacle(&disk.uuid) {
+                        engine.publish();
+                    }
+                }
+                Err(error) => {
+                    queue.retry_later(&disk.uuid, room, Instant::now());
+                    engine.record_obstacle(&group, &disk, &error);
+                }
+            },
+            Next::Wait(until) => tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                () = group.evacuation.refreshed.notified() => {}
+                () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {}
+            },
+        }
+    }
+}
+
+/// Returns the physical volumes of a group that something is to be done with, and what decides whether it is possible.
+fn leaving_disks(group: &Group) -> (Vec<LeavingDisk>, Room) {
+    let Some(known) = group.cached() else { return (Vec::new(), Room::default()) };
+    let leaving = known.pvs.iter().filter(|_| request::is_ours(&known)).filter_map(|pv| {
+        let wish = EvacuationWish::of(pv)?;
+        let used = pv.size.saturating_sub(pv.free);
+        (used > 0 || wish.remove).then(|| LeavingDisk { uuid: pv.uuid.clone(), path: pv.path.clone(), wish })
+    });
+    let room = Room { free: known.allocatable_bytes(), missing_pvs: known.missing_pvs, pvs: known.pvs.len() };
+    (leaving.collect(), room)
+}
+
+impl<R: Host> Engine<R> {
+    /// Returns the physical volumes that are being emptied.
+    pub(crate) fn evacuation_status(&self) -> Vec<EvacuationStatus> {
+        let of_group = |group: &Arc<Group>| {
+            let known = group.cached();
+            let pvs = known.iter().flat_map(|known| &known.pvs);
+            let leaving = pvs.filter_map(|pv| {
+                let entry = group.evacuation.entry_of(pv)?;
+                Some(EvacuationStatus {
+                    volume_group: group.name.to_string(),
+                    disk: pv.path.clone(),
+                    remaining: entry.remaining,
+                    is_blocked: entry.is_blocked(),
+                })
+            });
+            leaving.collect::<Vec<_>>()
+        };
+        self.groups().values().flat_map(of_group).collect()
+    }
+
+    /// Moves one piece from a disk, or takes the disk out of its group. Returns the time until the next piece.
+    async fn advance(&self, group: &Arc<Group>, disk: &LeavingDisk) -> Result<Duration, Error> {
+        // A volume that is moved cannot be changed: who wants to change one waits for this, and is next
+        let _moving = group.evacuation.hold_still().await;
+        let uuid = disk.uuid.clone();
+        let planning = async move |engine: Self, group: Arc<Group>| engine.plan_step(&group, &uuid).await;
+        let Step::Move(planned) = self.with_lock(Arc::clone(group), planning).await? else { return Ok(Duration::ZERO) };
+        let (bytes, started) = (planned.bytes, Instant::now());
+        tracing::debug!(vg = %group.name, disk = disk.path, volume = planned.volume, bytes, "moving a piece of a volume");
+        let moved = self.move_piece(group, planned).await;
+        if matches!(moved, Err(Error::Lvm(lvm::Error::NoSpace(_)))) {
+            // Somebody took the room since the piece was planned: a new plan says what is lacking
+            let uuid = disk.uuid.clone();
+            let planning = async move |engine: Self, group: Arc<Group>| engine.plan_step(&group, &uuid).await;
+            self.with_lock(Arc::clone(group), planning).await?;
+        }
+        moved?;
+        Ok(step::pause_after(bytes, started.elapsed(), disk.wish))
+    }
+
+    fn record_obstacle(&self, group: &Group, disk: &LeavingDisk, error: &Error) {
+        let error = error_chain(error);
+        if group.evacuation.set_obstacle(&disk.uuid, &error) {
+            let (vg, disk) = (&group.name, &disk.path);
+            tracing::error!(%vg, disk, error, "cannot empty a disk for now; it is tried again");
+            self.publish();
+        }
+    }
+}

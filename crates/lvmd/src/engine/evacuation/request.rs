@@ -1,0 +1,117 @@
+//! Begins and ends evacuations at a client's word. The caller is answered when LVM's metadata say so.
+
+use std::sync::Arc;
+
+use lvm::relocation::{Obstacle, Target, check_room};
+use lvm::{Host, PhysicalVolume, UsedRange, VgName, VolumeGroup};
+
+use crate::disk_group;
+use crate::engine::group::Group;
+use crate::engine::preconditions::check_no_missing_pvs;
+use crate::engine::state::Engine;
+use crate::error::Error;
+use crate::tags::{EvacuationWish, evacuation_tags};
+
+impl<R: Host> Engine<R> {
+    /// Begins to empty a physical volume, or changes how. Refused unless the other disks have room for all of it.
+    pub(crate) async fn evacuate(&self, vg: &VgName, uuid: String, wish: EvacuationWish) -> Result<(), Error> {
+        let begin = async move |engine: Self, group: Arc<Group>| engine.begin_evacuation(&group, &uuid, wish).await;
+        self.with_lock(self.group(vg)?, begin).await
+    }
+
+    /// Ends the evacuation of a physical volume: what was moved stays where it is.
+    pub(crate) async fn stop_evacuation(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
+        let end = async move |engine: Self, group: Arc<Group>| engine.end_evacuation(&group, &uuid).await;
+        self.with_lock(self.group(vg)?, end).await
+    }
+
+    async fn begin_evacuation(&self, group: &Group, uuid: &str, wish: EvacuationWish) -> Result<(), Error> {
+        let known = self.current(group).await?;
+        let pv = find_disk(&known, uuid)?;
+        let before = EvacuationWish::of(pv);
+        if before == Some(wish) && !pv.allocatable {
+            return Ok(());
+        }
+        check_no_missing_pvs(&known)?;
+        if known.pvs.len() == 1 {
+            let why = "it is the only disk of its group".to_owned();
+            return Err(Error::DiskNotAllowed { disk: pv.path.clone(), why });
+        }
+        // One that is being emptied may be told to be quicker although there is no room just now
+        if before.is_none() {
+            let ranges = self.inner.lvm.used_ranges(&known.name).await?;
+            check_room_for(&known, pv, &ranges)?;
+        }
+        let add = wish.tag()?;
+        let mut remove = evacuation_tags(pv)?;
+        remove.retain(|tag| *tag != add);
+        let changed = self.inner.lvm.change_pv(&known.name, &pv.path, false, &[add], &remove).await;
+        self.refresh(group).await?;
+        changed?;
+        tracing::info!(vg = %known.name, disk = pv.path, ?wish, "a disk is to be emptied");
+        let known = group.try_cached()?;
+        let is_stored = EvacuationWish::of(find_disk(&known, uuid)?) == Some(wish);
+        if is_stored { Ok(()) } else { Err(Error::DiskVanished { vg: known.name.clone(), uuid: uuid.to_owned() }) }
+    }
+
+    async fn end_evacuation(&self, group: &Group, uuid: &str) -> Result<(), Error> {
+        let known = self.current(group).await?;
+        let pv = find_disk(&known, uuid)?;
+        let remove = evacuation_tags(pv)?;
+        if remove.is_empty() {
+            return Ok(());
+        }
+        check_no_missing_pvs(&known)?;
+        let changed = self.inner.lvm.change_pv(&known.name, &pv.path, true, &[], &remove).await;
+        self.refresh(group).await?;
+        changed?;
+        tracing::info!(vg = %known.name, disk = pv.path, "a disk is not emptied any further");
+        Ok(())
+    }
+}
+
+/// Returns whether a group is one whose disks lvmd may change.
+pub(super) fn is_ours(group: &VolumeGroup) -> bool {
+    disk_group::tag_of(&group.name).is_ok_and(|tag| group.tags.iter().any(|existing| existing == tag.as_str()))
+}
+
+/// Returns a physical volume of a group whose disks lvmd may change.
+pub(in crate::engine) fn find_disk<'a>(known: &'a VolumeGroup, uuid: &str) -> Result<&'a PhysicalVolume, Error> {
+    if !is_ours(known) {
+        return Err(Error::GroupNotOurs(known.name.clone()));
+    }
+    known.pv_of_uuid(uuid).ok_or_else(|| Error::DiskNotFound { vg: known.name.clone(), uuid: uuid.to_owned() })
+}
+
+/// Checks that all that lies on a physical volume, and on those that are being emptied, has room on the others.
+fn check_room_for(known: &VolumeGroup, pv: &PhysicalVolume, ranges: &[UsedRange]) -> Result<(), Error> {
+    let leaves = |other: &&PhysicalVolume| other.uuid == pv.uuid || EvacuationWish::of(other).is_some();
+    let from: Vec<_> = known.pvs.iter().filter(leaves).map(|pv| pv.uuid.as_str()).collect();
+    let targets = targets(known, pv);
+    check_room(ranges, &from, &targets).map_err(|obstacle| refusal(known, pv, obstacle))
+}
+
+/// Returns the physical volumes to which the volumes of this one can be moved.
+pub(super) fn targets(known: &VolumeGroup, pv: &PhysicalVolume) -> Vec<Target> {
+    let is_target =
+        |other: &&PhysicalVolume| other.uuid != pv.uuid && other.allocatable && EvacuationWish::of(other).is_none();
+    let target = |pv: &PhysicalVolume| Target { uuid: pv.uuid.clone(), free: pv.free_areas.iter().sum() };
+    known.pvs.iter().filter(is_target).map(target).collect()
+}
+
+/// Says what keeps the volumes of a physical volume from being moved.
+pub(super) fn refusal(known: &VolumeGroup, pv: &PhysicalVolume, obstacle: Obstacle) -> Error {
+    let (vg, disk) = (known.name.clone(), pv.path.clone());
+    let bytes = |extents: u64| extents.saturating_mul(known.extent_size);
+    match obstacle {
+        Obstacle::Room { lacking } => Error::NoRoomForDisk { vg, disk, lacking: bytes(lacking) },
+        Obstacle::Apart { volume, lacking } => Error::NoPlaceFor { vg, disk, volume, lacking: bytes(lacking) },
+        Obstacle::Kind { volume, segment_type } => {
+            let why = format!(
+                "{volume} is on it, which lvmd cannot move ({segment_type}, or a part of it that must lie on a disk of \
+                 its own is on the same disk, or its allocation is contiguous); move it with pvmove, or remove it"
+            );
+            Error::DiskNotAllowed { disk, why }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! One step of an evacuation: a piece of a volume is moved, or an empty disk taken out of its group.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lvm::relocation::{begun_moves, next_piece};
+use lvm::{Host, PhysicalVolume, VolumeGroup};
+use topolvm_runtime::error_chain;
+use tracing::Instrument as _;
+
+use super::request::{find_disk, is_ours, refusal, targets};
+use crate::engine::group::Group;
+use crate::engine::preconditions::check_no_missing_pvs;
+use crate::engine::state::Engine;
+use crate::error::Error;
+use crate::tags::EvacuationWish;
+
+/// Most bytes of a piece: a volume that is moved cannot be changed meanwhile, and lvmd does not end.
+const LARGEST_PIECE: u64 = 512 << 20;
+/// Time in which a piece may be moved by the rate that was asked for.
+const PIECE_SECONDS: u64 = 2;
+
+/// What is to be done with a disk.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Nothing: nothing is on it, or nobody wants it to be emptied any more, or it has just left its group.
+    Nothing,
+    /// Move a piece.
+    Move(PlannedMove),
+}
+
+/// A piece, with the devices from and to which it is moved.
+#[derive(Debug)]
+pub(super) struct PlannedMove {
+    pub(super) volume: String,
+    pub(super) bytes: u64,
+    from: String,
+    /// First and last extent.
+    extents: (u64, u64),
+    to: Option<String>,
+}
+
+impl<R: Host> Engine<R> {
+    /// Returns what is to be done with a disk. Takes it out of its group if it is empty and is to leave. The caller
+    /// holds the group's lock.
+    pub(super) async fn plan_step(&self, group: &Group, uuid: &str) -> Result<Step, Error> {
+        let known = self.current(group).await?;
+        let Some((pv, wish)) = known.pv_of_uuid(uuid).and_then(|pv| Some((pv, EvacuationWish::of(pv)?))) else {
+            return Ok(Step::Nothing);
+        };
+        check_no_missing_pvs(&known)?;
+        let pv = find_disk(&known, &pv.uuid)?;
+        if pv.free == pv.size {
+            if wish.remove {
+                self.take_out(group, &known, pv).await?;
+            }
+            return Ok(Step::Nothing);
+        }
+        let ranges = self.inner.lvm.used_ranges(&known.name).await?;
+        let most = largest_piece(wish, known.extent_size);
+        let piece = next_piece(&ranges, uuid, &targets(&known, pv), most);
+        let Some(piece) = piece.map_err(|obstacle| refusal(&known, pv, obstacle))? else { return Ok(Step::Nothing) };
+        let target = piece.target.as_deref().and_then(|target| known.pv_of_uuid(target));
+        Ok(Step::Move(PlannedMove {
+            volume: piece.volume,
+            bytes: piece.length.saturating_mul(known.extent_size),
+            from: pv.path.clone(),
+            extents: last_of(piece.start, piece.length),
+            to: target.map(|target| target.path.clone()),
+        }))
+    }
+
+    /// Moves a piece, to its end also when the shutdown begins. Other volumes are changed meanwhile.
+    pub(super) async fn move_piece(&self, group: &Group, planned: PlannedMove) -> Result<(), Error> {
+        let (lvm, vg) = (self.inner.lvm.clone(), group.name.clone());
+        let moving = async move {
+            let PlannedMove { from, extents, to, .. } = planned;
+            lvm.move_extents(&vg, &from, extents, to.as_deref()).await
+        };
+        let moved = self.inner.tasks.finish(moving.in_current_span()).await.map_err(Error::Interrupted)?;
+        Ok(moved?)
+    }
+
+    /// Finishes what an LVM that was killed has begun to move in a group whose disks lvmd may change. Volumes work
+    /// meanwhile, but cannot be changed.
+    pub(super) async fn finish_begun_moves(&self, group: &Arc<Group>) {
+        if !group.cached().is_some_and(|known| is_ours(&known)) {
+            return;
+        }
+        let _moving = group.evacuation.hold_still().await;
+        if let Err(error) = self.finish_all_begun_moves(group).await {
+            let error = error_chain(&error);
+            tracing::error!(vg = %group.name, error, "cannot finish what a pvmove has begun; see `pvs --segments`");
+        }
+    }
+
+    async fn finish_all_begun_moves(&self, group: &Arc<Group>) -> Result<(), Error> {
+        let known = group.try_cached()?;
+        let ranges = self.inner.lvm.used_ranges(&known.name).await?;
+        for range in begun_moves(&ranges) {
+            let Some(pv) = known.pv_of_uuid(&range.pv) else { continue };
+            tracing::warn!(vg = %known.name, disk = pv.path, "finishing what a pvmove has begun");
+            let planned = PlannedMove {
+                volume: range.volume.clone(),
+                bytes: range.length.saturating_mul(known.extent_size),
+                from: pv.path.clone(),
+                extents: last_of(range.start, range.length),
+                to: None,
+            };
+            self.move_piece(group, planned).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes an empty disk out of its group. It stays a physical volume, of no group: a blank disk would be added again
+    /// by the next look at the disks.
+    async fn take_out(&self, group: &Group, known: &VolumeGroup, pv: &PhysicalVolume) -> Result<(), Error> {
+        if known.pvs.len() == 1 {
+            let why = "it is the last disk of its group; remove the group with vgremove".to_owned();
+            return Err(Error::DiskNotAllowed { disk: pv.path.clone(), why });
+        }
+        let reduced = self.inner.lvm.reduce_group(&known.name, &pv.path).await;
+        self.refresh(group).await?;
+        reduced?;
+        tracing::info!(vg = %known.name, disk = pv.path, uuid = pv.uuid, "took an empty disk out of its group");
+        Ok(())
+    }
+}
+
+/// Returns the first and the last of so many extents.
+fn last_of(start: u64, length: u64) -> (u64, u64) {
+    (start, start.saturating_add(length.saturating_sub(1)))
+}
+
+/// Returns the extents of the largest piece.
+fn largest_piece(wish: EvacuationWish, extent_size: u64) -> u64 {
+    let bytes = match wish.bytes_per_second {
+        0 => LARGEST_PIECE,
+        rate => rate.saturating_mul(PIECE_SECONDS).min(LARGEST_PIECE),
+    };
+    bytes.checked_div(extent_size).unwrap_or(0).max(1)
+}
+
+/// Returns the pause after a piece that keeps the rate in the mean.
+pub(super) fn pause_after(bytes: u64, took: Duration, wish: EvacuationWish) -> Duration {
+    let Some(millis) = bytes.saturating_mul(1000).checked_div(wish.bytes_per_second) else { return Duration::ZERO };
+    Duration::from_millis(millis).saturating_sub(took)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXTENT: u64 = 4 << 20;
+
+    fn at(bytes_per_second: u64) -> EvacuationWish {
+        EvacuationWish { bytes_per_second, remove: false }
+    }
+
+    #[test]
+    fn a_piece_takes_seconds_at_the_rate_and_is_an_extent_at_least() {
+        assert_eq!(largest_piece(at(0), EXTENT), 128);
+        assert_eq!(largest_piece(at(50 << 20), EXTENT), 25);
+        assert_eq!(largest_piece(at(1), EXTENT), 1);
+        assert_eq!(largest_piece(at(u64::MAX), EXTENT), 128);
+    }
+
+    #[test]
+    fn the_rate_is_kept_by_pauses() {
+        let second = Duration::from_secs(1);
+        assert_eq!(pause_after(EXTENT, second, at(0)), Duration::ZERO);
+        assert_eq!(pause_after(EXTENT, second, at(1 << 20)), 3 * second);
+        assert_eq!(pause_after(EXTENT, 9 * second, at(1 << 20)), Duration::ZERO);
+    }
+}

@@ -1,0 +1,84 @@
+//! Replaces a missing physical volume: the mirrors that have lost an image with it are rebuilt on other disks, and the
+//! physical volume is forgotten when nothing is on it any more.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lvm::{Host, LvName, UsedRange, VgName, VolumeGroup};
+
+use super::evacuation::find_disk;
+use super::group::Group;
+use super::state::Engine;
+use crate::error::Error;
+
+impl<R: Host> Engine<R> {
+    /// Rebuilds the mirrors that have lost this missing physical volume, and forgets it. Refused, without a change, when
+    /// anything else was on it.
+    pub(crate) async fn replace_missing_disk(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
+        // LVM repairs nothing that is being moved
+        let group = self.group(vg)?;
+        let _at_rest = group.evacuation.hold_still().await;
+        let replace = async move |engine: Self, group: Arc<Group>| engine.replace_in_group(&group, &uuid).await;
+        self.with_lock(group, replace).await
+    }
+
+    async fn replace_in_group(&self, group: &Group, uuid: &str) -> Result<(), Error> {
+        self.refresh(group).await?;
+        let known = group.try_cached()?;
+        let pv = find_disk(&known, uuid)?;
+        let disk = group.last_path(uuid).unwrap_or_else(|| format!("with the UUID {uuid}"));
+        let refused = |why: String| Error::DiskNotAllowed { disk: disk.clone(), why };
+        if pv.device.is_some() {
+            return Err(refused("it is there; only a missing disk is replaced".to_owned()));
+        }
+        let ranges = self.inner.lvm.used_ranges(&known.name).await?;
+        for mirror in mirrors_on(&known, &ranges, uuid).map_err(|volumes| refused(lost(&volumes)))? {
+            tracing::info!(vg = %known.name, name = %mirror, disk, "rebuilding a mirror that has lost a disk");
+            self.store_outcome(group, self.inner.lvm.repair_mirror(&known.name, &mirror).await)?;
+        }
+        let left = self.inner.lvm.used_ranges(&known.name).await?;
+        if let Some(left) = left.iter().find(|range| range.pv == uuid) {
+            let why = format!("no other disk of the group has a place for {}; add a disk to the group", left.volume);
+            return Err(refused(why));
+        }
+        let forgotten = self.inner.lvm.forget_missing_disks(&known.name).await;
+        self.refresh(group).await?;
+        if group.try_cached()?.pv_of_uuid(uuid).is_some() {
+            forgotten?;
+            return Err(refused("LVM does not forget it; see `vgs` and `pvs`".to_owned()));
+        }
+        tracing::info!(vg = %known.name, disk, uuid, "forgot a missing disk on which nothing was left");
+        Ok(())
+    }
+}
+
+/// Returns the mirrors of which an image is on this physical volume, or the names of what else is on it.
+fn mirrors_on(known: &VolumeGroup, ranges: &[UsedRange], uuid: &str) -> Result<BTreeSet<LvName>, BTreeSet<String>> {
+    let (mut mirrors, mut lost) = (BTreeSet::new(), BTreeSet::new());
+    for range in ranges.iter().filter(|range| range.pv == uuid) {
+        match mirror_of(known, range) {
+            Some(mirror) => {
+                mirrors.insert(mirror);
+            }
+            None => {
+                lost.insert(range.volume.clone());
+            }
+        }
+    }
+    if lost.is_empty() { Ok(mirrors) } else { Err(lost) }
+}
+
+/// Returns the volume of type raid1 of which the range is an image or its metadata.
+fn mirror_of(known: &VolumeGroup, range: &UsedRange) -> Option<LvName> {
+    let volume = known.volume(range.raid_volume()?)?;
+    let is_mirror = volume.segment.as_ref().is_some_and(|segment| &*segment.segment_type == "raid1");
+    volume.name.parse().ok().filter(|_| is_mirror)
+}
+
+fn lost(volumes: &BTreeSet<String>) -> String {
+    let names: Vec<_> = volumes.iter().map(String::as_str).collect();
+    format!(
+        "{} was on it without a mirror; bring the disk back, or remove what is lost (docs/node-maintenance.md)",
+        names.join(", ")
+    )
+}

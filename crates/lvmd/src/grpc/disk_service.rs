@@ -1,0 +1,47 @@
+//! `proto.DiskService`.
+
+use lvm::Host;
+use tonic::{Request, Response, Status};
+use topolvm_proto::lvmd::disk_service_server::DiskService;
+use topolvm_proto::lvmd::{AddDiskRequest, DiskRequest, Empty, EvacuateDiskRequest};
+use tracing::Span;
+
+use super::lv_service::run_change;
+use super::message;
+use crate::engine::Engine;
+use crate::tags::EvacuationWish;
+
+pub(super) struct DiskApi<R>(pub(super) Engine<R>);
+
+#[tonic::async_trait]
+impl<R: Host> DiskService for DiskApi<R> {
+    async fn evacuate_disk(&self, request: Request<EvacuateDiskRequest>) -> Result<Response<Empty>, Status> {
+        let EvacuateDiskRequest { volume_group, uuid, bytes_per_second, remove } = request.into_inner();
+        let vg = message::volume_group(volume_group)?;
+        Span::current().record("volume_group", tracing::field::display(&vg));
+        run_change(self.0.evacuate(&vg, uuid, EvacuationWish { bytes_per_second, remove })).await?;
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn stop_evacuation(&self, request: Request<DiskRequest>) -> Result<Response<Empty>, Status> {
+        let DiskRequest { volume_group, uuid } = request.into_inner();
+        let vg = message::volume_group(volume_group)?;
+        Span::current().record("volume_group", tracing::field::display(&vg));
+        run_change(self.0.stop_evacuation(&vg, uuid)).await?;
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn add_disk(&self, request: Request<AddDiskRequest>) -> Result<Response<Empty>, Status> {
+        let AddDiskRequest { path, stable_name } = request.into_inner();
+        self.0.add_disk(path, stable_name).await?;
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn replace_missing_disk(&self, request: Request<DiskRequest>) -> Result<Response<Empty>, Status> {
+        let DiskRequest { volume_group, uuid } = request.into_inner();
+        let vg = message::volume_group(volume_group)?;
+        Span::current().record("volume_group", tracing::field::display(&vg));
+        run_change(self.0.replace_missing_disk(&vg, uuid)).await?;
+        Ok(Response::new(Empty {}))
+    }
+}

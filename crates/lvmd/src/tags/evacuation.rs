@@ -1,0 +1,90 @@
+//! The LVM tag of physical volumes that are to be emptied: how fast, and whether they leave their group then.
+//!
+//! The tag is in LVM's metadata: whatever becomes of lvmd, the next one goes on.
+
+use lvm::{InvalidName, PhysicalVolume, Tag};
+
+/// Begins the tag; `remove` or `keep` and the bytes in a second follow, separated by a colon.
+const EVACUATE: &str = "topolvm.io/evacuate=";
+const REMOVE: &str = "remove";
+const KEEP: &str = "keep";
+
+/// The wish that a physical volume be emptied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EvacuationWish {
+    /// Bytes that are moved in a second in the mean; 0 for as many as the disks can.
+    pub(crate) bytes_per_second: u64,
+    /// True if it leaves its volume group when it is empty.
+    pub(crate) remove: bool,
+}
+
+impl EvacuationWish {
+    /// Returns the wish in the tags of a physical volume. Of a tag that nobody wrote in this form only that the disk is
+    /// to be emptied is believed.
+    pub(crate) fn of(pv: &PhysicalVolume) -> Option<Self> {
+        let value = pv.tags.iter().find_map(|tag| tag.strip_prefix(EVACUATE))?;
+        Some(Self::parse(value).unwrap_or_default())
+    }
+
+    fn parse(value: &str) -> Option<Self> {
+        let (what, rate) = value.split_once(':')?;
+        let remove = match what {
+            REMOVE => true,
+            KEEP => false,
+            _ => return None,
+        };
+        Some(Self { bytes_per_second: rate.parse().ok()?, remove })
+    }
+
+    /// Returns the tag of the wish.
+    pub(crate) fn tag(self) -> Result<Tag, InvalidName> {
+        format!("{EVACUATE}{}:{}", if self.remove { REMOVE } else { KEEP }, self.bytes_per_second).parse()
+    }
+}
+
+/// Returns whether these tags of a physical volume say that it is to be emptied.
+pub(crate) fn says_to_evacuate(tags: &[String]) -> bool {
+    tags.iter().any(|tag| tag.starts_with(EVACUATE))
+}
+
+/// Returns the tags of a physical volume that say that it is to be emptied.
+pub(crate) fn evacuation_tags(pv: &PhysicalVolume) -> Result<Vec<Tag>, InvalidName> {
+    pv.tags.iter().filter(|tag| tag.starts_with(EVACUATE)).map(|tag| tag.parse()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pv(tag: &str) -> PhysicalVolume {
+        PhysicalVolume {
+            path: "/dev/sdb".to_owned(),
+            uuid: "u".to_owned(),
+            device: None,
+            size: 0,
+            free: 0,
+            free_areas: Vec::new(),
+            allocatable: false,
+            tags: vec!["other".to_owned(), tag.to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_tag_says_what_was_asked_for() {
+        for (bytes_per_second, remove) in [(0, false), (50_000_000, true), (u64::MAX, false)] {
+            let wish = EvacuationWish { bytes_per_second, remove };
+            let tag = wish.tag().unwrap();
+            assert_eq!(EvacuationWish::of(&pv(tag.as_str())), Some(wish));
+            assert_eq!(evacuation_tags(&pv(tag.as_str())).unwrap(), [tag]);
+        }
+    }
+
+    #[test]
+    fn a_tag_of_another_form_takes_no_disk_out_of_its_group() {
+        for value in ["", "remove", "remove:", "remove:fast", "take:1"] {
+            let found = EvacuationWish::of(&pv(&format!("topolvm.io/evacuate={value}")));
+            assert_eq!(found, Some(EvacuationWish::default()), "{value}");
+        }
+        assert_eq!(EvacuationWish::of(&pv("topolvm.io/evacuated=remove:0")), None);
+    }
+}

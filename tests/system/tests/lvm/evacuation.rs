@@ -1,0 +1,395 @@
+//! Disks that leave their volume group: lvmd moves what is on them to the others, whatever is killed meanwhile.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, kill_process};
+use tonic::{Code, Status};
+use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
+use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
+use topolvm_proto::lvmd::{
+    CreateLvRequest, DiskRequest, Empty, EvacuateDiskRequest, Evacuation, PhysicalVolumeItem, WatchStorageResponse,
+};
+
+use crate::daemon::{Client, Lvmd, code, signed};
+use crate::fixture::{EXTENT, Random, run, run_ok, runs, seed, wait};
+use crate::scsi_disks::until;
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("a_disk_is_emptied_under_a_writer_although_lvmd_and_pvmove_are_killed", emptied_under_a_writer),
+    ("a_disk_is_not_emptied_without_room_or_in_a_group_that_is_not_ours", refused),
+    ("an_evacuation_that_is_stopped_leaves_what_was_moved", stopped),
+    ("a_thin_pool_and_its_spare_are_moved_while_it_gets_volumes", thin_pool_is_moved),
+    ("an_image_of_a_mirror_is_moved_to_a_disk_without_another", mirror_is_moved),
+    ("an_evacuation_without_room_goes_on_when_there_is_room", goes_on_with_room),
+];
+
+/// Bytes of a disk: 64 extents, one of which LVM needs for itself.
+const SIZE: u64 = 64 * EXTENT;
+const GROUP: &str = "leaving";
+const CONFIG: &str = "
+disk-groups: [{name: leaving, paths: [/dev/none], spare-gb: 0}]
+lvcreate-option-classes: [{name: mirrored, options: [--type=raid1, -m1, --nosync]}]
+";
+/// The rate at which a piece has two extents.
+const SLOW: u64 = EXTENT;
+const BLOCK: usize = 4096;
+
+/// Loop devices, of which the first ones are in the group.
+pub(crate) struct LoopDisks(Vec<String>);
+
+impl LoopDisks {
+    pub(crate) fn new(count: usize) -> Self {
+        let make = |index| {
+            let file = format!("/run/leaving{index}");
+            File::create(&file).unwrap().set_len(SIZE).unwrap();
+            run_ok("losetup", &["-f", "--show", &file]).trim().to_owned()
+        };
+        Self((0..count).map(make).collect())
+    }
+
+    /// Makes the group on the first disk.
+    fn with_group(count: usize) -> Self {
+        let disks = Self::new(count);
+        run_ok("vgcreate", &["-qy", "--addtag", "topolvm.io/disk-group=leaving", GROUP, disks.device(0)]);
+        disks
+    }
+
+    /// Adds the other disks to the group.
+    fn add_others(&self) {
+        let others: Vec<_> = self.0.iter().skip(1).map(String::as_str).collect();
+        run_ok("vgextend", &[&["-qy", GROUP], &others[..]].concat());
+    }
+
+    pub(crate) fn device(&self, index: usize) -> &str {
+        &self.0[index]
+    }
+
+    fn uuid(&self, index: usize) -> String {
+        run_ok("pvs", &["--noheadings", "-o", "pv_uuid", self.device(index)]).trim().to_owned()
+    }
+}
+
+impl Drop for LoopDisks {
+    fn drop(&mut self) {
+        drop(run("vgremove", &["-ffqy", GROUP]));
+        drop(fs::remove_dir_all(format!("/dev/{GROUP}")));
+        for (index, device) in self.0.iter().enumerate() {
+            drop(run("losetup", &["-d", device]));
+            drop(fs::remove_file(format!("/run/leaving{index}")));
+        }
+    }
+}
+
+/// Returns the devices of the group's disks.
+fn members() -> Vec<String> {
+    let listed = run_ok("pvs", &["--noheadings", "-o", "pv_name", "-S", "vg_name=leaving", "-O", "pv_name"]);
+    listed.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Returns the devices on which a volume lies, with its hidden parts.
+fn devices_of(volume: &str) -> String {
+    run_ok("lvs", &["-a", "--noheadings", "-o", "devices", "-S", &format!("lv_name=~{volume}"), GROUP])
+}
+
+async fn evacuate(client: &Client, uuid: String, rate: u64, remove: bool) -> Result<(), Status> {
+    let request = EvacuateDiskRequest { volume_group: GROUP.to_owned(), uuid, bytes_per_second: rate, remove };
+    DiskServiceClient::new(client.0.clone()).evacuate_disk(request).await.map(drop)
+}
+
+async fn stop(client: &Client, uuid: String) -> Result<(), Status> {
+    let request = DiskRequest { volume_group: GROUP.to_owned(), uuid };
+    DiskServiceClient::new(client.0.clone()).stop_evacuation(request).await.map(drop)
+}
+
+async fn create(client: &Client, name: &str, bytes: u64, option_class: &str) -> Result<(), Status> {
+    let request = CreateLvRequest {
+        name: name.to_owned(),
+        device_class: GROUP.to_owned(),
+        lvcreate_option_class: option_class.to_owned(),
+        size_bytes: signed(bytes),
+        ..CreateLvRequest::default()
+    };
+    client.create_with(request).await.map(drop)
+}
+
+/// Waits until lvmd says this of its storage.
+async fn until_told(client: &Client, is_so: impl Fn(&WatchStorageResponse) -> bool) -> WatchStorageResponse {
+    let mut watch = StorageServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
+    let told = async {
+        loop {
+            let told = watch.message().await.unwrap().unwrap();
+            if is_so(&told) {
+                return told;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(2), told).await.expect("lvmd does not say so")
+}
+
+/// Waits until lvmd says this of the evacuation of a disk.
+async fn until_evacuation(client: &Client, uuid: &str, is_so: impl Fn(Option<&Evacuation>) -> bool) -> Evacuation {
+    let pv = |told: &WatchStorageResponse| -> Option<PhysicalVolumeItem> {
+        let groups = told.volume_groups.iter().flat_map(|group| &group.physical_volumes);
+        groups.into_iter().find(|pv| pv.uuid == uuid).cloned()
+    };
+    let is_told = |told: &WatchStorageResponse| is_so(pv(told).and_then(|pv| pv.evacuation).as_ref());
+    pv(&until_told(client, is_told).await).and_then(|pv| pv.evacuation).unwrap_or_default()
+}
+
+/// Waits until lvmd says that an evacuation is in this state.
+async fn until_state(client: &Client, uuid: &str, state: &str) -> Evacuation {
+    until_evacuation(client, uuid, |evacuation| evacuation.is_some_and(|found| found.state == state)).await
+}
+
+/// A thread that writes to a volume without end, and knows what must be there.
+struct Writer {
+    device: String,
+    is_over: Arc<AtomicBool>,
+    writing: JoinHandle<Vec<u64>>,
+}
+
+impl Writer {
+    /// Begins to write to blocks all over the first bytes of a volume.
+    fn start(device: &str, bytes: u64) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (over, path) = (Arc::clone(&is_over), device.to_owned());
+        let writing = thread::spawn(move || {
+            let flags = i32::try_from(OFlags::DSYNC.bits()).unwrap();
+            let file = OpenOptions::new().write(true).custom_flags(flags).open(path).unwrap();
+            let blocks = bytes / 4096;
+            let mut written = vec![0; usize::try_from(blocks).unwrap()];
+            let mut random = Random(blocks);
+            for number in 1.. {
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let block = random.below(blocks);
+                file.write_all_at(&contents(number), block * 4096).unwrap();
+                written[usize::try_from(block).unwrap()] = number;
+            }
+            written
+        });
+        Self { device: device.to_owned(), is_over, writing }
+    }
+
+    /// Ends writing and checks each block.
+    fn check(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let written = self.writing.join().expect("a write failed");
+        let (count, file) = (written.iter().filter(|number| **number > 0).count(), File::open(&self.device).unwrap());
+        assert!(count > 100, "only {count} blocks were written to");
+        let mut block = vec![0; BLOCK];
+        for (index, number) in written.into_iter().enumerate().filter(|(_, number)| *number > 0) {
+            file.read_exact_at(&mut block, u64::try_from(index * BLOCK).unwrap()).unwrap();
+            assert!(block == contents(number), "block {index} is not what was written last");
+        }
+    }
+}
+
+fn contents(number: u64) -> Vec<u8> {
+    number.to_le_bytes().repeat(BLOCK / 8)
+}
+
+/// Kills the pvmove that is running, if one is. Returns whether one was.
+fn kill_pvmove() -> bool {
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
+    let is_pvmove = |process: &String| {
+        let command = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = command.split(|byte| *byte == 0).collect();
+        words.first().is_some_and(|word| word.ends_with(b"lvm")) && words.get(1) == Some(&&b"pvmove"[..])
+    };
+    let pids = processes.filter(is_pvmove).filter_map(|process| Pid::from_raw(process.parse().ok()?));
+    pids.map(|pid| kill_process(pid, Signal::KILL)).filter(Result::is_ok).count() > 0
+}
+
+fn emptied_under_a_writer() {
+    let disks = LoopDisks::with_group(3);
+    let mut random = Random(seed("a_disk_is_emptied_under_a_writer"));
+    let mut lvmd = Lvmd::start(CONFIG);
+    let (size, uuid) = (40 * EXTENT, disks.uuid(0));
+    let writer = wait(async {
+        let client = lvmd.connect().await;
+        create(&client, "a", size, "").await.unwrap();
+        disks.add_others();
+        let writer = Writer::start("/dev/leaving/a", size);
+        // lvmd must have seen the new disks
+        until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 3)).await;
+        evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
+        evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
+        until_state(&client, &uuid, "moving").await;
+        // The volume that is moved grows, and another is made on the other disks
+        client.resize_in(GROUP, "a", size + EXTENT).await.unwrap();
+        create(&client, "b", 2 * EXTENT, "").await.unwrap();
+        assert!(!devices_of("^b$").contains(disks.device(0)), "a new volume is on the disk that leaves");
+        writer
+    });
+    let mut kills = 0;
+    for number in 0..runs(10) {
+        thread::sleep(Duration::from_millis(random.below(1500)));
+        if number % 3 == 2 {
+            kills += u32::from(kill_pvmove());
+        }
+        lvmd.kill();
+        lvmd = Lvmd::start(CONFIG);
+    }
+    println!("killed {kills} times in the middle of a move");
+    // The rest as quickly as it can
+    wait(async { evacuate(&lvmd.connect().await, uuid.clone(), 0, true).await.unwrap() });
+    let others = [disks.device(1).to_owned(), disks.device(2).to_owned()];
+    until("the end of the evacuation", || (members() == others).then_some(()));
+    writer.check();
+    wait(async {
+        let client = lvmd.connect().await;
+        until_evacuation(&client, &uuid, |evacuation| evacuation.is_none()).await;
+        assert_eq!(code(evacuate(&client, uuid.clone(), 0, true).await), Code::NotFound);
+        // It stays a physical volume: a blank disk would be added again
+        assert_eq!(run_ok("pvs", &["--noheadings", "-o", "vg_name", disks.device(0)]).trim(), "");
+        client.remove(GROUP, "a").await.unwrap();
+        client.remove(GROUP, "b").await.unwrap();
+        let hidden = run_ok("lvs", &["-a", "--noheadings", "-o", "lv_name", GROUP]);
+        assert_eq!(hidden.trim(), "");
+    });
+}
+
+fn refused() {
+    let disks = LoopDisks::with_group(2);
+    let lvmd = Lvmd::start(CONFIG);
+    wait(async {
+        let client = lvmd.connect().await;
+        create(&client, "a", 60 * EXTENT, "").await.unwrap();
+        let refused = evacuate(&client, disks.uuid(0), 0, true).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert!(refused.message().contains("only disk"), "{refused}");
+        disks.add_others();
+        run_ok("lvcreate", &["-qy", "-l", "10", "-n", "b", GROUP, disks.device(1)]);
+        let refused = evacuate(&client, disks.uuid(0), 0, true).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        // 63 extents in all, of which 53 are free
+        assert!(refused.message().contains(&format!("lack {} bytes", 7 * EXTENT)), "{refused}");
+        let not_there = evacuate(&client, "no-such-disk".to_owned(), 0, true).await;
+        assert_eq!(code(not_there), Code::NotFound);
+        run_ok("lvremove", &["-qfy", "leaving/b"]);
+        run_ok("lvcreate", &["-qy", "-s", "-l", "2", "-n", "cow", "leaving/a"]);
+        let refused = evacuate(&client, disks.uuid(0), 0, true).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert!(refused.message().contains("lvmd cannot move"), "{refused}");
+        run_ok("lvremove", &["-qfy", "leaving/cow"]);
+        run_ok("vgchange", &["-q", "--deltag", "topolvm.io/disk-group=leaving", GROUP]);
+        let refused = evacuate(&client, disks.uuid(0), 0, true).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert!(refused.message().contains("vgchange --addtag topolvm.io/disk-group=leaving leaving"), "{refused}");
+        let settings = run_ok("pvs", &["--noheadings", "-o", "pv_tags,pv_allocatable", "-S", "vg_name=leaving"]);
+        assert_eq!(settings.split_whitespace().collect::<Vec<_>>(), ["allocatable", "allocatable"]);
+    });
+}
+
+fn stopped() {
+    let disks = LoopDisks::with_group(2);
+    let lvmd = Lvmd::start(CONFIG);
+    wait(async {
+        let client = lvmd.connect().await;
+        create(&client, "a", 40 * EXTENT, "").await.unwrap();
+        disks.add_others();
+        let uuid = disks.uuid(0);
+        evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
+        let is_half_way = |found: Option<&Evacuation>| found.is_some_and(|found| found.remaining_bytes < 40 * EXTENT);
+        until_evacuation(&client, &uuid, is_half_way).await;
+        // What is free on a disk that leaves is not offered
+        let free = client.free_in(GROUP).await.unwrap();
+        assert!(free <= 63 * EXTENT, "{free}");
+        stop(&client, uuid.clone()).await.unwrap();
+        stop(&client, uuid.clone()).await.unwrap();
+        until_evacuation(&client, &uuid, |evacuation| evacuation.is_none()).await;
+        let devices = devices_of("^a$");
+        assert!(devices.contains(disks.device(0)) && devices.contains(disks.device(1)), "{devices}");
+        let settings = run_ok("pvs", &["--noheadings", "-o", "pv_tags,pv_allocatable", disks.device(0)]);
+        assert_eq!(settings.trim(), "allocatable");
+        // But for a piece that is still being moved
+        let free = client.free_in(GROUP).await.unwrap();
+        assert!(free >= 84 * EXTENT, "the room of the disk is offered again: {free}");
+        // It is emptied without being taken out, as quickly as it can
+        evacuate(&client, uuid.clone(), 0, false).await.unwrap();
+        let empty = until_state(&client, &uuid, "empty").await;
+        assert_eq!((empty.remaining_bytes, empty.remove, members().len()), (0, false, 2));
+        // And then it leaves
+        evacuate(&client, uuid.clone(), 0, true).await.unwrap();
+        until("the end", || (members() == [disks.device(1)]).then_some(()));
+    });
+}
+
+fn thin_pool_is_moved() {
+    let disks = LoopDisks::with_group(2);
+    run_ok("lvcreate", &["-qy", "-T", "leaving/pool", "-l", "30", "--poolmetadatasize", "4m"]);
+    let config = "
+device-classes:
+- {name: thin, volume-group: leaving, type: thin, default: true, spare-gb: 0, thin-pool: {name: pool, overprovision-ratio: 5.0}}";
+    let lvmd = Lvmd::start(config);
+    wait(async {
+        let client = lvmd.connect().await;
+        client.create("a", 20 * EXTENT).await.unwrap();
+        disks.add_others();
+        until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)).await;
+        let (writer, uuid) = (Writer::start("/dev/leaving/a", 20 * EXTENT), disks.uuid(0));
+        evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
+        until_state(&client, &uuid, "moving").await;
+        for number in 0..5 {
+            let name = format!("new{number}");
+            client.create(&name, EXTENT).await.unwrap();
+            client.resize(&name, 2 * EXTENT).await.unwrap();
+            client.remove("", &name).await.unwrap();
+        }
+        until("the end of the evacuation", || (members() == [disks.device(1)]).then_some(()));
+        writer.check();
+        client.create("last", EXTENT).await.unwrap();
+    });
+}
+
+fn mirror_is_moved() {
+    let disks = LoopDisks::with_group(3);
+    run_ok("vgextend", &["-qy", GROUP, disks.device(1)]);
+    let lvmd = Lvmd::start(CONFIG);
+    wait(async {
+        let client = lvmd.connect().await;
+        create(&client, "m", 20 * EXTENT, "mirrored").await.unwrap();
+        let uuid = disks.uuid(0);
+        let refused = evacuate(&client, uuid.clone(), 0, true).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert!(refused.message().contains("m_r"), "{refused}");
+        run_ok("vgextend", &["-qy", GROUP, disks.device(2)]);
+        let writer = Writer::start("/dev/leaving/m", 20 * EXTENT);
+        evacuate(&client, uuid, SLOW, true).await.unwrap();
+        let others = [disks.device(1).to_owned(), disks.device(2).to_owned()];
+        until("the end of the evacuation", || (members() == others).then_some(()));
+        writer.check();
+        for image in ["0", "1"] {
+            let devices = devices_of(&format!("m_r.*_{image}"));
+            let on = |index: usize| devices.contains(disks.device(index));
+            assert!(on(1) != on(2), "image {image} is on {devices}");
+        }
+    });
+}
+
+fn goes_on_with_room() {
+    let disks = LoopDisks::with_group(2);
+    let lvmd = Lvmd::start(CONFIG);
+    wait(async {
+        let client = lvmd.connect().await;
+        create(&client, "a", 40 * EXTENT, "").await.unwrap();
+        disks.add_others();
+        let uuid = disks.uuid(0);
+        evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
+        until_state(&client, &uuid, "moving").await;
+        // Somebody takes the room away
+        run_ok("lvcreate", &["-qy", "-l", "100%FREE", "-n", "b", GROUP]);
+        let blocked = until_state(&client, &uuid, "blocked").await;
+        assert!(blocked.remaining_bytes > 0 && blocked.message.contains("add a disk"), "{blocked:?}");
+        client.remove(GROUP, "b").await.unwrap();
+        until("the end of the evacuation", || (members() == [disks.device(1)]).then_some(()));
+    });
+}
