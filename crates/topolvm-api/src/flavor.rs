@@ -108,6 +108,11 @@ impl ApiFlavor {
         adopt = "", "/adopt";
         /// Node annotation with the LVs whose LogicalVolumes do not exist.
         orphans = "", "/orphans";
+        /// Prefix of the NodeStorage annotations with which an administrator wishes something of a disk, followed by
+        /// LVM's UUID of it.
+        disk_wish_prefix = "disk.", "/";
+        /// NodeStorage annotation with which an administrator wishes that blank disks are added: their names.
+        add_disks = "", "/add-disks";
         /// Node annotation with the time of creation of the newest LogicalVolume whose LV the agent has seen: proof of
         /// what the API server remembers.
         volumes_until = "", "/volumes-until";
@@ -142,6 +147,11 @@ impl ApiFlavor {
         format!("{}{class}", self.capacity_prefix())
     }
 
+    /// Returns the NodeStorage annotation with the wish about the disk of this UUID.
+    pub fn disk_wish(self, uuid: &str) -> String {
+        format!("{}{uuid}", self.disk_wish_prefix())
+    }
+
     /// Returns whether topolvm-node writes the Node annotation of this name.
     pub fn is_capacity_annotation(self, name: &str) -> bool {
         name.starts_with(self.capacity_prefix()) || name == self.option_class_capacity()
@@ -168,6 +178,7 @@ mod tests {
         assert_eq!(ApiFlavor::TopoLvm.reformat(), "topolvm.io/reformat");
         assert_eq!(ApiFlavor::TopoLvm.capacity_annotation(""), "capacity.topolvm.io/00default");
         assert_eq!(ApiFlavor::Legacy.capacity_annotation("ssd"), "capacity.topolvm.cybozu.com/ssd");
+        assert_eq!(ApiFlavor::Legacy.disk_wish("u-1"), "disk.topolvm.cybozu.com/u-1");
         assert_eq!(ApiFlavor::TopoLvm.option_class_capacity(), "topolvm.io/lvcreate-option-class-capacity");
     }
 

@@ -7,6 +7,7 @@ mod capacity;
 mod claim_names;
 mod condition;
 mod crd;
+mod disk_wishes;
 mod extender_probe;
 mod flavor;
 mod growth;
@@ -24,6 +25,7 @@ pub use capacity::{ListedClass, NodeCapacity};
 pub use claim_names::claim_names;
 pub use condition::{Readiness, lost_message, ready_condition};
 pub use crd::{crd, node_storage_crd};
+pub use disk_wishes::{DiskWish, ParseDiskWishError};
 pub use extender_probe::{EXTENDER_PROBE, EXTENDER_PROVEN_KEY, EXTENDER_REASON_KEY};
 pub use flavor::{
     ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_DEVICE_CLASS_KEY, DEFAULT_LVMD_SOCKET,
@@ -41,8 +43,8 @@ pub use node_selection::{
     HAS_VOLUMES_LABEL, NodeSelection, NodeState, ParseNodeSelectionError, STORAGE_LABEL, SUPEREDGE_LABEL,
 };
 pub use node_storage::{
-    DeviceClassStatus, DiskGroupStatus, DiskStatus, NodeStorage, NodeStorageStatus, PhysicalVolumeStatus,
-    ThinPoolStatus, VolumeGroupStatus,
+    DeviceClassStatus, DiskGroupStatus, DiskStatus, DiskWishStatus, EvacuationStatus, NodeStorage, NodeStorageStatus,
+    PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
 };
 pub use node_strategy::{NodeStrategy, ParseNodeStrategyError};
 pub use orphans::{NodeOrphans, OrphanedVolume};

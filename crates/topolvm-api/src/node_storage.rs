@@ -1,6 +1,7 @@
 //! The `NodeStorage` resource: the storage of a node, one type for both API groups.
 
 mod disks;
+mod evacuation;
 
 use std::borrow::Cow;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::ApiFlavor;
 
 pub use disks::{DiskGroupStatus, DiskStatus};
+pub use evacuation::{DiskWishStatus, EvacuationStatus};
 
 /// As of `LogicalVolume`. Fields are only ever added, and an agent writes its object anew, so that no other version is
 /// needed.
@@ -66,6 +68,9 @@ pub struct NodeStorageStatus {
     /// Disk groups of lvmd, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disk_groups: Vec<DiskGroupStatus>,
+    /// The wishes of administrators about disks, and what has become of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disk_wishes: Vec<DiskWishStatus>,
     /// The problems, one sentence each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
@@ -129,6 +134,9 @@ pub struct PhysicalVolumeStatus {
     /// True if LVM takes extents from it.
     #[serde(default)]
     pub allocatable: bool,
+    /// How far its evacuation has come; `None` if it is not to be evacuated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evacuation: Option<EvacuationStatus>,
 }
 
 /// A device class.
@@ -264,6 +272,10 @@ mod tests {
                     "physicalVolumes": [
                         {"path": "/dev/sdb", "uuid": "a", "size": "10Gi", "device": "8:16", "allocatable": true},
                         {"uuid": "b", "size": "10Gi", "free": "10Gi", "missing": true, "allocatable": false},
+                        {
+                            "uuid": "c", "allocatable": false,
+                            "evacuation": {"state": "moving", "message": "moves", "remaining": "1Gi", "remove": true},
+                        },
                     ],
                 }],
                 "deviceClasses": [{"name": "ssd", "default": true, "type": "thick", "volumeGroup": "vg", "free": "0"}],
@@ -281,6 +293,7 @@ mod tests {
                     {"name": "vg", "mode": "auto", "exists": true, "owned": true, "disks": 2, "missingDisks": 1},
                     {"name": "new", "mode": "report", "exists": false, "owned": false, "disks": 0},
                 ],
+                "diskWishes": [{"disk": "c", "wish": "remove", "state": "accepted", "message": "known to lvmd"}],
                 "problems": ["a disk is missing"],
             },
         });

@@ -23,6 +23,7 @@ pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
 pub use metrics_access::{AccessReviewError, AccessReviews};
 pub use patches::{
     add_finalizer, has_finalizer, json_patch, remove_finalizers, replace_status, set_annotation, set_label,
+    take_annotation_off,
 };
 pub use reconcile_metrics::ReconcileMetrics;
 pub use watch::{watch_all, watch_one, watch_one_if_served, watch_selected};

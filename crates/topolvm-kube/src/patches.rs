@@ -67,6 +67,17 @@ pub fn set_annotation(metadata: &ObjectMeta, key: &str, value: &str) -> Vec<Patc
     set_entry(metadata, "annotations", metadata.annotations.as_ref(), key, value)
 }
 
+/// Returns the operations that put `left` in the place of this value of an annotation of exactly this object, or take
+/// it off if nothing is left. They fail when it has another value by now.
+pub fn take_annotation_off(metadata: &ObjectMeta, key: &str, value: &str, left: Option<&str>) -> Vec<PatchOperation> {
+    let path = ["metadata", "annotations", key];
+    let change = match left {
+        Some(left) => add(path, json!(left)),
+        None => PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path) }),
+    };
+    vec![test(["metadata", "uid"], json!(metadata.uid)), test(path, json!(value)), change]
+}
+
 /// Returns the operations that replace the status of exactly this object.
 pub fn replace_status(metadata: &ObjectMeta, status: &impl Serialize) -> Vec<PatchOperation> {
     vec![test(["metadata", "uid"], json!(metadata.uid)), add(["status"], json!(status))]
@@ -154,6 +165,24 @@ mod tests {
             apply(&operations, &object).unwrap_err();
         }
         assert_eq!(add_finalizer(&metadata(&["a/x"]), "a/x"), Vec::<PatchOperation>::new());
+    }
+
+    #[test]
+    fn an_annotation_is_taken_off_wholly_or_in_part_unless_it_says_something_else_by_now() {
+        let meta = metadata(&[]);
+        let object = json!({"uid": "u", "annotations": {"a/x": "1,2", "b/y": "3"}});
+        let whole = take_annotation_off(&meta, "a/x", "1,2", None);
+        assert_eq!(apply(&whole, &object).unwrap()["annotations"], json!({"b/y": "3"}));
+        let part = take_annotation_off(&meta, "a/x", "1,2", Some("2"));
+        assert_eq!(apply(&part, &object).unwrap()["annotations"], json!({"a/x": "2", "b/y": "3"}));
+        for other in [
+            json!({"uid": "u", "annotations": {"a/x": "1,2,3"}}),
+            json!({"uid": "u"}),
+            json!({"uid": "v", "annotations": {"a/x": "1,2"}}),
+        ] {
+            apply(&whole, &other).unwrap_err();
+            apply(&part, &other).unwrap_err();
+        }
     }
 
     #[test]

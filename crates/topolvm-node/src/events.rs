@@ -91,6 +91,41 @@ impl Events {
         self.publish(node, "DiskMissing", "LookAtDisks", message).await;
     }
 
+    /// Publishes that the volumes of a disk are being moved to others.
+    pub(crate) async fn evacuation_started(&self, node: &ObjectReference, message: &str) {
+        self.publish_normal(node, "EvacuationStarted", "EvacuateDisk", message).await;
+    }
+
+    /// Publishes that the volumes of a disk cannot be moved on.
+    pub(crate) async fn evacuation_blocked(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "EvacuationBlocked", "EvacuateDisk", message).await;
+    }
+
+    /// Publishes that the volumes of a disk are not moved any more.
+    pub(crate) async fn evacuation_stopped(&self, node: &ObjectReference, message: &str) {
+        self.publish_normal(node, "EvacuationStopped", "EvacuateDisk", message).await;
+    }
+
+    /// Publishes that a disk is empty, and stays in its volume group.
+    pub(crate) async fn disk_evacuated(&self, node: &ObjectReference, message: &str) {
+        self.publish_normal(node, "DiskEvacuated", "EvacuateDisk", message).await;
+    }
+
+    /// Publishes that a disk was emptied and has left its volume group.
+    pub(crate) async fn disk_removed(&self, node: &ObjectReference, message: &str) {
+        self.publish_normal(node, "DiskRemoved", "RemoveDisk", message).await;
+    }
+
+    /// Publishes that what a missing disk had was rebuilt, and that its volume group has forgotten it.
+    pub(crate) async fn disk_replaced(&self, node: &ObjectReference, message: &str) {
+        self.publish_normal(node, "DiskReplaced", "ReplaceDisk", message).await;
+    }
+
+    /// Publishes that a wish of an administrator about a disk was refused.
+    pub(crate) async fn disk_wish_refused(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "DiskWishRefused", "LookAtDisks", message).await;
+    }
+
     /// Publishes that limits of I/O which a pod is to have are not in force.
     pub(crate) async fn io_limits_not_in_force(&self, pod: &PodInfo, reason: &str, message: &str) {
         let regarding = ObjectReference {

@@ -13,14 +13,15 @@ use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
 use topolvm_proto::lvmd::orphan_service_client::OrphanServiceClient;
 use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
-    AdoptLvRequest, CreateLvRequest, CreateLvSnapshotRequest, Empty, GetLvListRequest, LogicalVolume,
-    QuarantineLvRequest, RemoveLvRequest, RemoveQuarantinedLvRequest, ResizeLvRequest, WatchResponse,
-    WatchStorageResponse,
+    AddDiskRequest, AdoptLvRequest, CreateLvRequest, CreateLvSnapshotRequest, DiskRequest, Empty, EvacuateDiskRequest,
+    GetLvListRequest, LogicalVolume, QuarantineLvRequest, RemoveLvRequest, RemoveQuarantinedLvRequest, ResizeLvRequest,
+    WatchResponse, WatchStorageResponse,
 };
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
@@ -46,6 +47,7 @@ pub struct LvmdClient {
     vg: VgServiceClient<Transport>,
     storage: StorageServiceClient<Transport>,
     orphans: OrphanServiceClient<Transport>,
+    disks: DiskServiceClient<Transport>,
     health: HealthClient<Transport>,
     remedy: &'static str,
 }
@@ -91,6 +93,7 @@ impl LvmdClient {
             vg: VgServiceClient::new(transport.clone()).max_decoding_message_size(LARGEST_ANSWER),
             storage: StorageServiceClient::new(transport.clone()),
             orphans: OrphanServiceClient::new(transport.clone()),
+            disks: DiskServiceClient::new(transport.clone()),
             health: HealthClient::new(transport),
             remedy: "is there its volume group, and does LVM work?",
         }
@@ -154,6 +157,27 @@ impl LvmdClient {
         };
         call("RemoveQuarantinedLV", CHANGE, self.orphans.clone().remove_quarantined_lv(request)).await?;
         Ok(())
+    }
+
+    /// Adds a blank disk to the disk group that selects it. An lvmd that is older, or TopoLVM's, does not know this
+    /// call and the following three.
+    pub async fn add_disk(&self, disk: AddDiskRequest) -> Result<(), LvmdError> {
+        call("AddDisk", CHANGE, self.disks.clone().add_disk(disk)).await.map(drop)
+    }
+
+    /// Has the volumes of a disk moved to the others of its group. Answered when lvmd has it on record.
+    pub async fn evacuate_disk(&self, disk: EvacuateDiskRequest) -> Result<(), LvmdError> {
+        call("EvacuateDisk", CHANGE, self.disks.clone().evacuate_disk(disk)).await.map(drop)
+    }
+
+    /// Ends the evacuation of a disk.
+    pub async fn stop_evacuation(&self, disk: DiskRequest) -> Result<(), LvmdError> {
+        call("StopEvacuation", CHANGE, self.disks.clone().stop_evacuation(disk)).await.map(drop)
+    }
+
+    /// Has the mirrors rebuilt that have lost a missing disk, and the disk forgotten.
+    pub async fn replace_missing_disk(&self, disk: DiskRequest) -> Result<(), LvmdError> {
+        call("ReplaceMissingDisk", CHANGE, self.disks.clone().replace_missing_disk(disk)).await.map(drop)
     }
 
     /// Finds an LV by name. lvmd knows where it is, also when its device class has its volumes elsewhere by now or is

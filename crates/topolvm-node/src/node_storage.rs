@@ -1,5 +1,6 @@
 //! Publishes the storage of this node as its `NodeStorage` object: volume groups with their disks, device classes, thin
 //! pools and what is wrong are followed in lvmd and written to the status. What becomes of disks is told in Events.
+//! What administrators wish of disks in annotations of the object is handed to lvmd.
 //!
 //! Tasks that retry for ever. Nothing else of the agent depends on the object: a cluster whose manifests lack it, or an
 //! lvmd that does not tell, costs one line in the log.
@@ -7,9 +8,11 @@
 mod condition;
 mod disk_events;
 mod disks;
+mod evacuation_events;
 mod lvmd_watch;
 mod object_watch;
 mod status;
+mod wishes;
 mod writer;
 
 use std::time::Duration;
@@ -25,6 +28,7 @@ use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 use crate::events::Events;
 use crate::lvmd_client::LvmdClient;
 use disk_events::DiskEvents;
+use wishes::WishKeeper;
 use writer::Publication;
 
 /// Back-off while lvmd is away.
@@ -57,21 +61,30 @@ impl StoragePublisher {
         shutdown: &CancellationToken,
     ) {
         let Self { flavor, node, selection, lvmd, now } = self;
-        let disk_events = DiskEvents::new(Events::new(flavor, &node, client.clone()));
+        let events = Events::new(flavor, &node, client.clone());
+        let disk_events = DiskEvents::new(events.clone());
         let api = Api::all_with(client, &flavor);
         let (reading, readings) = watch::channel(None);
         let (object, objects) = watch::channel(None);
-        let until_shutdown = shutdown.clone();
+        let (told, wishes) = watch::channel(None);
+        let (until_shutdown, lvmd_told) = (shutdown.clone(), lvmd.clone());
         tasks.spawn("storage of lvmd", async move {
-            until_shutdown.run_until_cancelled(lvmd_watch::follow(lvmd, reading, LVMD_RETRY)).await;
+            until_shutdown.run_until_cancelled(lvmd_watch::follow(lvmd_told, reading, LVMD_RETRY)).await;
             Ok(())
         });
         let watching = object_watch::follow(api.clone(), node.clone(), object, shutdown.clone());
         tasks.spawn("own NodeStorage", watching);
+        let keeper = WishKeeper::new(flavor, lvmd, api.clone(), events, told);
+        let until_shutdown = shutdown.clone();
+        let heeding = keeper.heed(readings.clone(), nodes.clone(), objects.clone());
+        tasks.spawn("wishes about disks", async move {
+            until_shutdown.run_until_cancelled(heeding).await;
+            Ok(())
+        });
         let publication = Publication { flavor, selection, node, now, disk_events };
         let until_shutdown = shutdown.clone();
         tasks.spawn("storage of the Node", async move {
-            let writing = publication.keep_written(api, readings, nodes, objects, WRITE_RETRY);
+            let writing = publication.keep_written(api, readings, nodes, objects, wishes, WRITE_RETRY);
             until_shutdown.run_until_cancelled(writing).await;
             Ok(())
         });

@@ -79,6 +79,17 @@ impl DiskStatus {
         self.verdict == "candidate"
     }
 
+    /// Returns true if this is its stable name, with or without the directory, or the path of one that has none: the
+    /// path of a disk that has a name may be another's after the next boot.
+    pub fn is_named(&self, name: &str) -> bool {
+        self.key() == name || (!self.stable_name.is_empty() && self.short_name() == name)
+    }
+
+    /// Returns its stable name without the directory; empty if it has none.
+    pub fn short_name(&self) -> &str {
+        self.stable_name.rsplit('/').next().unwrap_or_default()
+    }
+
     /// Returns its stable name, or else its path: what tells it from others.
     pub fn key(&self) -> &str {
         if self.stable_name.is_empty() { &self.path } else { &self.stable_name }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ObjectReference;
 use topolvm_api::{DiskGroupStatus, DiskStatus, NodeStorageStatus};
 
+use super::evacuation_events;
 use crate::events::Events;
 
 /// Most disks that an Event names.
@@ -42,6 +43,7 @@ impl DiskEvents {
         for message in now.disk_groups.iter().filter_map(|group| describe_missing(group, before, now)) {
             self.events.disks_missing(node, &message).await;
         }
+        evacuation_events::tell(&self.events, node, before, now).await;
     }
 }
 

@@ -70,7 +70,8 @@ fn disk_group(item: DiskGroupItem) -> DiskGroupStatus {
     }
 }
 
-fn cut(mut text: String) -> String {
+/// Cuts a text that is too long for the object.
+pub(super) fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(LONGEST_TEXT));
     text
 }

@@ -1,13 +1,17 @@
 //! Turns what lvmd says of the storage into the status of a `NodeStorage`, but for its conditions.
 
 use topolvm_api::{
-    DeviceClassStatus, NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus, format_bytes,
+    DeviceClassStatus, EvacuationStatus, NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
+    format_bytes,
 };
 use topolvm_proto::lvmd::{
-    DeviceClassItem, PhysicalVolumeItem, ThinPoolStatus as ThinPoolItem, VolumeGroupItem, WatchStorageResponse,
+    DeviceClassItem, Evacuation, PhysicalVolumeItem, ThinPoolStatus as ThinPoolItem, VolumeGroupItem,
+    WatchStorageResponse,
 };
 
-use super::disks::with_disks;
+use super::disks::{cut, with_disks};
+
+const MIB: u64 = 1 << 20;
 
 /// Returns the status.
 pub(super) fn status_of(response: WatchStorageResponse) -> NodeStorageStatus {
@@ -43,6 +47,7 @@ fn volume_group(group: VolumeGroupItem) -> VolumeGroupStatus {
 }
 
 fn physical_volume(pv: PhysicalVolumeItem) -> PhysicalVolumeStatus {
+    let size = pv.size_bytes;
     PhysicalVolumeStatus {
         path: pv.path,
         uuid: pv.uuid,
@@ -51,7 +56,17 @@ fn physical_volume(pv: PhysicalVolumeItem) -> PhysicalVolumeStatus {
         device: if pv.missing { String::new() } else { format!("{}:{}", pv.dev_major, pv.dev_minor) },
         missing: pv.missing,
         allocatable: pv.allocatable,
+        evacuation: pv.evacuation.map(|evacuation| evacuation_status(evacuation, size)),
     }
+}
+
+/// Returns how far an evacuation is. What remains is rounded up to whole percent of the disk: that is one write for
+/// each of them, and none says that nothing is left before that is so.
+fn evacuation_status(evacuation: Evacuation, disk_size: u64) -> EvacuationStatus {
+    let Evacuation { state, message, remaining_bytes, remove } = evacuation;
+    let percent = (disk_size / 100).next_multiple_of(MIB).max(MIB);
+    let remaining = remaining_bytes.div_ceil(percent).saturating_mul(percent).min(disk_size.max(remaining_bytes));
+    EvacuationStatus { state, message: cut(message), remaining: Some(format_bytes(remaining)), remove }
 }
 
 fn device_class(class: DeviceClassItem) -> DeviceClassStatus {
@@ -94,6 +109,7 @@ mod tests {
             dev_minor: 16,
             missing: false,
             allocatable: true,
+            evacuation: None,
         };
         let missing = PhysicalVolumeItem {
             path: String::new(),
@@ -102,6 +118,12 @@ mod tests {
             dev_minor: 0,
             missing: true,
             allocatable: false,
+            evacuation: Some(Evacuation {
+                state: "blocked".to_owned(),
+                message: "it is missing".to_owned(),
+                remaining_bytes: 5 << 30,
+                remove: true,
+            }),
             ..pv
         };
         let group = VolumeGroupItem {
@@ -150,7 +172,12 @@ mod tests {
                             "path": "/dev/sdb", "uuid": "p1", "size": "8Gi", "free": "3Gi", "device": "8:16",
                             "allocatable": true,
                         },
-                        {"uuid": "p2", "size": "8Gi", "free": "3Gi", "missing": true, "allocatable": false},
+                        {
+                            "uuid": "p2", "size": "8Gi", "free": "3Gi", "missing": true, "allocatable": false,
+                            "evacuation": {
+                                "state": "blocked", "message": "it is missing", "remaining": "5166Mi", "remove": true,
+                            },
+                        },
                     ],
                 },
             ],
@@ -162,5 +189,15 @@ mod tests {
             "problems": ["a disk is missing"],
         });
         assert_eq!(serde_json::to_value(status).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_remains_is_told_in_steps_of_a_percent_and_never_as_nothing() {
+        let remaining = |remaining_bytes| {
+            let evacuation = Evacuation { remaining_bytes, ..Evacuation::default() };
+            evacuation_status(evacuation, 100 << 30).remaining.unwrap().0
+        };
+        assert_eq!([0, 1, 1 << 30, (1 << 30) + 1].map(remaining), ["0", "1Gi", "1Gi", "2Gi"]);
+        assert_eq!(remaining((100 << 30) - 1), "100Gi");
     }
 }

@@ -10,6 +10,8 @@ mod conditions;
 mod copies;
 mod csi;
 mod discards;
+mod disk_service;
+mod disk_wishes;
 mod embedded;
 mod fake_machine;
 mod filesystems;

@@ -19,20 +19,20 @@ use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 use crate::cluster::{GIB, now};
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, THIN_CLASS, VG, unreachable_lvmd};
 
-const STORAGE: &str = "nodestorages.topolvm.io";
-const EVENTS: &str = "events.events.k8s.io";
+pub(crate) const STORAGE: &str = "nodestorages.topolvm.io";
+pub(crate) const EVENTS: &str = "events.events.k8s.io";
 const MINUTE: Duration = Duration::from_mins(1);
 const HOUR: Duration = Duration::from_hours(1);
 
 /// The part of an agent that publishes the storage of node `n1`.
-struct Agent {
+pub(crate) struct Agent {
     node: watch::Sender<Option<PartialObjectMeta<Node>>>,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
 
 impl Agent {
-    fn start(api: &ApiServer, lvmd: LvmdClient) -> Self {
+    pub(crate) fn start(api: &ApiServer, lvmd: LvmdClient) -> Self {
         Self::start_selecting(api, lvmd, NodeSelection::default())
     }
 
@@ -45,7 +45,7 @@ impl Agent {
         Self { node, tasks, shutdown }
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.shutdown.cancel();
         self.tasks.wait().await.unwrap();
     }
@@ -62,11 +62,11 @@ fn lvm() -> FakeLvm {
 }
 
 /// Waits until this is what the object says there.
-async fn until_said(api: &ApiServer, pointer: &str, expected: &Value) {
+pub(crate) async fn until_said(api: &ApiServer, pointer: &str, expected: &Value) {
     api.until(STORAGE, "", "n1", |object| (object?.pointer(pointer) == Some(expected)).then_some(())).await;
 }
 
-async fn until_ready(api: &ApiServer, expected: &str) {
+pub(crate) async fn until_ready(api: &ApiServer, expected: &str) {
     until_said(api, "/status/conditions/0/status", &json!(expected)).await;
 }
 
@@ -287,7 +287,7 @@ async fn a_node_that_is_not_selected_has_no_object_until_it_is() {
 }
 
 /// The reasons and notes of the Events.
-fn events(api: &ApiServer) -> Vec<(String, String)> {
+pub(crate) fn events(api: &ApiServer) -> Vec<(String, String)> {
     let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
     let mut events: Vec<_> =
         api.list_json(EVENTS).iter().map(|event| (text(event, "reason"), text(event, "note"))).collect();

@@ -94,7 +94,21 @@ fn run_scenarios(shared: &TestCluster, node: &Node) -> Result<()> {
         shared.kubectl(&["get", "csistoragecapacities", "-n", NAMESPACE, "-o", &format!("jsonpath={{{owner}}}")])?;
     // Not the ReplicaSet, with which they would go at each upgrade
     ensure!(owner == "Deployment", "the owner of CSIStorageCapacity objects is {owner:?}");
-    Ok(())
+    take_wish_off(shared, node)
+}
+
+/// Wishes something of a disk that is so already, and waits until the agent takes the wish off.
+fn take_wish_off(shared: &TestCluster, node: &Node) -> Result<()> {
+    let object = format!("nodestorages.topolvm.io/{}", node.name());
+    let value = |path: &str| shared.kubectl(&["get", &object, "-o", &format!("jsonpath={{{path}}}")]);
+    let uuid = value(".status.volumeGroups[0].physicalVolumes[0].uuid")?;
+    ensure!(!uuid.is_empty(), "the node does not tell of its disks");
+    shared.kubectl(&["annotate", &object, &format!("disk.topolvm.io/{uuid}=stop")])?;
+    shared.cluster.ready("topolvm-node", || {
+        let annotations = value(".metadata.annotations")?;
+        ensure!(!annotations.contains("disk.topolvm.io"), "the wish stands: {annotations}");
+        Ok(())
+    })
 }
 
 /// Moves lvmd from the DaemonSet into the agent, onto the host and back, as an administrator would, while a pod writes

@@ -55,14 +55,57 @@ fn write_own_alone(fixture: &Fixture) -> Result<()> {
     ensure_refused(&ask("PATCH", &status_path("theirs"), &status)?, "may not change objects of node theirs")?;
     for name in ["ours", "theirs"] {
         let path = format!("{PATH}/{name}");
-        ensure_refused(&ask("PATCH", &path, &json!({"metadata": {"labels": {"a": "b"}}}))?, "cannot patch")?;
+        ensure_refused(
+            &ask("PATCH", &path, &json!({"metadata": {"labels": {"a": "b"}}}))?,
+            if name == "ours" { "does not change labels" } else { "may not change objects of node theirs" },
+        )?;
         ensure_refused(&ask("DELETE", &path, &json!({}))?, "cannot delete")?;
     }
+    take_wishes_off(fixture, &ask)?;
 
     for node in ["ours", "theirs"] {
         fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
         fixture.kubectl(&["wait", "--for=delete", &format!("{STORAGE}/{node}"), "--timeout=90s"])?;
     }
+    Ok(())
+}
+
+/// An agent takes wishes about disks off its object, and neither makes nor changes one.
+fn take_wishes_off(fixture: &Fixture, ask: &impl Fn(&str, &str, &Value) -> Result<(u16, String)>) -> Result<()> {
+    let wishes = ["disk.topolvm.io/u-1=remove", "topolvm.io/add-disks=ata-A,ata-B", "example.com/x=y"];
+    for node in ["ours", "theirs"] {
+        fixture.kubectl(&[&["annotate", STORAGE, node], wishes.as_slice()].concat())?;
+    }
+    let annotate = |node: &str, annotations: Value| {
+        ask("PATCH", &format!("{PATH}/{node}"), &json!({"metadata": {"annotations": annotations}}))
+    };
+    for refused in [
+        json!({"disk.topolvm.io/u-1": "evacuate"}),
+        json!({"disk.topolvm.io/u-2": "remove"}),
+        json!({"topolvm.io/add-disks": "ata-A,ata-C"}),
+        json!({"topolvm.cybozu.com/add-disks": "ata-A"}),
+        json!({"example.com/x": null}),
+        json!({"example.com/z": "y"}),
+    ] {
+        ensure_refused(&annotate("ours", refused)?, "takes wishes about disks off")?;
+    }
+    let object = |metadata: Value| ask("PATCH", &format!("{PATH}/ours"), &json!({ "metadata": metadata }));
+    ensure_refused(&object(json!({"finalizers": ["example.com/x"]}))?, "neither the owner nor the finalizers")?;
+    ensure_refused(&object(json!({"ownerReferences": []}))?, "neither the owner nor the finalizers")?;
+    ensure_refused(
+        &annotate("theirs", json!({"disk.topolvm.io/u-1": null}))?,
+        "may not change objects of node theirs",
+    )?;
+    for taken in [
+        json!({"topolvm.io/add-disks": "ata-B"}),
+        json!({"disk.topolvm.io/u-1": null}),
+        json!({"topolvm.io/add-disks": null}),
+    ] {
+        let (answer, said) = annotate("ours", taken)?;
+        ensure!(answer == 200, "a wish is taken off with {answer}: {said}");
+    }
+    let left = fixture.kubectl(&["get", STORAGE, "ours", "-o", "jsonpath={.metadata.annotations}"])?;
+    ensure!(left.contains("example.com/x") && !left.contains("topolvm"), "{left}");
     Ok(())
 }
 
@@ -120,6 +163,10 @@ fn full_status() -> Value {
                         "allocatable": true,
                     },
                     {"path": "/dev/sdc", "uuid": "b", "size": "10Gi", "missing": true, "allocatable": false},
+                    {
+                        "path": "/dev/sdd", "uuid": "c", "size": "10Gi", "allocatable": false,
+                        "evacuation": {"state": "moving", "message": "moves", "remaining": "1Gi", "remove": true},
+                    },
                 ],
             },
             {"name": "gone"},
@@ -132,6 +179,10 @@ fn full_status() -> Value {
             "volumeGroup": "vg", "name": "pool", "size": "4Gi", "dataPercent": 100, "metadataPercent": 0,
             "problem": "the thin pool is out of data space",
         }],
+        "diskWishes": [
+            {"disk": "c", "wish": "remove", "state": "accepted", "message": "/dev/sdd"},
+            {"disk": "ata-X", "wish": "add", "state": "waiting"},
+        ],
         "problems": ["a disk is missing", "so is another"],
         "conditions": [{
             "type": "Ready", "status": "False", "reason": "PhysicalVolumeMissing",
