@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::connection::ClusterArgs;
+use crate::disk::DiskCommand;
 use crate::orphans::OrphanCommand;
 use crate::output::{OutputArgs, ReportFormat};
 use crate::{install, trial, uninstall};
@@ -148,6 +149,20 @@ pub(crate) enum Command {
     Orphans {
         #[command(subcommand)]
         command: OrphanCommand,
+    },
+
+    /// Disks of nodes: lists them, adds blank ones, empties them while their volumes are in use, takes them out of
+    /// their volume groups, and gives up those that are missing.
+    ///
+    /// What is asked for is written on the NodeStorage of the node, and topolvm-node and lvmd do it, whether or not
+    /// this command waits for it.
+    #[command(after_help = "Examples:\n  kubectl topolvm disk list n1\n  \
+        kubectl topolvm disk add n1 ata-ST4000NM_ZC2\n  \
+        kubectl topolvm disk remove n1 /dev/sdb --rate 100Mi --yes\n  \
+        kubectl topolvm disk evacuate n1 /dev/sdb --stop")]
+    Disk {
+        #[command(subcommand)]
+        command: DiskCommand,
     },
 
     /// Checks of the installation; the exit status is 1 when one has failed.

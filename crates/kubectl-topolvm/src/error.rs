@@ -1,5 +1,6 @@
 //! Errors that end a command.
 
+mod disk;
 mod install;
 mod orphans;
 mod ui;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 
 use crate::request::{RequestError, error_chain};
 
+pub(crate) use disk::DiskError;
 pub(crate) use install::InstallError;
 pub(crate) use orphans::OrphanError;
 pub(crate) use ui::UiError;
@@ -34,6 +36,8 @@ pub(crate) enum Error {
     Install(#[from] InstallError),
     #[error(transparent)]
     Orphan(#[from] OrphanError),
+    #[error(transparent)]
+    Disk(#[from] DiskError),
     #[error(transparent)]
     Ui(#[from] UiError),
     #[error("the watch failed")]

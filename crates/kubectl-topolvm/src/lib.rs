@@ -2,12 +2,13 @@
 //! checks of the installation, and a support bundle.
 //!
 //! Each subcommand has a module. Those that show something list objects with `request`, a pure function turns them into
-//! rows or findings, and `output` prints these. Only `install`, `trial`, `uninstall`, `restart-pending` and
-//! `orphans` change the cluster.
+//! rows or findings, and `output` prints these. Only `install`, `trial`, `uninstall`, `restart-pending`, `orphans` and
+//! `disk` change the cluster.
 
 mod args;
 mod bundle;
 mod connection;
+mod disk;
 mod doctor;
 mod error;
 mod events;

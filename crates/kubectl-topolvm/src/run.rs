@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::install::Mode;
 use crate::install::manifests::NAMESPACE;
 use crate::{
-    bundle, connection, doctor, events, generated, install, orphans, output, restart_pending, status, trial, ui,
+    bundle, connection, disk, doctor, events, generated, install, orphans, output, restart_pending, status, trial, ui,
     uninstall, volumes,
 };
 
@@ -63,6 +63,10 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
             let cluster = connection::connect(&flags).await?;
             let namespace = claims_namespace(&flags, &cluster.client, false).unwrap_or_default();
             Box::pin(orphans::run(&cluster, command, &namespace)).await?;
+        }
+        Command::Disk { command } => {
+            let cluster = connection::connect(&flags).await?;
+            Box::pin(disk::run(&cluster, command)).await?;
         }
         Command::Doctor { output } => {
             let cluster = connection::connect_or_default(&flags).await?;

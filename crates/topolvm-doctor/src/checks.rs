@@ -4,6 +4,7 @@ mod api;
 mod capacity;
 mod classes;
 mod copies;
+mod disks;
 mod driver;
 mod kernels;
 mod leases;

@@ -8,7 +8,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{Api, Client};
 use serde::Serialize;
 use tokio::time::timeout;
-use topolvm_api::{ApiFlavor, NodeStorage, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus, parse_bytes};
+use topolvm_api::{
+    ApiFlavor, EvacuationStatus, NodeStorage, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus, parse_bytes,
+};
 use topolvm_runtime::error_chain;
 
 /// Time for the API server to answer.
@@ -39,6 +41,17 @@ struct Disk {
     size: u64,
     free: u64,
     missing: bool,
+    /// None if it is not to be emptied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    evacuation: Option<Evacuation>,
+}
+
+/// How far a disk is emptied.
+#[derive(Debug, Serialize)]
+struct Evacuation {
+    state: String,
+    message: String,
+    remaining: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -87,8 +100,13 @@ fn group(group: VolumeGroupStatus) -> Group {
 }
 
 fn disk(disk: PhysicalVolumeStatus) -> Disk {
-    let PhysicalVolumeStatus { path, size, free, missing, .. } = disk;
-    Disk { path, size: bytes(size.as_ref()), free: bytes(free.as_ref()), missing }
+    let PhysicalVolumeStatus { path, size, free, missing, evacuation, .. } = disk;
+    let evacuation = evacuation.map(|EvacuationStatus { state, message, remaining, .. }| Evacuation {
+        state,
+        message,
+        remaining: bytes(remaining.as_ref()),
+    });
+    Disk { path, size: bytes(size.as_ref()), free: bytes(free.as_ref()), missing, evacuation }
 }
 
 fn pool(pool: &ThinPoolStatus) -> Pool {

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
-use topolvm_api::{NodeStorage, PhysicalVolumeStatus, ThinPoolStatus, parse_bytes};
+use topolvm_api::{EvacuationStatus, NodeStorage, PhysicalVolumeStatus, ThinPoolStatus, parse_bytes};
 
 use crate::connection::Cluster;
 use crate::request::{self, RequestError, RequestResult};
@@ -66,11 +66,21 @@ fn disks_of(storage: &NodeStorage) -> impl Iterator<Item = DiskRow<'_>> {
     })
 }
 
-/// Returns a line for each problem, and one where lvmd does not say how it is.
+/// Returns a line for each problem, for each disk that is emptied and each wish about a disk that is refused, and one
+/// where lvmd does not say how it is.
 fn problems_of(storage: &NodeStorage) -> impl Iterator<Item = String> {
-    let unknown = storage.ready().filter(|ready| ready.status == "Unknown").map(|ready| ready.message.as_str());
-    let problems = storage.status.iter().flat_map(|status| status.problems.iter().map(String::as_str));
-    unknown.into_iter().chain(problems).map(|problem| format!("{}: {problem}\n", storage.name()))
+    let unknown = storage.ready().filter(|ready| ready.status == "Unknown").map(|ready| ready.message.clone());
+    let problems = storage.status.iter().flat_map(|status| status.problems.iter().cloned());
+    let evacuations = disks_of(storage).filter_map(|row| {
+        let evacuation = row.disk.evacuation.as_ref()?;
+        let disk = if row.disk.path.is_empty() { &row.disk.uuid } else { &row.disk.path };
+        // Why one is blocked is a problem of lvmd, which is among these
+        Some(format!("{disk} of volume group {} is {}", row.group, format_evacuation(evacuation)))
+    });
+    let refused = storage.status.iter().flat_map(|status| status.disk_wishes.iter().filter(|wish| wish.is_refused()));
+    let refused = refused.map(|wish| format!("{} of disk {} is refused: {}", wish.wish, wish.disk, wish.message));
+    let lines = unknown.into_iter().chain(problems).chain(evacuations).chain(refused);
+    lines.map(|line| format!("{}: {line}\n", storage.name()))
 }
 
 fn pool_table(rows: &[PoolRow<'_>]) -> String {
@@ -98,7 +108,7 @@ fn disk_table(rows: &[DiskRow<'_>]) -> String {
             ("DISK", false, &|row| row.disk.path.clone()),
             ("SIZE", false, &|row| format_size(row.disk.size.as_ref())),
             ("FREE", false, &|row| format_size(row.disk.free.as_ref())),
-            ("STATE", false, &|row| format_state(row.disk).to_owned()),
+            ("STATE", false, &|row| format_state(row.disk)),
         ],
     )
 }
@@ -107,12 +117,20 @@ fn format_size(size: Option<&Quantity>) -> String {
     size.and_then(|size| parse_bytes(size).ok()).map(human).unwrap_or_default()
 }
 
-const fn format_state(disk: &PhysicalVolumeStatus) -> &'static str {
-    match (disk.missing, disk.allocatable) {
-        (true, _) => "missing",
-        (false, true) => "in use",
-        (false, false) => "not allocatable",
+fn format_state(disk: &PhysicalVolumeStatus) -> String {
+    match (disk.missing, &disk.evacuation, disk.allocatable) {
+        (true, ..) => "missing".to_owned(),
+        (false, Some(evacuation), _) => format_evacuation(evacuation),
+        (false, None, true) => "in use".to_owned(),
+        (false, None, false) => "not allocatable".to_owned(),
     }
+}
+
+/// Formats an evacuation as `moving, 12Gi left`.
+fn format_evacuation(evacuation: &EvacuationStatus) -> String {
+    let left = evacuation.remaining.as_ref().and_then(|left| parse_bytes(left).ok()).filter(|left| *left > 0);
+    let left = left.map(|left| format!(", {} left", human(left))).unwrap_or_default();
+    format!("{}{left}", evacuation.state)
 }
 
 #[cfg(test)]
@@ -154,6 +172,31 @@ n1     vg             -          10Gi   1Gi    missing
 n1     vg             /dev/sdd   10Gi   1Gi    not allocatable
 ";
         assert!(wide.contains(disks), "{wide}");
+    }
+
+    #[test]
+    fn disks_that_are_emptied_and_wishes_that_are_refused_are_told() {
+        let evacuated = serde_json::from_value(json!({
+            "metadata": {"name": "n1"},
+            "status": {
+                "volumeGroups": [{"name": "vg", "physicalVolumes": [
+                    {"path": "/dev/sdb", "uuid": "a", "evacuation": {"state": "moving", "remaining": "3Gi"}},
+                    {"path": "/dev/sdc", "uuid": "b", "evacuation": {"state": "blocked", "message": "no room"}},
+                    {"path": "/dev/sdd", "uuid": "c", "evacuation": {"state": "empty", "remaining": "0"}},
+                ]}],
+                "diskWishes": [{"disk": "d", "wish": "remove", "state": "refused", "message": "no such disk"}],
+            },
+        }));
+        let storage = Ok(vec![evacuated.unwrap()]);
+        let expected = "
+n1: /dev/sdb of volume group vg is moving, 3Gi left
+n1: /dev/sdc of volume group vg is blocked
+n1: /dev/sdd of volume group vg is empty
+n1: remove of disk d is refused: no such disk
+";
+        assert_eq!(describe(&storage, false), expected);
+        let wide = describe(&storage, true);
+        assert!(wide.contains("n1     vg             /dev/sdb   -      -      moving, 3Gi left\n"), "{wide}");
     }
 
     #[test]

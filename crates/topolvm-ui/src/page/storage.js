@@ -41,12 +41,20 @@ function group(found) {
   const disks = found.disks.map((disk) => {
     const path = disk.path || "a disk that lvmd has not seen";
     const text = disk.missing ? `${path}: missing` : `${path}: ${bytes(disk.free)} free of ${bytes(disk.size)}`;
-    return element("li", { class: disk.missing ? "missing" : undefined, text });
+    const isWrong = disk.missing || disk.evacuation?.state === "blocked";
+    return element("li", { class: isWrong ? "missing" : undefined, text: text + evacuation(disk.evacuation) });
   });
   return element("li", { class: level(share) },
     element("strong", { text: `Volume group ${found.name}` }), gauge(share),
     element("span", { text: found.size > 0 ? `${bytes(found.free)} free of ${bytes(found.size)}` : "LVM does not find it" }),
     disks.length > 0 ? element("ul", {}, ...disks) : undefined);
+}
+
+// How far a disk is emptied
+function evacuation(found) {
+  if (!found) return "";
+  const left = found.remaining > 0 ? `, ${bytes(found.remaining)} left` : "";
+  return found.state === "blocked" ? `; cannot be emptied${left}: ${found.message}` : `; ${found.state}${left}`;
 }
 
 function pool(found) {

@@ -117,6 +117,10 @@ async fn what_a_chosen_node_has_is_read_when_it_is_asked_for() {
             "volumeGroups": [{"name": "vg", "size": "2Gi", "free": "1Gi", "physicalVolumes": [
                 {"path": "/dev/sdb", "uuid": "a", "size": "1Gi", "free": "1Gi", "allocatable": true},
                 {"uuid": "b", "size": "1Gi", "free": "0", "missing": true, "allocatable": false},
+                {
+                    "path": "/dev/sdd", "uuid": "c", "size": "1Gi", "free": "0", "allocatable": false,
+                    "evacuation": {"state": "blocked", "message": "no room", "remaining": "1Gi", "remove": true},
+                },
             ]}],
             "thinPools": [{"volumeGroup": "vg", "name": "pool", "size": "1Gi", "dataPercent": 61}],
             "problems": ["a disk is missing"],
@@ -127,6 +131,10 @@ async fn what_a_chosen_node_has_is_read_when_it_is_asked_for() {
         "groups": [{"name": "vg", "size": 2 * gib, "free": gib, "disks": [
             {"path": "/dev/sdb", "size": gib, "free": gib, "missing": false},
             {"path": "", "size": gib, "free": 0, "missing": true},
+            {
+                "path": "/dev/sdd", "size": gib, "free": 0, "missing": false,
+                "evacuation": {"state": "blocked", "message": "no room", "remaining": gib},
+            },
         ]}],
         "pools": [{"name": "vg/pool", "size": gib, "data": 61, "metadata": null}],
         "problems": ["a disk is missing"],
