@@ -1,12 +1,15 @@
 //! LVM commands as values: built from typed parts, printable, comparable.
 
 mod disks;
+mod pools;
 mod relocation;
 
 use std::fmt;
 use std::num::NonZeroU32;
 
 use crate::{HostSettings, LvName, Tag, VgName};
+
+pub use pools::{NewPool, PoolSizes};
 
 /// Sections of a full report: what a row is about, its fields, and more options.
 const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [

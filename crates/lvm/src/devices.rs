@@ -339,7 +339,7 @@ mod tests {
             free: 0,
             free_areas: Vec::new(),
             allocatable: true,
-            tags: Vec::new(),
+            tags: Box::default(),
         };
         let devices = SystemDevices::new("/");
         assert!(devices.version(&pv).is_err());

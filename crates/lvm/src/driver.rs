@@ -2,6 +2,7 @@
 
 mod batch;
 mod disks;
+mod pools;
 mod relocation;
 
 use std::slice;

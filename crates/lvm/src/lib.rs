@@ -28,7 +28,7 @@ mod thin_device;
 mod volume;
 mod wipe;
 
-pub use command::{Effect, LvmCommand, NewSnapshot, NewVolume, Striping};
+pub use command::{Effect, LvmCommand, NewPool, NewSnapshot, NewVolume, PoolSizes, Striping};
 pub use devices::{DeviceStatus, Devices, SystemDevices};
 pub use driver::{Changed, CreatedBatch, Lvm, TagChanges};
 pub use error::{Error, Refusal};

@@ -132,6 +132,14 @@ pub(crate) fn thin_ids(output: &[u8]) -> Result<Vec<ThinVolume>, ReportError> {
         .collect()
 }
 
+/// Parses the output of [`LvmCommand::monitoring`](crate::LvmCommand::monitoring).
+pub(crate) fn is_monitored(output: &[u8]) -> Result<bool, ReportError> {
+    let output = String::from_utf8_lossy(output);
+    let mut rows = read_rows(&output);
+    let row = rows.next().ok_or(ReportError::Field("SEG_MONITOR"))??;
+    Ok(row.get("SEG_MONITOR")? == "monitored")
+}
+
 /// A group, and how many volumes it says it has: a report that broke off must not look like a smaller group.
 struct GroupReport {
     group: VolumeGroup,
@@ -225,14 +233,14 @@ impl<'a> Fields<'a> {
         self.get(field).map(str::to_owned)
     }
 
-    /// Returns the items of a list.
-    fn list(&self, field: &'static str) -> Result<Vec<String>, ReportError> {
-        Ok(self.get(field)?.split(',').filter(|item| !item.is_empty()).map(str::to_owned).collect())
-    }
-
     /// Returns the text of a field; `None` when it is empty.
     fn optional_text(&self, field: &'static str) -> Result<Option<Box<str>>, ReportError> {
         self.get(field).map(|value| (!value.is_empty()).then(|| value.into()))
+    }
+
+    /// Returns the entries of a list.
+    fn list(&self, field: &'static str) -> Result<Box<[Box<str>]>, ReportError> {
+        Ok(self.get(field)?.split(',').filter(|entry| !entry.is_empty()).map(Box::from).collect())
     }
 
     fn number<N: FromStr<Err: Display>>(&self, field: &'static str) -> Result<N, ReportError> {
@@ -282,7 +290,7 @@ impl<'a> Fields<'a> {
             origin: self.optional_text("ORIGIN")?,
             origin_size: self.optional_number("ORIGIN_SIZE")?,
             pool: self.optional_text("POOL_LV")?,
-            tags: self.get("LV_TAGS")?.split(',').filter(|tag| !tag.is_empty()).map(Box::from).collect(),
+            tags: self.list("LV_TAGS")?,
             attr,
             data_percent: self.optional_number("DATA_PERCENT")?,
             metadata_percent: self.optional_number("METADATA_PERCENT")?,
@@ -317,7 +325,7 @@ mod tests {
   
 
   LVM2_VG_NAME='vg1' LVM2_VG_UUID='9dzmnA-pCOu' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='0' LVM2_VG_FREE='0' \
-    LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_VG_TAGS='' LVM2_PV_COUNT='1' \
+    LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_VG_TAGS='a,b' LVM2_PV_COUNT='1' \
     LVM2_LV_COUNT='0'
   LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='LfQSKA-Q33w' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' LVM2_PV_SIZE='0' \
     LVM2_PV_FREE='0' LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable' LVM2_PV_TAGS=''

@@ -20,7 +20,7 @@ pub struct VolumeGroup {
     /// Number of its physical volumes that cannot be found.
     pub missing_pvs: u64,
     /// Its tags.
-    pub tags: Vec<String>,
+    pub tags: Box<[Box<str>]>,
     /// Its physical volumes in the order of its metadata, those that are missing too.
     pub pvs: Vec<PhysicalVolume>,
     /// Its logical volumes in LVM's order, without hidden ones.
@@ -45,7 +45,7 @@ pub struct PhysicalVolume {
     /// True if LVM takes extents from it; `pvchange -x n` forbids that, and so does a missing device.
     pub allocatable: bool,
     /// Its tags.
-    pub tags: Vec<String>,
+    pub tags: Box<[Box<str>]>,
 }
 
 /// A logical volume. A node may have thousands, and each report is kept until the next: nothing has room to grow.
@@ -131,6 +131,11 @@ impl VolumeGroup {
     /// Returns the physical volume with this identity.
     pub fn pv_of_uuid(&self, uuid: &str) -> Option<&PhysicalVolume> {
         self.pvs.iter().find(|pv| pv.uuid == uuid)
+    }
+
+    /// Tells whether it carries the tag.
+    pub fn has_tag(&self, tag: &Tag) -> bool {
+        self.tags.iter().any(|existing| **existing == *tag.as_str())
     }
 
     /// Returns the logical volume with this name.

@@ -1,6 +1,7 @@
 //! The configuration file: loads it, checks all of it, and turns it into [`DeviceClasses`].
 
 mod disk_groups;
+mod group_pool;
 pub(crate) mod keys;
 mod thin_pool;
 mod yaml;

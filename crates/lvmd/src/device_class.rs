@@ -2,6 +2,9 @@
 
 mod free_space;
 mod overprovision;
+mod pool_plan;
+mod pool_room;
+mod pool_share;
 mod thin_pool;
 
 use std::collections::BTreeMap;
@@ -11,6 +14,9 @@ use lvm::{Layout, LogicalVolume, Striping, VgName, VolumeGroup, Wipe};
 
 pub use free_space::FreeSpace;
 pub use overprovision::{InvalidRatio, OverprovisionRatio};
+pub(crate) use pool_plan::PoolStep;
+pub(crate) use pool_room::MAX_METADATA;
+pub use pool_share::PoolShare;
 pub use thin_pool::ThinPool;
 pub(crate) use thin_pool::{DEFAULT_THRESHOLD, PoolRefusal};
 

@@ -9,7 +9,7 @@ use lvm::{InvalidName, Tag, VgName};
 
 pub use selector::{Pattern, Selector};
 
-/// Begins the tag of a volume group that lvmd may extend; the name of its disk group follows.
+/// Begins the tag of a volume group and of a thin pool that lvmd may extend; the name of the disk group follows.
 const OWNED: &str = "topolvm.io/disk-group=";
 
 /// The treatment of a disk that could be added to a group.

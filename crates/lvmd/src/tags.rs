@@ -34,7 +34,7 @@ const FOUND: &str = "topolvm.found.";
 /// Characters of an instance's name that a tag has room for; the paths of sockets are shorter.
 const MAX_INSTANCE_NAME: usize = 512;
 /// Keys that clients cannot set.
-const RESERVED: &[&str] = &["managed-by", "making", "source", "wipe", "wiping", "quarantined"];
+const RESERVED: &[&str] = &["managed-by", "making", "source", "wipe", "wiping", "quarantined", "disk-group"];
 
 /// Returns whether only lvmd itself may write this tag.
 pub(crate) fn is_reserved(tag: &Tag) -> bool {

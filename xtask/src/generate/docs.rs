@@ -22,6 +22,7 @@ pub(super) fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
         ("keys of a thin pool", keys(Key::THIN_POOL)),
         ("keys of an lvcreate-option-class", keys(Key::OPTION_CLASS)),
         ("keys of a disk group", keys(Key::DISK_GROUP)),
+        ("keys of the thin pool of a disk group", keys(Key::GROUP_POOL)),
         ("calls", protocol::calls()?),
         ("messages", protocol::messages()?),
         ("metrics", metrics::of_lvmd()?),

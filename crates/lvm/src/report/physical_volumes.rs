@@ -9,9 +9,9 @@ pub struct GroupDisk {
     /// The volume group that it is in.
     pub vg: Option<VgName>,
     /// Its tags.
-    pub tags: Vec<String>,
+    pub tags: Box<[Box<str>]>,
     /// Tags of the group.
-    pub vg_tags: Vec<String>,
+    pub vg_tags: Box<[Box<str>]>,
     /// Bytes in an extent of the group.
     pub extent_size: u64,
     /// Number of physical volumes of the group that are missing.
@@ -41,7 +41,7 @@ impl GroupDisk {
 
     /// Returns whether its group carries the tag.
     pub fn is_tagged(&self, tag: &str) -> bool {
-        self.vg_tags.iter().any(|existing| existing == tag)
+        self.vg_tags.iter().any(|existing| **existing == *tag)
     }
 }
 

@@ -7,8 +7,8 @@ use block_device::TRANSPORTS;
 use lvm::{Layout, VgName};
 
 use super::yaml::{Fields, read_flag, read_number_to, read_string};
-use super::{DEFAULT_SPARE_GIB, MAX_GIB, check_class_name, keys};
-use crate::device_class::DeviceClass;
+use super::{DEFAULT_SPARE_GIB, MAX_GIB, check_class_name, group_pool, keys};
+use crate::device_class::{DeviceClass, ThinPool};
 use crate::disk_group::{DiskGroup, DiskGroups, Mode, Pattern, Selector};
 
 /// Default of `rescan-interval` in seconds.
@@ -17,6 +17,14 @@ const DEFAULT_RESCAN: u64 = 300;
 const DEFAULT_SETTLE: u64 = 60;
 /// A day in seconds. Longer times are mistakes.
 const MAX_SECONDS: u64 = 86_400;
+
+/// The settings of a group that are those of its device class.
+struct ClassSettings {
+    name: Option<String>,
+    spare: Option<u64>,
+    /// The thin pool, unless a class is configured that has it.
+    pool: Option<ThinPool>,
+}
 
 /// Parses the groups. Those that no class names get a class of their own; all classes of groups are optional, for lvmd
 /// makes their volume groups itself.
@@ -65,30 +73,40 @@ fn parse_group(
     if max_disks == Some(0) {
         fields.error("max-disks is 0, so the group could never have a disk; take it out for any number");
     }
+    let pool = fields.take(keys::GROUP_POOL, Ok);
     fields.warn_of_unknown_keys();
     let name: VgName = fields.check(name.parse()).filter(|_| !name.is_empty())?;
-    make_class(&name, class_name, spare, classes, names, fields);
+    let pool = match pool {
+        Some(node) => group_pool::parse(node, &name, mode, classes, fields)?,
+        None => None,
+    };
+    make_class(&name, ClassSettings { name: class_name, spare, pool }, classes, names, fields);
     Some(DiskGroup { name, mode, selector, max_disks })
 }
 
-/// Makes the device class of a group, or checks that an existing one says all that the group says.
+/// Makes the device class of a group, or checks that an existing one says all that the group says. A thin class beside
+/// classes that are configured is one more.
 fn make_class(
     vg: &VgName,
-    name: Option<String>,
-    spare: Option<u64>,
+    settings: ClassSettings,
     classes: &mut Vec<DeviceClass>,
     names: &mut BTreeSet<String>,
     fields: &Fields<'_>,
 ) {
+    let ClassSettings { name, spare, pool } = settings;
     let mut is_named = false;
     for class in classes.iter_mut().filter(|class| class.volume_group == *vg) {
         class.optional = true;
         is_named = true;
-        if class.thin_pool.is_some() {
-            fields.warn(format!("lvmd makes no thin pool; make that of device class {:?} with the group", class.name));
+        if class.thin_pool.as_ref().is_some_and(|pool| pool.share.is_none()) {
+            let class = &class.name;
+            fields.warn(format!(
+                "the thin pool of device class {class:?} is not made; name it under thin-pool here, or make it with \
+                 the group"
+            ));
         }
     }
-    if is_named {
+    if is_named && pool.is_none() {
         if name.is_some() || spare.is_some() {
             fields.error("a device class names this volume group already; take device-class and spare-gb out here");
         }
@@ -99,13 +117,14 @@ fn make_class(
         fields.error(format!("device-class {name:?}: {problem}"));
         return;
     }
+    let default_spare = if pool.is_some() { 0 } else { DEFAULT_SPARE_GIB };
     classes.push(DeviceClass {
         name,
         volume_group: vg.clone(),
         optional: true,
-        thin_pool: None,
+        thin_pool: pool,
         default: false,
-        spare: spare.unwrap_or(DEFAULT_SPARE_GIB) << 30,
+        spare: spare.unwrap_or(default_spare) << 30,
         striping: None,
         lvcreate_options: Vec::new(),
         layout: Layout::parse(&[], None),

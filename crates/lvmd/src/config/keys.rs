@@ -85,8 +85,36 @@ pub(super) const ROTATIONAL: Key = key("rotational", "", "`true` for disks that 
 pub(super) const MIN_SIZE_GB: Key = key("min-size-gb", "", "smallest size in GiB");
 pub(super) const MAX_SIZE_GB: Key = key("max-size-gb", "", "largest size in GiB");
 pub(super) const MAX_DISKS: Key = key("max-disks", "", "how many disks the group may have; any number without it");
-pub(super) const GROUP_SPARE_GB: Key =
-    key("spare-gb", "10", "`spare-gb` of the device class that is made for the group");
+pub(super) const GROUP_SPARE_GB: Key = key(
+    "spare-gb",
+    "10",
+    "`spare-gb` of the device class that is made for the group. A thin one keeps nothing without it",
+);
+
+pub(super) const GROUP_POOL: Key = key(
+    "thin-pool",
+    "",
+    "the thin pool that is made in the volume group, see [Disk groups](disk-groups.md#a-thin-pool). The device class \
+     of the group is then a thin one",
+);
+
+pub(super) const GROUP_POOL_NAME: Key = key("name", "pool", "its name in the volume group");
+pub(super) const SIZE_PERCENT: Key = key(
+    "size-percent",
+    "95",
+    "how much of the volume group it takes, with its metadata; it grows when the group does, and never gets smaller",
+);
+pub(super) const METADATA_SIZE_MB: Key = key(
+    "metadata-size-mb",
+    "",
+    "MiB of its metadata, 2 to 16192. Without it they are reckoned from its size and its chunks",
+);
+pub(super) const CHUNK_SIZE_KB: Key = key(
+    "chunk-size-kb",
+    "64",
+    "KiB of a chunk, in which it gives out space and copies what a snapshot shares: a multiple of 64 to 1048576. That \
+     of a pool stays as it was made",
+);
 
 pub(super) const CLASS_NAME: Key =
     key("name", "", "at most 63 letters, digits, `-`, `_` and `.`; begins and ends with a letter or digit");
@@ -167,7 +195,11 @@ impl Key {
         MAX_SIZE_GB,
         MAX_DISKS,
         GROUP_SPARE_GB,
+        GROUP_POOL,
     ];
+    /// The keys of the thin pool of a disk group.
+    pub const GROUP_POOL: &[Self] =
+        &[GROUP_POOL_NAME, SIZE_PERCENT, METADATA_SIZE_MB, CHUNK_SIZE_KB, OVERPROVISION_RATIO];
     /// The keys of a device class.
     pub const DEVICE_CLASS: &[Self] = &[
         CLASS_NAME,
@@ -206,9 +238,13 @@ mod tests {
         let file = all(Key::FILE).replace("device-classes: {}", &format!("device-classes: [{class}]"));
         let options = format!("lvcreate-option-classes: [{}]", all(Key::OPTION_CLASS));
         let file = file.replace("lvcreate-option-classes: {}", &options);
-        let file = file.replace("disk-groups: {}", &format!("disk-groups: [{}]", all(Key::DISK_GROUP)));
+        let pool = format!("thin-pool: {}", all(Key::GROUP_POOL));
+        // Of a group without a name no more is read
+        let group = all(Key::DISK_GROUP).replacen("name: {}", "name: ssd", 1).replace("thin-pool: {}", &pool);
+        let file = file.replace("disk-groups: {}", &format!("disk-groups: [{group}]"));
         let said = Config::parse("f", &file).unwrap_err().to_string();
-        let groups = [Key::FILE, Key::DEVICE_CLASS, Key::THIN_POOL, Key::OPTION_CLASS, Key::DISK_GROUP];
+        let groups =
+            [Key::FILE, Key::DEVICE_CLASS, Key::THIN_POOL, Key::OPTION_CLASS, Key::DISK_GROUP, Key::GROUP_POOL];
         let given = ["device-classes", "lvcreate-option-classes", "disk-groups", "type", "thin-pool"];
         for key in groups.concat().iter().filter(|key| !given.contains(&key.name)) {
             assert!(said.contains(&format!("{} must be", key.name)), "{} in {said}", key.name);

@@ -184,7 +184,12 @@ fn one_thick_and_several_thin_classes_share_a_volume_group() {
     .unwrap();
     let pool = |class: &str| classes.get(class).unwrap().thin_pool.clone();
     let expected = |name: &str, ratio: &str| {
-        Some(ThinPool { name: name.parse().unwrap(), overprovision: ratio.parse().unwrap(), threshold: 100 })
+        Some(ThinPool {
+            name: name.parse().unwrap(),
+            overprovision: ratio.parse().unwrap(),
+            threshold: 100,
+            share: None,
+        })
     };
     assert_eq!(pool("a"), None);
     assert_eq!(pool("b"), expected("p", "1"));

@@ -19,17 +19,17 @@ pub(super) fn parse(node: Option<Node>, class: &Fields<'_>) -> Option<ThinPool> 
     let name = fields.check(parse_name(&name));
     let no_ratio = "overprovision-ratio is missing; 1.0 promises what the pool has and no more";
     let ratio = fields.check(ratio.ok_or(no_ratio)).and_then(|node| parse_ratio(node, &fields));
-    Some(ThinPool { name: name?, overprovision: ratio?, threshold: DEFAULT_THRESHOLD })
+    Some(ThinPool { name: name?, overprovision: ratio?, threshold: DEFAULT_THRESHOLD, share: None })
 }
 
-fn parse_name(name: &str) -> Result<LvName, String> {
+pub(super) fn parse_name(name: &str) -> Result<LvName, String> {
     if name.is_empty() {
         return Err("it has no name; name the pool in the volume group".to_owned());
     }
     name.parse().map_err(|error: lvm::InvalidName| error.to_string())
 }
 
-fn parse_ratio(node: Node, pool: &Fields<'_>) -> Option<OverprovisionRatio> {
+pub(super) fn parse_ratio(node: Node, pool: &Fields<'_>) -> Option<OverprovisionRatio> {
     let key = keys::OVERPROVISION_RATIO.name;
     let ratio = node.read(key, pool.diagnostics, read_decimal)?;
     pool.check(ratio.parse().map_err(|error: InvalidRatio| format!("{key} {ratio}: {error}")))

@@ -3,6 +3,7 @@
 use lvm::{LogicalVolume, LvName, Problem, VolumeGroup};
 
 use super::overprovision::OverprovisionRatio;
+use super::pool_share::PoolShare;
 
 /// The thin pool of a thin class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct ThinPool {
     /// Percentage of its data or metadata above which LVM creates no volumes in it (lvm.conf(5)
     /// `activation/thin_pool_autoextend_threshold`).
     pub threshold: u32,
+    /// The part of a disk group of which lvmd makes it; `None` for a pool of the administrator's.
+    pub share: Option<PoolShare>,
 }
 
 /// The reason for which LVM creates no volumes in a thin pool, for people.

@@ -21,6 +21,7 @@ use super::device_snapshot::{DeviceSnapshot, Freshness, is_version_of, newest_ve
 use super::evacuation_progress::EvacuationProgress;
 use super::growth::Growth;
 use super::metadata_headers::{HeaderRead, MetadataHeaders, READ_TIMEOUT};
+use super::pool_upkeep::PoolUpkeep;
 use super::wipe_progress::WipeProgress;
 use crate::error::Error;
 
@@ -44,6 +45,7 @@ pub(super) struct Group {
     pub(super) refreshed: Notify,
     pub(super) wipe_progress: WipeProgress,
     pub(super) evacuation: EvacuationProgress,
+    pub(super) pool_upkeep: PoolUpkeep,
     /// The creations that wait for the lock.
     pub(super) creations: ChangeQueue<Creation>,
     /// The growths that wait for the lock.
@@ -109,6 +111,7 @@ impl Group {
             refreshed: Notify::new(),
             wipe_progress: WipeProgress::default(),
             evacuation: EvacuationProgress::default(),
+            pool_upkeep: PoolUpkeep::default(),
             creations: ChangeQueue::default(),
             growths: ChangeQueue::default(),
         };

@@ -182,7 +182,7 @@ fn no_volume_group(classes: &DeviceClasses, vg: VgName) -> StartError {
 fn check_thin_pools(classes: &DeviceClasses, group: &VolumeGroup) -> Result<(), StartError> {
     for class in classes.iter().filter(|class| class.volume_group == group.name) {
         let (class_name, full_name) = (class.name.clone(), |pool: &ThinPool| FullName::new(&group.name, &pool.name));
-        if let Some(pool) = class.thin_pool.as_ref().filter(|pool| pool.find(group).is_none()) {
+        if let Some(pool) = class.thin_pool.as_ref().filter(|pool| pool.share.is_none() && pool.find(group).is_none()) {
             return Err(StartError::NoThinPool { class: class_name, pool: full_name(pool) });
         }
         if let Some(pool) = class.pool_without_zeroing(group) {

@@ -73,7 +73,7 @@ impl<R: Host> Engine<R> {
         let (groups, classes) = (self.groups(), self.classes());
         let capacity_of = |class: &Arc<DeviceClass>| {
             let group = groups.get(&class.volume_group).and_then(|group| group.cached());
-            let is_offered = group.is_some() || !class.optional;
+            let is_offered = group.as_ref().is_some_and(|group| class.is_there(group)) || !class.optional;
             is_offered.then(|| ClassCapacity::of(class, &classes, group.as_deref()))
         };
         Capacity { classes: classes.iter().filter_map(capacity_of).collect() }

@@ -56,6 +56,7 @@ pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: 
             Some(known) => {
                 let of_group = classes.iter().filter(|class| class.volume_group == *vg);
                 problems.extend(of_group.filter_map(|class| describe_pool(class, &known)));
+                problems.extend(group.pool_upkeep.problems());
                 problems.extend(describe_failed_volumes(&known));
             }
             None if classes.requires(vg) => problems.push(Error::VolumeGroupMissing(vg.clone()).to_string()),
@@ -69,6 +70,10 @@ pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: 
 fn describe_pool(class: &DeviceClass, group: &VolumeGroup) -> Option<String> {
     let pool = class.thin_pool.as_ref()?;
     if pool.find(group).is_none() {
+        // Why lvmd has not made it is said by the upkeep.
+        if pool.share.is_some() {
+            return None;
+        }
         return Some(thin_pool_missing(pool, group).to_string());
     }
     let name = FullName::new(&group.name, &pool.name);

@@ -43,7 +43,7 @@ impl EvacuationWish {
 }
 
 /// Returns whether these tags of a physical volume say that it is to be emptied.
-pub(crate) fn says_to_evacuate(tags: &[String]) -> bool {
+pub(crate) fn says_to_evacuate(tags: &[Box<str>]) -> bool {
     tags.iter().any(|tag| tag.starts_with(EVACUATE))
 }
 
@@ -65,7 +65,7 @@ mod tests {
             free: 0,
             free_areas: Vec::new(),
             allocatable: false,
-            tags: vec!["other".to_owned(), tag.to_owned()],
+            tags: ["other".into(), tag.into()].into(),
         }
     }
 

@@ -30,7 +30,7 @@ impl Disks {
         Self::start_with(lvm, &config).await
     }
 
-    async fn start_with(lvm: &FakeLvm, config: &str) -> Self {
+    pub(crate) async fn start_with(lvm: &FakeLvm, config: &str) -> Self {
         let node = Node::start_with(lvm.clone(), config).await;
         let groups = Config::parse("f", config).unwrap().disk_groups;
         let (_, told) = watch::channel(Arc::new(groups.clone()));

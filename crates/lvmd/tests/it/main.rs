@@ -8,6 +8,7 @@ mod disk_stories;
 mod embedded;
 mod external_changes;
 mod former_classes;
+mod group_pools;
 mod log;
 mod lv_service;
 mod metrics;

@@ -6,8 +6,10 @@ pub(super) type Result<T = String> = std::result::Result<T, CommandError>;
 
 impl State {
     pub(super) fn lvextend(&mut self, args: &[&str]) -> Result {
-        let ["-y", "-L", bytes, target] = args else {
-            return Err(CommandError::usage("Invalid arguments"));
+        let (bytes, target) = match args {
+            ["-y", "-L", bytes, target] => (bytes, target),
+            ["-y", "--poolmetadatasize", bytes, target] => return self.extend_metadata(bytes, target),
+            _ => return Err(CommandError::usage("Invalid arguments")),
         };
         let extents = parse_bytes(bytes)?.div_ceil(EXTENT);
         let (vg, name) = split_path(target)?;
@@ -36,7 +38,27 @@ impl State {
         }
         volume.allocated += needed;
         volume.extents = extents;
+        volume.data_percent = scale(volume.data_percent, old, extents);
         Ok(format!("Logical volume {target} successfully resized."))
+    }
+
+    /// Extends the metadata of a thin pool and what is kept for their repair.
+    fn extend_metadata(&mut self, bytes: &str, target: &str) -> Result {
+        let extents = parse_bytes(bytes)?.div_ceil(EXTENT);
+        let (vg, name) = split_path(target)?;
+        let group = self.changeable(vg)?;
+        let free = group.free_extents();
+        let Some(pool) = group.volumes.get_mut(name) else {
+            return Err(CommandError::failed(format!("Logical volume {name} not found in volume group {vg}.")));
+        };
+        let needed = 2 * extents.saturating_sub(pool.metadata_extents);
+        if needed > free {
+            return Err(CommandError::no_space(needed, free));
+        }
+        pool.metadata_percent = scale(pool.metadata_percent, pool.metadata_extents, extents);
+        pool.metadata_extents = extents;
+        pool.allocated += needed;
+        Ok(format!("Logical volume {target}_tmeta successfully resized."))
     }
 
     pub(super) fn lvremove(&mut self, args: &[&str]) -> Result {
@@ -135,7 +157,7 @@ impl State {
     }
 
     /// Returns a group, or LVM's error when there is none.
-    fn find_group(&mut self, vg: &str) -> Result<&mut Group> {
+    pub(super) fn find_group(&mut self, vg: &str) -> Result<&mut Group> {
         self.groups.get_mut(vg).ok_or_else(|| CommandError::no_group(vg))
     }
 
@@ -162,6 +184,12 @@ fn split_options<'a>(args: &'a [&'a str]) -> (&'a [&'a str], &'a [&'a str]) {
         };
     }
     args.split_at(options.min(args.len()))
+}
+
+/// Returns the fill in percent of what had `before` extents and has `now`.
+#[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a percentage needs no more precision")]
+fn scale(percent: f64, before: u64, now: u64) -> f64 {
+    percent * before as f64 / now as f64
 }
 
 /// Parses a size as `4096b`, a multiple of 512 bytes.

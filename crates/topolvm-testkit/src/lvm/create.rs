@@ -1,14 +1,16 @@
 //! `lvcreate`, with LVM's rules and messages.
 
 use super::change::{Result, parse_bytes, split_path};
-use super::state::{CommandError, FakeVolume, Group, State};
+use super::state::{CommandError, EXTENT, FakeVolume, Group, State};
 
 /// Options that `lvcreate` takes from administrators and that change nothing in the fake, with the number of words that
 /// follow.
 const IGNORED: &[(&str, usize)] = &[
     ("--alloc", 1),
+    ("--chunksize", 1),
     ("--config", 1),
     ("--contiguous", 1),
+    ("--discards", 1),
     ("--nosync", 0),
     ("--readahead", 1),
     ("--regionsize", 1),
@@ -28,6 +30,9 @@ struct Creation {
     pool: Option<String>,
     is_snapshot: bool,
     read_only: bool,
+    is_pool: bool,
+    /// Extents of the metadata of a thin pool.
+    metadata: u64,
 }
 
 impl State {
@@ -109,6 +114,11 @@ fn new_volume(group: &Group, wanted: &Creation) -> Result<FakeVolume> {
     let mut volume = FakeVolume { tags: wanted.tags.clone(), stripes, ..FakeVolume::thick(wanted.bytes) };
     volume.extents = volume.extents.next_multiple_of(stripes);
     volume.allocated = volume.extents;
+    if wanted.is_pool {
+        volume =
+            FakeVolume { tags: volume.tags, metadata_extents: wanted.metadata, ..FakeVolume::thin_pool(wanted.bytes) };
+        volume.allocated = volume.extents + 2 * wanted.metadata;
+    }
     let free = group.free_extents();
     if volume.extents > free {
         let required = volume.extents;
@@ -169,6 +179,8 @@ impl Creation {
             "--addtag" if !self.tags.iter().any(|tag| tag == value) => self.tags.push(value.to_owned()),
             "-i" | "--stripes" => self.stripes = number()?,
             "-m" | "--mirrors" => self.mirrors = number()?,
+            "--type" if value == "thin-pool" => self.is_pool = true,
+            "--poolmetadatasize" => self.metadata = parse_bytes(value)?.div_ceil(EXTENT),
             "--type" if value == "raid1" => self.mirrors = self.mirrors.max(1),
             "-p" => self.read_only = value == "r",
             "--addtag" | "--type" | "-W" | "-k" | "-I" | "--stripesize" => {}

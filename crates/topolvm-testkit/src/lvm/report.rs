@@ -2,6 +2,7 @@
 
 use lvm::Output;
 
+use super::change::{Result, split_path};
 use super::state::{CommandError, EXTENT, FakeVolume, Group, State};
 
 /// The arguments of `fullreport`: volume groups, and the fields of each section of the report.
@@ -70,6 +71,18 @@ impl State {
         Output { code: Some(code), stdout: (lines.join("\n") + "\n").into_bytes(), stderr, ..Output::default() }
     }
 
+    /// Says whether dmeventd watches a volume.
+    pub(super) fn monitoring(&mut self, args: &[&str]) -> Result {
+        let ["--noheadings", "--nameprefixes", "-o", fields @ "lv_name,seg_monitor", target] = args else {
+            return Err(CommandError::usage("Invalid arguments"));
+        };
+        let (vg, name) = split_path(target)?;
+        let volume = self.find_group(vg)?.volumes.get(name);
+        let volume =
+            volume.ok_or_else(|| CommandError::failed(format!("Failed to find logical volume \"{target}\"")))?;
+        Ok(row(fields, |field| if field == "lv_name" { name } else { volume.monitoring }.to_owned()))
+    }
+
     pub(super) fn group_names(&self) -> String {
         self.groups.keys().map(|vg| row("vg_name", |_| vg.clone())).collect::<Vec<_>>().join("\n")
     }
@@ -113,6 +126,7 @@ fn of_group(vg: &str, group: &Group, field: &str) -> String {
     match field {
         "vg_name" => vg.to_owned(),
         "vg_uuid" => group.uuid.clone(),
+        "vg_tags" => group.tags.join(","),
         "vg_seqno" => group.seqno.to_string(),
         "pv_count" => group.pvs.to_string(),
         "lv_count" => group.volumes.len().to_string(),
@@ -120,7 +134,6 @@ fn of_group(vg: &str, group: &Group, field: &str) -> String {
         "vg_free" => (group.free_extents() * EXTENT).to_string(),
         "vg_extent_size" => EXTENT.to_string(),
         "vg_missing_pv_count" => group.missing_pvs.to_string(),
-        "vg_tags" => group.tags.join(","),
         other => panic!("the fake LVM does not report {other}"),
     }
 }
@@ -147,7 +160,7 @@ fn of_volume(vg: &str, name: &str, volume: &FakeVolume, group: &Group, field: &s
         "lv_attr" => volume.reported_attr(),
         "data_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.data_percent),
         "metadata_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.metadata_percent),
-        "lv_metadata_size" if volume.attr.starts_with('t') => EXTENT.to_string(),
+        "lv_metadata_size" if volume.attr.starts_with('t') => (volume.metadata_extents * EXTENT).to_string(),
         "data_percent" | "metadata_percent" | "lv_metadata_size" => String::new(),
         other => panic!("the fake LVM does not report {other}"),
     }

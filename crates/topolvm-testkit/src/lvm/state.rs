@@ -74,6 +74,10 @@ pub struct FakeVolume {
     pub data_percent: f64,
     /// Usage of the metadata of a thin pool, in percent.
     pub metadata_percent: f64,
+    /// Size of the metadata of a thin pool in extents; LVM keeps as many again.
+    pub metadata_extents: u64,
+    /// LVM's word for whether dmeventd watches it.
+    pub monitoring: &'static str,
 }
 
 impl FakeVolume {
@@ -100,6 +104,8 @@ impl FakeVolume {
             mapped_sectors: 0,
             data_percent: 0.0,
             metadata_percent: 0.0,
+            metadata_extents: 1,
+            monitoring: "not monitored",
         }
     }
 
@@ -250,6 +256,7 @@ impl State {
             }
             // All settings have LVM's defaults
             "lvmconfig" => into_output(Ok(String::new())),
+            "lvs" => into_output(self.monitoring(&args)),
             "lvcreate" => into_output(self.lvcreate(&args)),
             "lvextend" => into_output(self.lvextend(&args)),
             "lvremove" => into_output(self.lvremove(&args)),

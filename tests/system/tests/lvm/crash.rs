@@ -75,7 +75,7 @@ done
         killer
     }
 
-    fn lvm(&self) -> PathBuf {
+    pub(crate) fn lvm(&self) -> PathBuf {
         self.dir.path().join("lvm")
     }
 

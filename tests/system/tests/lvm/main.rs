@@ -17,6 +17,7 @@ mod disk_requests;
 mod driver;
 mod evacuation;
 mod fixture;
+mod group_pools;
 mod kills;
 mod lvm_conf;
 mod missing_disk;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         .chain(disk_groups::TESTS)
         .chain(evacuation::TESTS)
         .chain(disk_requests::TESTS)
+        .chain(group_pools::TESTS)
         .chain(moved::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {

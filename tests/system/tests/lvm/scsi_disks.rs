@@ -28,11 +28,17 @@ pub(crate) struct ScsiDisks {
 impl ScsiDisks {
     /// Plugs in so many blank disks. The volume groups of these names are removed at the end.
     pub(crate) fn new(count: usize, groups: &[&'static str]) -> Self {
+        Self::of_size(SIZE >> 20, count, groups)
+    }
+
+    /// Does the same with disks of so many MiB.
+    pub(crate) fn of_size(mib: usize, count: usize, groups: &[&'static str]) -> Self {
         let settings = LocalSettings::new();
         settings.write("devices/global_filter=[\"a|^/dev/ubd|\",\"a|^/dev/sd|\",\"r|.*|\"]");
         run_ok("modprobe", &["sd_mod"]);
         let count_of_hosts = format!("add_host={count}");
-        let options = ["dev_size_mb=16", "per_host_store=1", "max_luns=1", "num_tgts=1", "delay=0", "removable=0"];
+        let size = format!("dev_size_mb={mib}");
+        let options = [&*size, "per_host_store=1", "max_luns=1", "num_tgts=1", "delay=0", "removable=0"];
         run_ok("modprobe", &[&["scsi_debug", &count_of_hosts], &options[..]].concat());
         let disks = Self { groups: groups.to_vec(), adapters: ADAPTERS.into(), _settings: settings };
         for index in 0..count {

@@ -76,5 +76,70 @@ fn what_the_class_says_is_not_said_by_the_group_as_well() {
 fn a_thin_class_of_a_group_is_warned_of_its_pool() {
     let class = "{name: t, volume-group: ssd, type: thin, thin-pool: {name: p, overprovision-ratio: 1}}";
     let config = parse(&format!("{GROUP}\ndevice-classes: [{class}]")).unwrap();
-    assert!(config.warnings[0].contains("lvmd makes no thin pool"), "{:?}", config.warnings);
+    assert!(config.warnings[0].contains("the thin pool of device class \"t\" is not made"), "{:?}", config.warnings);
+}
+
+fn parse_pool(pool: &str, more: &str) -> Result<Config, String> {
+    parse(&format!("disk-groups: [{{name: ssd, paths: [/dev/sd.], mode: auto, thin-pool: {pool}}}]{more}"))
+}
+
+#[test]
+fn a_group_with_a_thin_pool_has_a_thin_class() {
+    let config = parse_pool("{overprovision-ratio: 10}", "").unwrap();
+    let class = config.classes.get("ssd").unwrap();
+    assert!(class.optional);
+    assert_eq!(class.spare, 0);
+    let pool = class.thin_pool.as_ref().unwrap();
+    assert_eq!((pool.name.as_str(), pool.overprovision.to_string().as_str()), ("pool", "10.0"));
+    let share = pool.share.as_ref().unwrap();
+    assert_eq!((share.tag.as_str(), share.mode), ("topolvm.io/disk-group=ssd", Mode::Auto));
+    assert_eq!((share.percent, share.metadata, share.chunk), (95, None, 64 << 10));
+    assert_eq!(config.warnings, [""; 0]);
+}
+
+#[test]
+fn all_of_a_pool_can_be_said() {
+    let pool = "{name: p, size-percent: 50, metadata-size-mb: 100, chunk-size-kb: 192, overprovision-ratio: 1}";
+    let config = parse_pool(pool, "").unwrap();
+    let pool = config.classes.get("ssd").unwrap().thin_pool.clone().unwrap();
+    let share = pool.share.unwrap();
+    assert_eq!((share.percent, share.metadata, share.chunk), (50, Some(100 << 20), 192 << 10));
+}
+
+#[test]
+fn a_configured_class_can_have_the_pool_of_the_group_and_another_class_the_rest() {
+    let thin = "{name: t, volume-group: ssd, type: thin, thin-pool: {name: pool, overprovision-ratio: 2}}";
+    let config = parse_pool("{}", &format!("\ndevice-classes: [{thin}, {{name: rest, volume-group: ssd}}]")).unwrap();
+    let names: Vec<_> = config.classes.iter().map(|class| class.name.as_str()).collect();
+    assert_eq!(names, ["t", "rest"]);
+    assert!(config.classes.iter().all(|class| class.optional));
+    assert!(config.classes.get("t").unwrap().thin_pool.as_ref().unwrap().share.is_some());
+    assert_eq!(config.warnings, [""; 0]);
+    // A class of its own beside a thick one
+    let config = parse_pool("{overprovision-ratio: 1}", "\ndevice-classes: [{name: rest, volume-group: ssd}]").unwrap();
+    assert!(config.classes.get("ssd").unwrap().thin_pool.is_some());
+}
+
+#[rstest]
+#[case("{}", "overprovision-ratio is missing")]
+#[case("{overprovision-ratio: 0.5}", "less than 1.0")]
+#[case("{overprovision-ratio: 1, name: -a}", "thin-pool: ")]
+#[case("{overprovision-ratio: 1, size-percent: 0}", "size-percent is 0")]
+#[case("{overprovision-ratio: 1, size-percent: 101}", "size-percent must be a whole number from 0 to 100")]
+#[case("{overprovision-ratio: 1, metadata-size-mb: 1}", "metadata-size-mb is less than 2")]
+#[case("{overprovision-ratio: 1, metadata-size-mb: 16193}", "metadata-size-mb must be a whole number from 0 to 16192")]
+#[case("{overprovision-ratio: 1, chunk-size-kb: 0}", "not a multiple of 64")]
+#[case("{overprovision-ratio: 1, chunk-size-kb: 100}", "not a multiple of 64")]
+#[case("{overprovision-ratio: 1, chunk-size-kb: 1048640}", "chunk-size-kb must be a whole number from 0 to 1048576")]
+#[case("pool", "thin-pool must be a mapping")]
+fn mistakes_about_a_pool_are_named(#[case] pool: &str, #[case] expected: &str) {
+    let said = parse_pool(pool, "").unwrap_err();
+    assert!(said.starts_with("lvmd.yaml:1: ") && said.contains(expected), "{said}");
+}
+
+#[test]
+fn the_ratio_of_a_configured_pool_is_not_said_again() {
+    let thin = "{name: t, volume-group: ssd, type: thin, thin-pool: {name: pool, overprovision-ratio: 2}}";
+    let said = parse_pool("{overprovision-ratio: 2}", &format!("\ndevice-classes: [{thin}]")).unwrap_err();
+    assert!(said.contains("take overprovision-ratio out here"), "{said}");
 }

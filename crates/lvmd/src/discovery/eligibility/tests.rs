@@ -33,13 +33,13 @@ fn disk(letter: char) -> Disk {
 fn pv(letter: char, vg: Option<&str>) -> GroupDisk {
     GroupDisk {
         vg: vg.map(|vg| vg.parse().unwrap()),
-        vg_tags: vg.map(|vg| format!("topolvm.io/disk-group={vg}")).into_iter().collect(),
+        vg_tags: vg.map(|vg| format!("topolvm.io/disk-group={vg}").into()).into_iter().collect(),
         extent_size: 4 << 20,
         missing_pvs: 0,
         path: format!("/dev/sd{letter}"),
         uuid: letter.to_string(),
         device: Some(Device { major: 8, minor: u32::from(letter) }),
-        tags: Vec::new(),
+        tags: Box::default(),
         size: 1 << 39,
         used: 0,
         device_size: 1 << 39,
@@ -118,7 +118,7 @@ fn a_member_stays_one_whatever_the_selectors_say() {
 #[test]
 fn a_member_that_is_to_be_emptied_is_known_by_its_tag() {
     for (used, evacuation) in [(1 << 30, Evacuation::Begun), (0, Evacuation::Done)] {
-        let leaving = GroupDisk { tags: vec!["topolvm.io/evacuate=remove:0".to_owned()], used, ..pv('b', Some("ssd")) };
+        let leaving = GroupDisk { tags: ["topolvm.io/evacuate=remove:0".into()].into(), used, ..pv('b', Some("ssd")) };
         let expected = Verdict::Member { has_grown: false, evacuation: Some(evacuation) };
         assert_eq!(verdict(disk('b'), &[leaving]), expected);
     }
@@ -132,7 +132,7 @@ fn a_physical_volume_of_another_group_or_of_none_is_not_touched() {
 
 #[test]
 fn a_volume_group_of_the_name_that_is_not_tagged_is_not_extended() {
-    let foreign = GroupDisk { vg_tags: vec!["topolvm.io/disk-group=other".to_owned()], ..pv('a', Some("ssd")) };
+    let foreign = GroupDisk { vg_tags: ["topolvm.io/disk-group=other".into()].into(), ..pv('a', Some("ssd")) };
     assert_eq!(reasons(disk('b'), &[foreign]), ["group_not_ours"]);
     assert_eq!(verdict(disk('b'), &[pv('a', Some("ssd"))]), Verdict::Candidate);
 }

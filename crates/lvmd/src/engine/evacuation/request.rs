@@ -72,7 +72,7 @@ impl<R: Host> Engine<R> {
 
 /// Returns whether a group is one whose disks lvmd may change.
 pub(super) fn is_ours(group: &VolumeGroup) -> bool {
-    disk_group::tag_of(&group.name).is_ok_and(|tag| group.tags.iter().any(|existing| existing == tag.as_str()))
+    disk_group::tag_of(&group.name).is_ok_and(|tag| group.has_tag(&tag))
 }
 
 /// Returns a physical volume of a group whose disks lvmd may change.

@@ -1,0 +1,178 @@
+//! The next step for the thin pool of a class, planned from a report on its group alone.
+
+use std::fmt;
+
+use lvm::{FullName, LogicalVolume, LvmCommand, NewPool, PoolSizes, Problem, Tag, VolumeGroup};
+
+use super::pool_room::Room;
+use super::pool_share::{NewSizes, PoolShare};
+use super::{DeviceClass, DeviceClasses, ThinPool};
+use crate::disk_group::Mode;
+use crate::tags;
+
+/// The next step for a pool, or the reason why there is none although there should be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PoolPlan {
+    /// The next step.
+    pub(crate) step: Option<PoolStep>,
+    /// The reason why something is not done, in a sentence with its remedy.
+    pub(crate) obstacle: Option<String>,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PoolStep {
+    /// Makes the pool.
+    Create(NewSizes),
+    /// Removes what is left of a pool whose creation broke off: the volume with this identity and tag, which is no pool
+    /// yet and so has no volumes.
+    Discard { uuid: String, making: String },
+    /// Takes this tag away from a pool that was made when lvmd died.
+    Finish { making: Tag },
+    /// Makes it larger because its group has grown.
+    Extend(PoolSizes),
+}
+
+/// Says what the step does.
+impl fmt::Display for PoolStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create(NewSizes { data, metadata }) => {
+                write!(f, "make it with {data} bytes and {metadata} bytes of metadata")
+            }
+            Self::Discard { .. } => f.write_str("remove what is left of it from a creation that broke off"),
+            Self::Finish { .. } => f.write_str("take its making tag away"),
+            Self::Extend(PoolSizes { data, metadata }) => {
+                let sizes = [
+                    data.map(|bytes| format!("{bytes} bytes")),
+                    metadata.map(|bytes| format!("{bytes} bytes of metadata")),
+                ];
+                write!(f, "extend it to {}", sizes.into_iter().flatten().collect::<Vec<_>>().join(" and "))
+            }
+        }
+    }
+}
+
+impl PoolPlan {
+    fn step(step: PoolStep) -> Self {
+        Self { step: Some(step), obstacle: None }
+    }
+
+    fn obstacle(why: String) -> Self {
+        Self { step: None, obstacle: Some(why) }
+    }
+}
+
+impl ThinPool {
+    /// Returns whether lvmd makes or extends it.
+    pub(crate) fn is_kept_up(&self) -> bool {
+        self.share.is_some()
+    }
+
+    /// Returns what is to be done about this pool. Where physical volumes are missing LVM does nothing, and that is
+    /// said elsewhere.
+    pub(crate) fn plan(&self, classes: &DeviceClasses, group: &VolumeGroup) -> PoolPlan {
+        if group.missing_pvs > 0 {
+            return PoolPlan::default();
+        }
+        let room = Room::of(group, classes);
+        match (&self.share, group.volume(self.name.as_str())) {
+            (Some(share), None) => self.plan_creation(share, group, &room),
+            (Some(share), Some(found)) => self.plan_share(share, found, group, &room),
+            (None, _) => PoolPlan::default(),
+        }
+    }
+
+    fn plan_creation(&self, share: &PoolShare, group: &VolumeGroup, room: &Room) -> PoolPlan {
+        let (name, vg, tag) = (FullName::new(&group.name, &self.name), &group.name, &share.tag);
+        if !group.has_tag(tag) {
+            return PoolPlan::obstacle(format!(
+                "thin pool {name} is not made: volume group {vg} is not that of the disk group; `vgchange --addtag \
+                 {tag} {vg}` makes it so"
+            ));
+        }
+        let Some(sizes) = share.sizes(group, room) else {
+            return PoolPlan::obstacle(format!(
+                "thin pool {name} is not made: too little is free in volume group {vg}; add a disk, or remove what is \
+                 there"
+            ));
+        };
+        match share.mode {
+            Mode::Auto => PoolPlan::step(PoolStep::Create(sizes)),
+            Mode::Report => {
+                let command = LvmCommand::create_pool(&self.creation(share, group, sizes, std::slice::from_ref(tag)));
+                PoolPlan::obstacle(format!("thin pool {name} would be made with `{command}` (the mode is report)"))
+            }
+        }
+    }
+
+    /// Returns the pool that lvmd makes.
+    pub(crate) fn creation<'a>(
+        &'a self,
+        share: &PoolShare,
+        group: &'a VolumeGroup,
+        sizes: NewSizes,
+        tags: &'a [Tag],
+    ) -> NewPool<'a> {
+        let NewSizes { data, metadata } = sizes;
+        NewPool { vg: &group.name, name: &self.name, bytes: data, metadata, chunk: share.chunk, tags }
+    }
+
+    /// Plans for a volume that has the name of the pool. One without the tag of the disk group is not touched.
+    fn plan_share(&self, share: &PoolShare, found: &LogicalVolume, group: &VolumeGroup, room: &Room) -> PoolPlan {
+        let name = FullName::new(&group.name, &self.name);
+        let making = tags::making_tag(found).filter(|_| share.owns(found));
+        match (found.attr.is_thin_pool(), making) {
+            (false, None) => PoolPlan::obstacle(format!(
+                "thin pool {name} is not made: another logical volume has its name; rename that, or give the pool \
+                 another name in the configuration"
+            )),
+            (_, Some(_)) if share.mode == Mode::Report => PoolPlan::default(),
+            (false, Some(making)) => {
+                PoolPlan::step(PoolStep::Discard { uuid: found.uuid.to_string(), making: making.to_owned() })
+            }
+            (true, Some(making)) => match making.parse() {
+                Ok(making) => PoolPlan::step(PoolStep::Finish { making }),
+                Err(_) => PoolPlan::default(),
+            },
+            (true, None) if share.owns(found) && is_healthy(found) => self.plan_growth(share, found, group, room),
+            (true, None) => PoolPlan::default(),
+        }
+    }
+
+    fn plan_growth(&self, share: &PoolShare, pool: &LogicalVolume, group: &VolumeGroup, room: &Room) -> PoolPlan {
+        let sizes = share.growth(pool, group, room);
+        if sizes == PoolSizes::default() {
+            return PoolPlan::default();
+        }
+        match share.mode {
+            Mode::Auto => PoolPlan::step(PoolStep::Extend(sizes)),
+            Mode::Report => {
+                let name = FullName::new(&group.name, &self.name);
+                let commands = extension_commands(self, group, sizes);
+                PoolPlan::obstacle(format!("thin pool {name} would grow with {commands} (the mode is report)"))
+            }
+        }
+    }
+}
+
+/// Returns whether it is enough to extend a pool: one that failed has to be repaired first, and that is said elsewhere.
+fn is_healthy(pool: &LogicalVolume) -> bool {
+    matches!(pool.attr.problem(), None | Some(Problem::ThinPoolOutOfDataSpace))
+}
+
+/// Returns the commands that extend a pool, for people.
+fn extension_commands(pool: &ThinPool, group: &VolumeGroup, sizes: PoolSizes) -> String {
+    let (vg, name) = (&group.name, &pool.name);
+    let metadata = sizes.metadata.map(|bytes| LvmCommand::extend_metadata(vg, name, bytes));
+    let data = sizes.data.map(|bytes| LvmCommand::extend(vg, name, bytes));
+    let commands: Vec<_> = metadata.into_iter().chain(data).map(|command| format!("`{command}`")).collect();
+    commands.join(" and ")
+}
+
+impl DeviceClass {
+    /// Returns whether the class is to be offered while its group is there: lvmd must have made the pool that it makes.
+    pub(crate) fn is_there(&self, group: &VolumeGroup) -> bool {
+        self.thin_pool.as_ref().is_none_or(|pool| pool.share.is_none() || pool.find(group).is_some())
+    }
+}

@@ -1,0 +1,39 @@
+//! The room that a thin pool may grow into, and the limits of its metadata.
+
+use lvm::VolumeGroup;
+
+use super::DeviceClasses;
+
+/// Most metadata that a pool can have everywhere: lvmthin(7) says 15.81 GiB where LVM crops them.
+pub(crate) const MAX_METADATA: u64 = 16_192 << 20;
+
+/// The room for a thin pool in its volume group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Bytes of whole extents that are free on disks from which LVM takes any, less what the thick class of the group
+    /// keeps.
+    pub(super) bytes: u64,
+    /// Bytes of an extent.
+    pub(super) extent: u64,
+}
+
+impl Room {
+    /// Returns the room in a group.
+    pub(super) fn of(group: &VolumeGroup, classes: &DeviceClasses) -> Self {
+        let free = group.pvs.iter().filter(|pv| pv.allocatable).map(|pv| pv.free);
+        let free = free.fold(0, u64::saturating_add);
+        let thick = classes.iter().filter(|class| class.volume_group == group.name && class.thin_pool.is_none());
+        let kept = thick.map(|class| class.spare).max().unwrap_or(0);
+        Self { bytes: round_down(free.saturating_sub(kept), group.extent_size), extent: group.extent_size }
+    }
+}
+
+/// Rounds down to whole extents.
+pub(super) fn round_down(bytes: u64, extent: u64) -> u64 {
+    bytes.checked_rem(extent).map_or(0, |rest| bytes.saturating_sub(rest))
+}
+
+/// Rounds up to whole extents.
+pub(super) fn round_up(bytes: u64, extent: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(extent)
+}
