@@ -2,6 +2,7 @@
 
 mod free_space;
 mod overprovision;
+mod pool_growth;
 mod pool_plan;
 mod pool_room;
 mod pool_share;
@@ -14,7 +15,8 @@ use lvm::{Layout, LogicalVolume, Striping, VgName, VolumeGroup, Wipe};
 
 pub use free_space::FreeSpace;
 pub use overprovision::{InvalidRatio, OverprovisionRatio};
-pub(crate) use pool_plan::PoolStep;
+pub use pool_growth::PoolGrowth;
+pub(crate) use pool_plan::{PoolPlan, PoolStep};
 pub(crate) use pool_room::MAX_METADATA;
 pub use pool_share::PoolShare;
 pub use thin_pool::ThinPool;

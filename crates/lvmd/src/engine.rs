@@ -42,6 +42,7 @@ mod wiping;
 
 pub use creation::CreateVolume;
 pub(crate) use evacuation::EvacuationStatus;
+pub(crate) use pool_upkeep::PoolStatus;
 pub use quarantine::AdoptVolume;
 pub use snapshot::CreateSnapshot;
 pub use start::StartError;

@@ -34,7 +34,8 @@ pub use capacity::{Capacity, ClassCapacity, LayoutCapacity, ThinPoolUsage};
 pub use config::keys::Key;
 pub use config::{Config, InvalidConfig, load};
 pub use device_class::{
-    DeviceClass, DeviceClasses, FreeSpace, InvalidRatio, OptionClass, OverprovisionRatio, PoolShare, ThinPool,
+    DeviceClass, DeviceClasses, FreeSpace, InvalidRatio, OptionClass, OverprovisionRatio, PoolGrowth, PoolShare,
+    ThinPool,
 };
 pub use discovery::{Discovery, ScanError, Scanner};
 pub use disk_group::{DiskGroup, DiskGroups, Mode, Pattern, Selector};

@@ -3,7 +3,7 @@
 use lvm::{LvName, VgName};
 
 use super::keys;
-use super::thin_pool::{parse_name, parse_ratio};
+use super::thin_pool::{parse_name, parse_ratio, take_growth};
 use super::yaml::{Fields, Node, read_number_to, read_string};
 use crate::device_class::{DEFAULT_THRESHOLD, DeviceClass, MAX_METADATA, OverprovisionRatio, PoolShare, ThinPool};
 use crate::disk_group::{self, Mode};
@@ -38,6 +38,7 @@ pub(super) fn parse(
     let has_ratio = ratio.is_some();
     let ratio = ratio.and_then(|node| parse_ratio(node, &fields));
     let share = take_share(&mut fields, vg, mode);
+    let growth = take_growth(&mut fields);
     fields.warn_of_unknown_keys();
     let (name, share) = (name?, share?);
     if diagnostics.error_count() > before {
@@ -52,9 +53,10 @@ pub(super) fn parse(
         }
         (Some(pool), _) => {
             pool.share = Some(share);
+            pool.growth = growth.or(pool.growth);
             Some(None)
         }
-        (None, ratio) => Some(Some(new_pool(name, ratio, share, &fields)?)),
+        (None, ratio) => Some(Some(ThinPool { growth, ..new_pool(name, ratio, share, &fields)? })),
     }
 }
 
@@ -66,7 +68,7 @@ fn new_pool(
 ) -> Option<ThinPool> {
     let no_ratio = "overprovision-ratio is missing; 1.0 promises what the pool has and no more";
     let overprovision = fields.check(ratio.ok_or(no_ratio))?;
-    Some(ThinPool { name, overprovision, threshold: DEFAULT_THRESHOLD, share: Some(share) })
+    Some(ThinPool { name, overprovision, threshold: DEFAULT_THRESHOLD, share: Some(share), growth: None })
 }
 
 fn take_share(fields: &mut Fields<'_>, vg: &VgName, mode: Mode) -> Option<PoolShare> {

@@ -162,6 +162,16 @@ pub(super) const OVERPROVISION_RATIO: Key = key(
     "",
     "how many times its size the pool may promise: 1.0 or more, to six digits after the point",
 );
+pub(super) const GROW_AT_PERCENT: Key = key(
+    "grow-at-percent",
+    "",
+    "the fill of its data or metadata, 1 to 99, from which on it is made larger. Without it it stays as it is, see \
+     [Thin pools that grow](#thin-pools-that-grow)",
+);
+pub(super) const GROW_BY_PERCENT: Key =
+    key("grow-by-percent", "20", "by how much of its size, 1 to 100. More is added where that is not enough");
+pub(super) const MAXIMUM_SIZE_GB: Key =
+    key("maximum-size-gb", "", "GiB of data beyond which it does not grow as it fills up; no limit without it");
 
 pub(super) const OPTION_CLASS_NAME: Key =
     key("name", "", "what a request calls it; of two with the same name the last counts");
@@ -198,8 +208,16 @@ impl Key {
         GROUP_POOL,
     ];
     /// The keys of the thin pool of a disk group.
-    pub const GROUP_POOL: &[Self] =
-        &[GROUP_POOL_NAME, SIZE_PERCENT, METADATA_SIZE_MB, CHUNK_SIZE_KB, OVERPROVISION_RATIO];
+    pub const GROUP_POOL: &[Self] = &[
+        GROUP_POOL_NAME,
+        SIZE_PERCENT,
+        METADATA_SIZE_MB,
+        CHUNK_SIZE_KB,
+        OVERPROVISION_RATIO,
+        GROW_AT_PERCENT,
+        GROW_BY_PERCENT,
+        MAXIMUM_SIZE_GB,
+    ];
     /// The keys of a device class.
     pub const DEVICE_CLASS: &[Self] = &[
         CLASS_NAME,
@@ -215,7 +233,7 @@ impl Key {
         THIN_POOL,
     ];
     /// The keys of a thin pool.
-    pub const THIN_POOL: &[Self] = &[POOL_NAME, OVERPROVISION_RATIO];
+    pub const THIN_POOL: &[Self] = &[POOL_NAME, OVERPROVISION_RATIO, GROW_AT_PERCENT, GROW_BY_PERCENT, MAXIMUM_SIZE_GB];
     /// The keys of a class of lvcreate options.
     pub const OPTION_CLASS: &[Self] = &[OPTION_CLASS_NAME, OPTIONS];
 }

@@ -189,6 +189,7 @@ fn one_thick_and_several_thin_classes_share_a_volume_group() {
             overprovision: ratio.parse().unwrap(),
             threshold: 100,
             share: None,
+            growth: None,
         })
     };
     assert_eq!(pool("a"), None);

@@ -2,9 +2,13 @@
 
 use lvm::LvName;
 
+use super::MAX_GIB;
 use super::keys;
-use super::yaml::{Fields, Node, read_decimal, read_string};
-use crate::device_class::{DEFAULT_THRESHOLD, InvalidRatio, OverprovisionRatio, ThinPool};
+use super::yaml::{Fields, Node, read_decimal, read_number_to, read_string};
+use crate::device_class::{DEFAULT_THRESHOLD, InvalidRatio, OverprovisionRatio, PoolGrowth, ThinPool};
+
+/// Default of `grow-by-percent`.
+const DEFAULT_GROWTH: u32 = 20;
 
 /// Parses the pool of a class; `None` after an error.
 pub(super) fn parse(node: Option<Node>, class: &Fields<'_>) -> Option<ThinPool> {
@@ -15,11 +19,35 @@ pub(super) fn parse(node: Option<Node>, class: &Fields<'_>) -> Option<ThinPool> 
     fields.place = format!("{}thin-pool: ", class.place);
     let name = fields.take(keys::POOL_NAME, read_string).unwrap_or_default();
     let ratio = fields.take(keys::OVERPROVISION_RATIO, Ok);
+    let growth = take_growth(&mut fields);
     fields.warn_of_unknown_keys();
     let name = fields.check(parse_name(&name));
     let no_ratio = "overprovision-ratio is missing; 1.0 promises what the pool has and no more";
     let ratio = fields.check(ratio.ok_or(no_ratio)).and_then(|node| parse_ratio(node, &fields));
-    Some(ThinPool { name: name?, overprovision: ratio?, threshold: DEFAULT_THRESHOLD, share: None })
+    Some(ThinPool { name: name?, overprovision: ratio?, threshold: DEFAULT_THRESHOLD, share: None, growth })
+}
+
+/// Takes the growth of a pool that fills up; `None` for none, or after an error.
+pub(super) fn take_growth(pool: &mut Fields<'_>) -> Option<PoolGrowth> {
+    let at_percent = pool.take(keys::GROW_AT_PERCENT, read_number_to(99));
+    let by_percent = pool.take(keys::GROW_BY_PERCENT, read_number_to(100));
+    let maximum = pool.take(keys::MAXIMUM_SIZE_GB, read_number_to(MAX_GIB));
+    for (key, number) in [(keys::GROW_AT_PERCENT, at_percent), (keys::GROW_BY_PERCENT, by_percent)] {
+        if number == Some(0) {
+            pool.error(format!("{} is 0; take it out, or give it a percentage from 1 on", key.name));
+        }
+    }
+    if maximum == Some(0) {
+        pool.error("maximum-size-gb is 0; take it out for no limit");
+    }
+    if at_percent.is_none() && (by_percent.is_some() || maximum.is_some()) {
+        pool.warn("grow-by-percent and maximum-size-gb have no effect without grow-at-percent");
+    }
+    Some(PoolGrowth {
+        at_percent: at_percent?,
+        by_percent: by_percent.unwrap_or(DEFAULT_GROWTH),
+        maximum: maximum.map(|gib: u64| gib << 30),
+    })
 }
 
 pub(super) fn parse_name(name: &str) -> Result<LvName, String> {

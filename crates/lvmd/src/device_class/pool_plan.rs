@@ -4,6 +4,7 @@ use std::fmt;
 
 use lvm::{FullName, LogicalVolume, LvmCommand, NewPool, PoolSizes, Problem, Tag, VolumeGroup};
 
+use super::pool_growth::{DueGrowth, Limit, PoolGrowth};
 use super::pool_room::Room;
 use super::pool_share::{NewSizes, PoolShare};
 use super::{DeviceClass, DeviceClasses, ThinPool};
@@ -29,8 +30,12 @@ pub(crate) enum PoolStep {
     Discard { uuid: String, making: String },
     /// Takes this tag away from a pool that was made when lvmd died.
     Finish { making: Tag },
-    /// Makes it larger because its group has grown.
-    Extend(PoolSizes),
+    /// Makes it larger.
+    Extend {
+        sizes: PoolSizes,
+        /// True if it fills up, and its group has not grown.
+        fills_up: bool,
+    },
 }
 
 /// Says what the step does.
@@ -42,7 +47,7 @@ impl fmt::Display for PoolStep {
             }
             Self::Discard { .. } => f.write_str("remove what is left of it from a creation that broke off"),
             Self::Finish { .. } => f.write_str("take its making tag away"),
-            Self::Extend(PoolSizes { data, metadata }) => {
+            Self::Extend { sizes: PoolSizes { data, metadata }, .. } => {
                 let sizes = [
                     data.map(|bytes| format!("{bytes} bytes")),
                     metadata.map(|bytes| format!("{bytes} bytes of metadata")),
@@ -66,7 +71,7 @@ impl PoolPlan {
 impl ThinPool {
     /// Returns whether lvmd makes or extends it.
     pub(crate) fn is_kept_up(&self) -> bool {
-        self.share.is_some()
+        self.share.is_some() || self.growth.is_some()
     }
 
     /// Returns what is to be done about this pool. Where physical volumes are missing LVM does nothing, and that is
@@ -76,10 +81,34 @@ impl ThinPool {
             return PoolPlan::default();
         }
         let room = Room::of(group, classes);
-        match (&self.share, group.volume(self.name.as_str())) {
+        let plan = match (&self.share, group.volume(self.name.as_str())) {
             (Some(share), None) => self.plan_creation(share, group, &room),
             (Some(share), Some(found)) => self.plan_share(share, found, group, &room),
             (None, _) => PoolPlan::default(),
+        };
+        match &self.growth {
+            Some(growth) if plan == PoolPlan::default() => self.plan_growth(growth, group, &room),
+            _ => plan,
+        }
+    }
+
+    /// Plans the growth of a pool that fills up.
+    fn plan_growth(&self, growth: &PoolGrowth, group: &VolumeGroup, room: &Room) -> PoolPlan {
+        let may_change = |pool: &&LogicalVolume| self.share.as_ref().is_none_or(|share| share.owns(pool));
+        let pool = self.find(group).filter(|pool| is_healthy(pool)).filter(may_change);
+        let Some(DueGrowth { sizes, limit }) = pool.map(|pool| growth.due(pool, room)) else {
+            return PoolPlan::default();
+        };
+        let name = FullName::new(&group.name, &self.name);
+        let is_due = sizes != PoolSizes::default();
+        if is_due && self.share.as_ref().is_some_and(|share| share.mode == Mode::Report) {
+            return PoolPlan::obstacle(format!(
+                "thin pool {name} fills up and would grow (the mode is report); `lvextend -L +SIZE {name}`"
+            ));
+        }
+        PoolPlan {
+            step: is_due.then_some(PoolStep::Extend { sizes, fills_up: true }),
+            obstacle: limit.map(|limit| describe_limit(limit, &name, growth.at_percent, group)),
         }
     }
 
@@ -135,18 +164,18 @@ impl ThinPool {
                 Ok(making) => PoolPlan::step(PoolStep::Finish { making }),
                 Err(_) => PoolPlan::default(),
             },
-            (true, None) if share.owns(found) && is_healthy(found) => self.plan_growth(share, found, group, room),
+            (true, None) if share.owns(found) && is_healthy(found) => self.plan_extension(share, found, group, room),
             (true, None) => PoolPlan::default(),
         }
     }
 
-    fn plan_growth(&self, share: &PoolShare, pool: &LogicalVolume, group: &VolumeGroup, room: &Room) -> PoolPlan {
+    fn plan_extension(&self, share: &PoolShare, pool: &LogicalVolume, group: &VolumeGroup, room: &Room) -> PoolPlan {
         let sizes = share.growth(pool, group, room);
         if sizes == PoolSizes::default() {
             return PoolPlan::default();
         }
         match share.mode {
-            Mode::Auto => PoolPlan::step(PoolStep::Extend(sizes)),
+            Mode::Auto => PoolPlan::step(PoolStep::Extend { sizes, fills_up: false }),
             Mode::Report => {
                 let name = FullName::new(&group.name, &self.name);
                 let commands = extension_commands(self, group, sizes);
@@ -159,6 +188,25 @@ impl ThinPool {
 /// Returns whether it is enough to extend a pool: one that failed has to be repaired first, and that is said elsewhere.
 fn is_healthy(pool: &LogicalVolume) -> bool {
     matches!(pool.attr.problem(), None | Some(Problem::ThinPoolOutOfDataSpace))
+}
+
+/// Describes why a pool that fills up does not grow, with the remedy.
+fn describe_limit(limit: Limit, name: &FullName, at: u32, group: &VolumeGroup) -> String {
+    let vg = &group.name;
+    match limit {
+        Limit::Maximum => format!(
+            "thin pool {name} is filled to {at} % or more and has the size of maximum-size-gb; raise that, or delete \
+             data in the pool"
+        ),
+        Limit::Room => format!(
+            "thin pool {name} is filled to its grow-at-percent or more, and volume group {vg} has no room for it beyond \
+             what spare-gb keeps; add a disk, or delete data in the pool"
+        ),
+        Limit::Metadata => format!(
+            "the metadata of thin pool {name} are filled and as large as they can be; delete snapshots, or move volumes \
+             to another pool"
+        ),
+    }
 }
 
 /// Returns the commands that extend a pool, for people.

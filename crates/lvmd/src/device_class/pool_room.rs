@@ -1,11 +1,14 @@
 //! The room that a thin pool may grow into, and the limits of its metadata.
 
-use lvm::VolumeGroup;
+use lvm::{LogicalVolume, VolumeGroup};
 
 use super::DeviceClasses;
 
 /// Most metadata that a pool can have everywhere: lvmthin(7) says 15.81 GiB where LVM crops them.
 pub(crate) const MAX_METADATA: u64 = 16_192 << 20;
+/// Bytes of metadata that must be free before LVM creates a thin volume, or a quarter of the metadata if that is less
+/// (LVM2, `thin_pool_metadata_min_threshold`).
+const MIN_FREE_METADATA: u64 = 4 << 20;
 
 /// The room for a thin pool in its volume group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +29,16 @@ impl Room {
         let kept = thick.map(|class| class.spare).max().unwrap_or(0);
         Self { bytes: round_down(free.saturating_sub(kept), group.extent_size), extent: group.extent_size }
     }
+}
+
+/// Returns the percentage of its metadata from which on LVM creates no volumes in a pool.
+pub(super) fn max_metadata_percent(pool: &LogicalVolume) -> f64 {
+    100.0 - pool.metadata_size.map_or(25.0, min_free_metadata_percent)
+}
+
+#[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a percentage needs no more precision")]
+fn min_free_metadata_percent(size: u64) -> f64 {
+    (MIN_FREE_METADATA as f64 * 100.0 / size.max(1) as f64).min(25.0)
 }
 
 /// Rounds down to whole extents.

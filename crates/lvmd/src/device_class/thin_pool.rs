@@ -3,6 +3,8 @@
 use lvm::{LogicalVolume, LvName, Problem, VolumeGroup};
 
 use super::overprovision::OverprovisionRatio;
+use super::pool_growth::PoolGrowth;
+use super::pool_room::max_metadata_percent;
 use super::pool_share::PoolShare;
 
 /// The thin pool of a thin class.
@@ -17,6 +19,8 @@ pub struct ThinPool {
     pub threshold: u32,
     /// The part of a disk group of which lvmd makes it; `None` for a pool of the administrator's.
     pub share: Option<PoolShare>,
+    /// The growth by its fill; `None` for none.
+    pub growth: Option<PoolGrowth>,
 }
 
 /// The reason for which LVM creates no volumes in a thin pool, for people.
@@ -30,9 +34,6 @@ pub(crate) enum PoolRefusal {
 
 /// LVM's own threshold: a pool takes volumes until it is full.
 pub(crate) const DEFAULT_THRESHOLD: u32 = 100;
-/// Bytes of metadata that must be free before LVM creates a thin volume, or a quarter of the metadata if that is less
-/// (LVM2, `thin_pool_metadata_min_threshold`).
-const MIN_FREE_METADATA: u64 = 4 << 20;
 
 impl ThinPool {
     /// Returns the pool from a report, if it is in the group and is a thin pool.
@@ -54,7 +55,7 @@ impl ThinPool {
             Some(_) | None => {}
         }
         let threshold = f64::from(self.threshold.min(DEFAULT_THRESHOLD));
-        let max_metadata = 100.0 - pool.metadata_size.map_or(25.0, min_free_metadata_percent);
+        let max_metadata = max_metadata_percent(pool);
         let (data, metadata) = (pool.data_percent.unwrap_or(0.0), pool.metadata_percent.unwrap_or(0.0));
         if data >= 100.0 || data > threshold {
             Some(PoolRefusal::Full(format!(
@@ -69,9 +70,4 @@ impl ThinPool {
             None
         }
     }
-}
-
-#[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "a percentage needs no more precision")]
-fn min_free_metadata_percent(size: u64) -> f64 {
-    (MIN_FREE_METADATA as f64 * 100.0 / size.max(1) as f64).min(25.0)
 }

@@ -25,11 +25,34 @@ struct Entry {
     failure: Option<String>,
     /// The reason why something is not done.
     obstacle: Option<String>,
+    /// Number of extensions since the start of the process.
+    extensions: u64,
+    /// Number of failures since then.
+    failures: u64,
+    /// True if LVM extends the pool by itself, and when that was asked.
+    is_monitored: Option<(bool, Instant)>,
+}
+
+/// The upkeep of the pool of a class, for metrics.
+pub(crate) struct PoolStatus {
+    pub(crate) device_class: String,
+    pub(crate) extensions: u64,
+    pub(crate) failures: u64,
+    /// True if something is to be done for the pool, and is not.
+    pub(crate) is_held_up: bool,
 }
 
 impl Default for Entry {
     fn default() -> Self {
-        Self { backoff: BACKOFF, retry_at: None, failure: None, obstacle: None }
+        Self {
+            backoff: BACKOFF,
+            retry_at: None,
+            failure: None,
+            obstacle: None,
+            extensions: 0,
+            failures: 0,
+            is_monitored: None,
+        }
     }
 }
 
@@ -54,8 +77,9 @@ impl PoolUpkeep {
     }
 
     /// Stores that a step was taken.
-    pub(super) fn note_success(&self, class: &str) {
+    pub(super) fn note_success(&self, class: &str, is_extension: bool) {
         self.edit(class, |entry| {
+            entry.extensions += u64::from(is_extension);
             entry.backoff.reset();
             (entry.retry_at, entry.failure) = (None, None);
         });
@@ -66,7 +90,29 @@ impl PoolUpkeep {
         self.edit(class, |entry| {
             entry.retry_at = Some(Instant::now() + entry.backoff.fail());
             entry.failure = Some(failure);
+            entry.failures += 1;
         });
+    }
+
+    /// Stores whether LVM extends the pool of a class by itself.
+    pub(super) fn set_monitored(&self, class: &str, is_monitored: bool) {
+        self.edit(class, |entry| entry.is_monitored = Some((is_monitored, Instant::now())));
+    }
+
+    /// Returns the same, if it was asked within this time.
+    pub(super) fn is_monitored(&self, class: &str, within: Duration) -> Option<bool> {
+        self.edit(class, |entry| entry.is_monitored.filter(|(_, when)| when.elapsed() < within).map(|(it, _)| it))
+    }
+
+    /// Returns the upkeep of each pool.
+    pub(super) fn status(&self) -> Vec<PoolStatus> {
+        let status = |(class, entry): (&String, &Entry)| PoolStatus {
+            device_class: class.clone(),
+            extensions: entry.extensions,
+            failures: entry.failures,
+            is_held_up: entry.failure.is_some() || entry.obstacle.is_some(),
+        };
+        self.entries.lock().iter().map(status).collect()
     }
 
     /// Forgets the classes that have no pool to keep up any more.

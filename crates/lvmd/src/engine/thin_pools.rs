@@ -1,16 +1,28 @@
 //! The upkeep of thin pools: makes those of disk groups, and extends them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lvm::{FullName, Host, VolumeGroup};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
+use super::pool_upkeep::PoolStatus;
 use super::state::Engine;
-use crate::device_class::{DeviceClass, DeviceClasses, PoolStep, ThinPool};
+use crate::device_class::{DeviceClass, DeviceClasses, PoolPlan, PoolStep, ThinPool};
 use crate::error::Error;
 
+/// Time after which LVM is asked again whether it extends a pool by itself.
+const ASK_AGAIN: Duration = Duration::from_mins(10);
+/// The threshold of lvm.conf at which LVM extends no pool by itself.
+const NO_EXTENSION: u32 = 100;
+
 impl<R: Host> Engine<R> {
+    /// Returns the upkeep of the thin pools that lvmd keeps up.
+    pub(crate) fn pool_status(&self) -> Vec<PoolStatus> {
+        self.groups().values().flat_map(|group| group.pool_upkeep.status()).collect()
+    }
+
     /// Takes the next step for each thin pool of a group that lvmd keeps up. The caller holds the group's lock, and the
     /// cache of the group is up to date.
     pub(super) async fn keep_up_pools(&self, group: &Group) {
@@ -32,7 +44,7 @@ impl<R: Host> Engine<R> {
         pool: &ThinPool,
         known: &VolumeGroup,
     ) {
-        let plan = pool.plan(classes, known);
+        let plan = self.without_what_lvm_does(group, class, pool, pool.plan(classes, known)).await;
         if group.pool_upkeep.set_obstacle(&class.name, plan.obstacle.as_deref()) {
             if let Some(reason) = &plan.obstacle {
                 tracing::warn!(class = class.name, reason, "a thin pool is not kept up");
@@ -52,7 +64,7 @@ impl<R: Host> Engine<R> {
         match self.plan_again_and_act(group, classes, pool).await {
             Ok(None) => {}
             Ok(Some(step)) => {
-                group.pool_upkeep.note_success(&class.name);
+                group.pool_upkeep.note_success(&class.name, matches!(step, PoolStep::Extend { .. }));
                 tracing::info!(class = class.name, pool = %name, %step, "kept up a thin pool");
             }
             Err(error) => {
@@ -62,6 +74,49 @@ impl<R: Host> Engine<R> {
             }
         }
         self.publish();
+    }
+
+    /// Returns the plan without the growth of a pool that fills up if LVM extends it by itself: one of them must be in
+    /// charge. LVM is asked where its threshold makes that possible.
+    async fn without_what_lvm_does(
+        &self,
+        group: &Group,
+        class: &DeviceClass,
+        pool: &ThinPool,
+        plan: PoolPlan,
+    ) -> PoolPlan {
+        let is_there = group.cached().is_some_and(|known| pool.find(&known).is_some());
+        if pool.growth.is_none() || pool.threshold >= NO_EXTENSION || !is_there {
+            return plan;
+        }
+        let is_due = matches!(plan.step, Some(PoolStep::Extend { fills_up: true, .. }));
+        let known = group.pool_upkeep.is_monitored(&class.name, ASK_AGAIN);
+        let asked = match known.filter(|is_monitored| *is_monitored || !is_due) {
+            Some(is_monitored) => Ok(is_monitored),
+            None => self.inner.lvm.is_monitored(&group.name, &pool.name).await,
+        };
+        let name = FullName::new(&group.name, &pool.name);
+        let obstacle = match asked {
+            Ok(is_monitored) => {
+                if known.is_none() || known == Some(false) && is_monitored {
+                    group.pool_upkeep.set_monitored(&class.name, is_monitored);
+                }
+                if !is_monitored {
+                    return plan;
+                }
+                let threshold = pool.threshold;
+                format!(
+                    "thin pool {name} is extended by LVM itself (thin_pool_autoextend_threshold is {threshold} in \
+                     lvm.conf, and dmeventd watches the pool), so grow-at-percent has no effect; take it out, or set \
+                     the threshold to 100"
+                )
+            }
+            Err(error) => {
+                let error = error_chain(&error);
+                format!("thin pool {name} does not grow: LVM does not say whether it extends it by itself: {error}")
+            }
+        };
+        PoolPlan { step: plan.step.filter(|_| !is_due), obstacle: Some(obstacle) }
     }
 
     /// Plans with the group as it is on the disks, and takes the step.
@@ -94,7 +149,7 @@ impl<R: Host> Engine<R> {
             }
             PoolStep::Discard { uuid, making } => lvm.remove_if(vg, name, uuid, Some(making.as_str())).await,
             PoolStep::Finish { making } => lvm.change_tags(vg, name, &[], std::slice::from_ref(making)).await,
-            PoolStep::Extend(sizes) => lvm.extend_pool(vg, name, *sizes).await,
+            PoolStep::Extend { sizes, .. } => lvm.extend_pool(vg, name, *sizes).await,
         };
         Ok(self.store_outcome(group, changed)?)
     }

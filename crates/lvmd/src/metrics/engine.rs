@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::capacity::ClassCapacity;
-use crate::engine::{Engine, EvacuationStatus, GroupStatus, WipeStatus};
+use crate::engine::{Engine, EvacuationStatus, GroupStatus, PoolStatus, WipeStatus};
 
 /// The metrics of volume groups, wiping and device classes, computed when they are asked for.
 #[derive(Debug)]
@@ -42,6 +42,7 @@ impl<R: Host> Collector for EngineMetrics<R> {
         encode_gauges(&mut encoder, &WIPE_GAUGES, &wiping, wipe_labels)?;
         encode_wipe_failures(&mut encoder, &wiping)?;
         encode_gauges(&mut encoder, &EVACUATION_GAUGES, &engine.evacuation_status(), evacuation_labels)?;
+        encode_pools(&mut encoder, &engine.pool_status())?;
         let labels = |class: &ClassCapacity| vec![("device_class", class.name.clone())];
         encode_gauges(&mut encoder, &CLASS_GAUGES, &engine.capacity().classes, labels)
     }
@@ -77,6 +78,19 @@ const EVACUATION_GAUGES: [Gauge<EvacuationStatus>; 2] = [
     ("evacuation_blocked", "1 while a disk that is to be emptied cannot be", |disk| {
         Some(f64::from(u8::from(disk.is_blocked)))
     }),
+];
+
+const POOL_GAUGES: [Gauge<PoolStatus>; 1] =
+    [("thin_pool_held_up", "1 while a thin pool is to be made or extended and is not", |pool| {
+        Some(f64::from(u8::from(pool.is_held_up)))
+    })];
+
+/// A counter of each pool: its name, its help text, and its value.
+type PoolCounter = (&'static str, &'static str, fn(&PoolStatus) -> u64);
+
+const POOL_COUNTERS: [PoolCounter; 2] = [
+    ("thin_pool_extensions", "How often a thin pool was extended", |pool| pool.extensions),
+    ("thin_pool_failures", "How often a thin pool could not be made or extended", |pool| pool.failures),
 ];
 
 const CLASS_GAUGES: [Gauge<ClassCapacity>; 6] = [
@@ -123,6 +137,19 @@ fn encode_wipe_failures(encoder: &mut DescriptorEncoder<'_>, wiping: &[WipeStatu
 
 fn evacuation_labels(disk: &EvacuationStatus) -> Labels {
     vec![("volume_group", disk.volume_group.clone()), ("disk", disk.disk.clone())]
+}
+
+fn encode_pools(encoder: &mut DescriptorEncoder<'_>, pools: &[PoolStatus]) -> fmt::Result {
+    let labels = |pool: &PoolStatus| vec![("device_class", pool.device_class.clone())];
+    encode_gauges(encoder, &POOL_GAUGES, pools, labels)?;
+    for (name, help, value) in POOL_COUNTERS {
+        let name = format!("topolvm_lvmd_{name}");
+        let mut metric = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
+        for pool in pools {
+            ConstCounter::new(value(pool)).encode(metric.encode_family(&labels(pool))?)?;
+        }
+    }
+    Ok(())
 }
 
 fn wipe_labels(entry: &WipeStatus) -> Labels {

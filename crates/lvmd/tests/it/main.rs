@@ -9,6 +9,7 @@ mod embedded;
 mod external_changes;
 mod former_classes;
 mod group_pools;
+mod growing_pools;
 mod log;
 mod lv_service;
 mod metrics;

@@ -146,6 +146,8 @@ fn of_volume(vg: &str, name: &str, volume: &FakeVolume, group: &Group, field: &s
         let origin = group.volumes.get(volume.origin.as_deref()?)?;
         Some(origin.bytes().to_string())
     };
+    // Only the kernel knows how full a pool is
+    let is_active_pool = volume.active && volume.attr.starts_with('t');
     match field {
         "lv_uuid" => volume.uuid.clone(),
         "lv_name" => name.to_owned(),
@@ -158,8 +160,8 @@ fn of_volume(vg: &str, name: &str, volume: &FakeVolume, group: &Group, field: &s
         "pool_lv" => volume.pool.clone().unwrap_or_default(),
         "lv_tags" => volume.tags.join(","),
         "lv_attr" => volume.reported_attr(),
-        "data_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.data_percent),
-        "metadata_percent" if volume.attr.starts_with('t') => format!("{:.2}", volume.metadata_percent),
+        "data_percent" if is_active_pool => format!("{:.2}", volume.data_percent),
+        "metadata_percent" if is_active_pool => format!("{:.2}", volume.metadata_percent),
         "lv_metadata_size" if volume.attr.starts_with('t') => (volume.metadata_extents * EXTENT).to_string(),
         "data_percent" | "metadata_percent" | "lv_metadata_size" => String::new(),
         other => panic!("the fake LVM does not report {other}"),

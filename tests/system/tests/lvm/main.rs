@@ -22,6 +22,7 @@ mod kills;
 mod lvm_conf;
 mod missing_disk;
 mod moved;
+mod pool_growth;
 mod power_cut;
 mod quarantine;
 mod raid;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         .chain(evacuation::TESTS)
         .chain(disk_requests::TESTS)
         .chain(group_pools::TESTS)
+        .chain(pool_growth::TESTS)
         .chain(moved::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
