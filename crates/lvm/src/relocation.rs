@@ -1,5 +1,5 @@
-//! Where what lies on a physical volume can go: pure functions from the extents that volumes have and the free extents
-//! of other physical volumes to the next piece to move.
+//! Plans where what lies on a physical volume can go: pure functions from the extents that volumes have and the free
+//! extents of other physical volumes to the next piece to move.
 //!
 //! Pieces are chosen one after the other in the same way when the room is reckoned and when they are moved, so that
 //! what was found to be possible is what is done.

@@ -47,7 +47,7 @@ pub enum Verdict {
     Refused(Vec<Refusal>),
 }
 
-/// How far the evacuation of a disk is.
+/// The progress of the evacuation of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evacuation {
     /// Volumes are on it.

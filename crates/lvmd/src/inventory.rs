@@ -74,7 +74,7 @@ pub struct PhysicalVolumeEntry {
 pub struct EvacuationEntry {
     /// The state.
     pub state: EvacuationState,
-    /// What is done, or why nothing can be done, with the remedy.
+    /// A sentence on what is done, or on why nothing can be done, with the remedy.
     pub message: String,
     /// Bytes of volumes that are still on it.
     pub remaining: u64,
@@ -146,8 +146,8 @@ pub struct PoolEntry {
 }
 
 impl GroupReport {
-    /// Makes the entry of a report. `last_path` returns the path that a missing physical volume had, `evacuation` how far
-    /// that of a physical volume is.
+    /// Makes the entry of a report. `last_path` returns the path that a missing physical volume had, `evacuation` the
+    /// progress of that of a physical volume.
     pub(crate) fn of(
         group: &VolumeGroup,
         last_path: impl Fn(&str) -> Option<String>,

@@ -17,7 +17,8 @@ impl LvmCommand {
 
     /// Moves the extents from `first` to `last` of a physical volume to another of its group, and returns when they are
     /// there. LVM is told not to think of where they may lie: it takes an image of which a part is on the other disk
-    /// already for another image of the same RAID. So the caller must know what lies there. What an earlier command has begun to move from the same physical volume is moved instead.
+    /// already for another image of the same RAID. So the caller must know what lies there. What an earlier command has
+    /// begun to move from the same physical volume is moved instead.
     pub fn move_extents(from: &str, (first, last): (u64, u64), to: Option<&str>) -> Self {
         let range = format!("{from}:{first}-{last}");
         let words =

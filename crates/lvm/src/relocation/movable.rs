@@ -1,4 +1,4 @@
-//! Which volumes can be moved by pvmove, and which of their parts must lie on different physical volumes.
+//! Tells which volumes can be moved by pvmove, and which of their parts must lie on different physical volumes.
 
 use crate::UsedRange;
 

@@ -33,7 +33,7 @@ impl<M: Machine, R: Host> Scanner<M, R> {
             (Verdict::Member { .. }, _) => Ok(()),
             (Verdict::Candidate, Some(group)) => {
                 self.add(engine, groups, group, &finding.disk).await.map_err(|reason| refused(reason.to_string()))?;
-                tracing::info!(disk = request.path, stable_name, disk_group = %group, "added a disk that was asked for");
+                tracing::info!(disk = request.path, stable_name, disk_group = %group, "added a disk on request");
                 Ok(())
             }
             _ => Err(refused(finding.describe(report.mode_of(finding)))),

@@ -111,7 +111,7 @@ impl<R: Host> Engine<R> {
         let planning = async move |engine: Self, group: Arc<Group>| engine.plan_step(&group, &uuid).await;
         let Step::Move(planned) = self.with_lock(Arc::clone(group), planning).await? else { return Ok(Duration::ZERO) };
         let (bytes, started) = (planned.bytes, Instant::now());
-        tracing::debug!(vg = %group.name, disk = disk.path, volume = planned.volume, bytes, "moving a piece of a volume");
+        tracing::debug!(vg = %group.name, disk = disk.path, volume = planned.volume, bytes, "moving a piece");
         let moved = self.move_piece(group, planned).await;
         if matches!(moved, Err(Error::Lvm(lvm::Error::NoSpace(_)))) {
             // Somebody took the room since the piece was planned: a new plan says what is lacking

@@ -19,7 +19,7 @@ pub(super) struct EvacuationProgress {
     /// Held while a piece is moved, and by those who wait for the end of it. Who has it may wait for the lock under
     /// which the group is changed, and not the other way round.
     motion_lock: Arc<tokio::sync::Mutex<()>>,
-    /// Why a physical volume cannot be emptied, by its UUID, when it was last tried.
+    /// The reasons for which physical volumes could not be emptied when it was last tried, by UUID.
     obstacles: Mutex<BTreeMap<String, String>>,
 }
 

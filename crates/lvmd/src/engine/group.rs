@@ -32,8 +32,8 @@ const SECTOR: u64 = 512;
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: VgName,
-    /// Held from the check of the free space to the end of the change. The only lock that is held across an await beside
-    /// that of [`EvacuationProgress`].
+    /// Held from the check of the free space to the end of the change. The only lock that is held across an await,
+    /// beside that of [`EvacuationProgress`].
     change_lock: Arc<Mutex<()>>,
     headers: MetadataHeaders,
     /// Held while somebody asks device-mapper, which answers also while a disk hangs.

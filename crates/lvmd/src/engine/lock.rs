@@ -30,8 +30,8 @@ impl<R: Host> Engine<R> {
         self.inner.tasks.finish(counted.in_current_span()).await.map_err(Error::Interrupted)?
     }
 
-    /// Does the same while no volume of the group is being moved to another disk. LVM changes none that is, and a mirror
-    /// that grows might get extents on the disk to which another of its images is about to be moved.
+    /// Does the same while no volume of the group is being moved to another disk. LVM changes none that is, and a
+    /// mirror that grows might get extents on the disk to which another of its images is about to be moved.
     pub(super) async fn with_volumes_at_rest<
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,

@@ -12,8 +12,8 @@ use super::state::Engine;
 use crate::error::Error;
 
 impl<R: Host> Engine<R> {
-    /// Rebuilds the mirrors that have lost this missing physical volume, and forgets it. Refused, without a change, when
-    /// anything else was on it.
+    /// Rebuilds the mirrors that have lost this missing physical volume, and forgets it. Refused, without a change,
+    /// when anything else was on it.
     pub(crate) async fn replace_missing_disk(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
         // LVM repairs nothing that is being moved
         let group = self.group(vg)?;
@@ -34,12 +34,16 @@ impl<R: Host> Engine<R> {
         let ranges = self.inner.lvm.used_ranges(&known.name).await?;
         for mirror in mirrors_on(&known, &ranges, uuid).map_err(|volumes| refused(lost(&volumes)))? {
             tracing::info!(vg = %known.name, name = %mirror, disk, "rebuilding a mirror that has lost a disk");
-            self.store_outcome(group, self.inner.lvm.repair_mirror(&known.name, &mirror).await)?;
+            match self.store_outcome(group, self.inner.lvm.repair_mirror(&known.name, &mirror).await) {
+                // What is left on the disk says so
+                Ok(()) | Err(lvm::Error::NoSpace(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         let left = self.inner.lvm.used_ranges(&known.name).await?;
         if let Some(left) = left.iter().find(|range| range.pv == uuid) {
-            let why = format!("no other disk of the group has a place for {}; add a disk to the group", left.volume);
-            return Err(refused(why));
+            let (vg, volume) = (known.name.clone(), left.volume.clone());
+            return Err(Error::NoPlaceFor { vg, disk, volume, lacking: left.length.saturating_mul(known.extent_size) });
         }
         let forgotten = self.inner.lvm.forget_missing_disks(&known.name).await;
         self.refresh(group).await?;

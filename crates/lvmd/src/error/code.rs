@@ -39,12 +39,13 @@ impl Error {
             }
             Self::AlreadyExists { .. } => (Code::AlreadyExists, "LV_EXISTS"),
             // The provisioner lets the scheduler choose another node.
-            Self::NoSpace { .. } | Self::PoolFull { .. } => (Code::ResourceExhausted, "NO_SPACE"),
+            Self::NoSpace { .. } | Self::PoolFull { .. } | Self::NoRoomForDisk { .. } | Self::NoPlaceFor { .. } => {
+                (Code::ResourceExhausted, "NO_SPACE")
+            }
             Self::GroupNotOurs(_) => (Code::FailedPrecondition, "VG_NOT_OURS"),
             Self::DiskNotFound { .. } => (Code::NotFound, "PV_NOT_FOUND"),
             Self::DiskNotAdded { .. } => (Code::FailedPrecondition, "DISK_NOT_ADDED"),
             Self::DiskNotAllowed { .. } => (Code::FailedPrecondition, "PV_NOT_ALLOWED"),
-            Self::NoRoomForDisk { .. } | Self::NoPlaceFor { .. } => (Code::ResourceExhausted, "NO_SPACE"),
             Self::BeingMade { .. } | Self::NotEmpty { .. } => (Code::Unavailable, "LV_BEING_MADE"),
             Self::Quarantined(_) => (Code::Unavailable, "LV_QUARANTINED"),
             Self::Stopping => (Code::Unavailable, "STOPPING"),

@@ -105,9 +105,8 @@ fn of_physical_volume(group: &Group, pv: u32, field: &str) -> String {
         "pv_size" => (group.extents_of(pv) * EXTENT).to_string(),
         "pv_free" => (group.free_extents_of(pv) * EXTENT).to_string(),
         "pv_missing" if is_missing => "missing".to_owned(),
-        "pv_missing" => String::new(),
+        "pv_missing" | "pv_tags" => String::new(),
         "pv_allocatable" => "allocatable".to_owned(),
-        "pv_tags" => String::new(),
         other => panic!("the fake LVM does not report {other}"),
     }
 }

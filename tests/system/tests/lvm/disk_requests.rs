@@ -80,7 +80,7 @@ fn replaces_a_missing_disk() {
         assert_eq!(myvg1(&lvm()).await.seqno, before.seqno, "what is refused changes nothing");
         run_ok("lvremove", &["-qfy", "myvg1/lost"]);
         let refused = replace(&client, &uuid).await.unwrap_err();
-        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert_eq!(refused.code(), Code::ResourceExhausted);
         assert!(refused.message().contains("add a disk"), "{refused}");
         run_ok("vgextend", &["-qy", "myvg1", &spare.0]);
         replace(&client, &uuid).await.unwrap();

@@ -328,7 +328,8 @@ fn thin_pool_is_moved() {
     run_ok("lvcreate", &["-qy", "-T", "leaving/pool", "-l", "30", "--poolmetadatasize", "4m"]);
     let config = "
 device-classes:
-- {name: thin, volume-group: leaving, type: thin, default: true, spare-gb: 0, thin-pool: {name: pool, overprovision-ratio: 5.0}}";
+- {name: thin, volume-group: leaving, type: thin, default: true, spare-gb: 0,
+   thin-pool: {name: pool, overprovision-ratio: 5.0}}";
     let lvmd = Lvmd::start(config);
     wait(async {
         let client = lvmd.connect().await;

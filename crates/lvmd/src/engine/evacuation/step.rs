@@ -20,7 +20,7 @@ const LARGEST_PIECE: u64 = 512 << 20;
 /// Time in which a piece may be moved by the rate that was asked for.
 const PIECE_SECONDS: u64 = 2;
 
-/// What is to be done with a disk.
+/// The next thing to be done with a disk.
 #[derive(Debug)]
 pub(super) enum Step {
     /// Nothing: nothing is on it, or nobody wants it to be emptied any more, or it has just left its group.
