@@ -134,7 +134,7 @@ pub struct PhysicalVolumeStatus {
     /// True if LVM takes extents from it.
     #[serde(default)]
     pub allocatable: bool,
-    /// How far its evacuation has come; `None` if it is not to be evacuated.
+    /// The progress of its evacuation; `None` if it is not to be evacuated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evacuation: Option<EvacuationStatus>,
 }

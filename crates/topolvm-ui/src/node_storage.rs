@@ -46,7 +46,7 @@ struct Disk {
     evacuation: Option<Evacuation>,
 }
 
-/// How far a disk is emptied.
+/// The progress of a disk that is emptied.
 #[derive(Debug, Serialize)]
 struct Evacuation {
     state: String,

@@ -40,9 +40,9 @@ pub(super) struct DiskRow {
     pub(super) remaining_bytes: Option<u64>,
     /// It leaves its volume group when it is empty.
     pub(super) leaves: bool,
-    /// What is wished of it.
+    /// The wish about it; empty if there is none.
     pub(super) wish: String,
-    /// What has become of that: `accepted`, `refused` or `waiting`.
+    /// The state of the wish: `accepted`, `refused` or `waiting`.
     pub(super) wish_state: String,
     pub(super) message: String,
 }
@@ -81,12 +81,11 @@ impl DiskRow {
 
 /// Prints the disks of a node, or of all nodes.
 pub(super) async fn list(cluster: &Cluster, node: Option<&str>, format: Format) -> Result<(), Error> {
-    let storage = match node {
-        Some(node) => vec![super::get(cluster, node).await?],
-        None => {
-            let api: Api<NodeStorage> = Api::all_with(cluster.client.clone(), &cluster.flavor);
-            request::list(&api, &cluster.flavor, "").await?
-        }
+    let storage = if let Some(node) = node {
+        vec![super::get(cluster, node).await?]
+    } else {
+        let api: Api<NodeStorage> = Api::all_with(cluster.client.clone(), &cluster.flavor);
+        request::list(&api, &cluster.flavor, "").await?
     };
     let rows: Vec<_> = storage.iter().flat_map(|storage| rows_of(cluster.flavor, storage)).collect();
     output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)
@@ -157,8 +156,8 @@ impl DiskRow {
     /// Adds what is wished of it, and what has become of that. A refusal is what people have to know first.
     fn wishing(mut self, wish: Option<&str>, told: Option<&DiskWishStatus>) -> Self {
         let Some(wish) = wish else { return self };
-        self.wish = wish.to_owned();
-        self.wish_state = told.map_or("waiting", |told| &told.state).to_owned();
+        wish.clone_into(&mut self.wish);
+        told.map_or("waiting", |told| &told.state).clone_into(&mut self.wish_state);
         match told {
             Some(told) if told.is_refused() => self.message = format!("{wish} is refused: {}", told.message),
             Some(told) if !told.is_accepted() && !told.message.is_empty() => {

@@ -46,7 +46,7 @@ fn find<'a>(
             Err(DiskError::NoDisk { node: node.to_owned(), disk: disk.to_owned(), there })
         }
         (several, _) => {
-            let several: Vec<DiskRow> = several.iter().map(|row| DiskRow::clone(row)).collect();
+            let several: Vec<DiskRow> = several.iter().copied().cloned().collect();
             let there = in_table(&several, true);
             Err(DiskError::Ambiguous { node: node.to_owned(), disk: disk.to_owned(), there })
         }

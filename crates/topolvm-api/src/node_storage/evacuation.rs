@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{NodeStorageStatus, PhysicalVolumeStatus, VolumeGroupStatus};
 
-/// How far the evacuation of a physical volume has come.
+/// The progress of the evacuation of a physical volume.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EvacuationStatus {
@@ -23,7 +23,7 @@ pub struct EvacuationStatus {
     pub remove: bool,
 }
 
-/// What has become of the wish of an administrator about a disk.
+/// The state of the wish of an administrator about a disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskWishStatus {

@@ -1,4 +1,4 @@
-//! What nodes tell of disks that are emptied, and of wishes about disks: what cannot go on.
+//! Checks of disks that are emptied, and of wishes about disks, as the nodes tell of them.
 
 use topolvm_api::{NodeStorage, NodeStorageStatus};
 

@@ -29,7 +29,7 @@ use entry::Entry;
 /// Most additions that were refused which the status goes on to tell of.
 const MOST_REFUSED: usize = 16;
 
-/// What has become of the wishes of an object.
+/// The states of the wishes of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     uid: Option<String>,
@@ -79,7 +79,7 @@ impl WishKeeper {
             let object = objects.borrow_and_update().clone().flatten();
             if let Some(object) = object.filter(|object| object.metadata.deletion_timestamp.is_none()) {
                 let node = nodes.borrow().as_ref().map(node_reference).unwrap_or_default();
-                self.heed_all(&object, &reading, &node).await;
+                Box::pin(self.heed_all(&object, &reading, &node)).await;
             } else {
                 self.uid = None;
                 self.entries.clear();
@@ -186,7 +186,7 @@ impl WishKeeper {
         match &answer {
             Ok(()) => tracing::info!(?call, "lvmd has taken what is wished of a disk"),
             Err(error) => {
-                tracing::info!(?call, error = error_chain(error), "lvmd has not taken what is wished of a disk")
+                tracing::info!(?call, error = error_chain(error), "lvmd has not taken what is wished of a disk");
             }
         }
         answer

@@ -92,7 +92,7 @@ impl FakeDisks {
 
     /// All volumes of a disk have been moved.
     pub(crate) fn empty(&self, uuid: &str) {
-        self.change(uuid, |pv| pv.evacuation.as_mut().unwrap().state = "empty".to_owned());
+        self.change(uuid, |pv| "empty".clone_into(&mut pv.evacuation.as_mut().unwrap().state));
     }
 
     /// A disk leaves its group.
@@ -131,7 +131,7 @@ impl DiskService for FakeDisks {
         let answer = self.answer(format!("add {path} {stable_name}").trim_end().to_owned())?;
         self.storage.send_modify(|storage| {
             let mut disks = storage.disk_report.as_mut().unwrap().disks.iter_mut();
-            disks.find(|disk| disk.path == path).unwrap().verdict = "member".to_owned();
+            "member".clone_into(&mut disks.find(|disk| disk.path == path).unwrap().verdict);
         });
         Ok(answer)
     }

@@ -1,4 +1,4 @@
-//! What is known of a wish about a disk: what has become of it, and when lvmd is asked again.
+//! The state of a wish about a disk: what has become of it, and when lvmd is asked again.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const UNIMPLEMENTED: &str = "lvmd on the node does not know how to do this; inst
 /// A wish, and what is known of it.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// What has become of it. Of one that lvmd has the message names the disk.
+    /// The state as the object tells it. Of one that lvmd has the message names the disk.
     pub(super) status: DiskWishStatus,
     /// The disk for people, as long as lvmd has it.
     disk: String,
@@ -114,7 +114,7 @@ impl Entry {
     }
 
     fn set(&mut self, state: &str, message: String) {
-        self.status.state = state.to_owned();
+        state.clone_into(&mut self.status.state);
         self.status.message = cut(message);
     }
 }
