@@ -76,10 +76,11 @@ fn parse_group(
     let pool = fields.take(keys::GROUP_POOL, Ok);
     fields.warn_of_unknown_keys();
     let name: VgName = fields.check(name.parse()).filter(|_| !name.is_empty())?;
-    let pool = match pool {
-        Some(node) => group_pool::parse(node, &name, mode, classes, fields)?,
-        None => None,
-    };
+    let before = fields.diagnostics.error_count();
+    let pool = pool.and_then(|node| group_pool::parse(node, &name, mode, classes, fields));
+    if fields.diagnostics.error_count() > before {
+        return None;
+    }
     make_class(&name, ClassSettings { name: class_name, spare, pool }, classes, names, fields);
     Some(DiskGroup { name, mode, selector, max_disks })
 }

@@ -19,15 +19,15 @@ const CHUNK_KIB: u64 = 64;
 /// Most that dm-thin takes, in KiB.
 const MAX_CHUNK_KIB: u64 = 1 << 20;
 
-/// Parses the pool of a disk group; `None` after an error. Of a class that is configured with the pool it becomes the
-/// pool of that class, and else is returned.
+/// Parses the pool of a disk group and returns it, unless a class is configured that has the pool: then the class is
+/// told how it is made. `None` after an error, too.
 pub(super) fn parse(
     node: Node,
     vg: &VgName,
     mode: Mode,
     classes: &mut [DeviceClass],
     group: &Fields<'_>,
-) -> Option<Option<ThinPool>> {
+) -> Option<ThinPool> {
     let diagnostics = group.diagnostics;
     let before = diagnostics.error_count();
     let mut fields = node.read(keys::GROUP_POOL.name, diagnostics, |node| Fields::read(node, diagnostics))?;
@@ -54,9 +54,9 @@ pub(super) fn parse(
         (Some(pool), _) => {
             pool.share = Some(share);
             pool.growth = growth.or(pool.growth);
-            Some(None)
+            None
         }
-        (None, ratio) => Some(Some(ThinPool { growth, ..new_pool(name, ratio, share, &fields)? })),
+        (None, ratio) => Some(ThinPool { growth, ..new_pool(name, ratio, share, &fields)? }),
     }
 }
 

@@ -39,8 +39,8 @@ pub(super) enum Limit {
 }
 
 impl PoolGrowth {
-    /// Returns the growth that is due by the fill of a pool; nothing while it is not active. Each growth brings the fill
-    /// below the threshold, unless a limit stops it before; then the next is only due where there is more room.
+    /// Returns the growth that is due by the fill of a pool; nothing while it is not active. Each growth brings the
+    /// fill below the threshold, unless a limit stops it before; then the next is only due where there is more room.
     pub(super) fn due(&self, pool: &LogicalVolume, room: &Room) -> DueGrowth {
         let metadata = self.due_metadata(pool, room);
         let spent = metadata.ok().flatten().map_or(0, |bytes| cost(pool, bytes));
@@ -48,7 +48,7 @@ impl PoolGrowth {
         let data = self.due_data(pool, &left);
         DueGrowth {
             sizes: PoolSizes { data: data.ok().flatten(), metadata: metadata.ok().flatten() },
-            limit: metadata.err().or(data.err()),
+            limit: metadata.err().or_else(|| data.err()),
         }
     }
 
@@ -165,7 +165,7 @@ mod tests {
             for size in [EXTENT, 100 * MIB, 10 * GIB, 3 << 40] {
                 let (data, ..) = due(GROWTH, &pool(size, percent, 1.0), u64::MAX);
                 let data = data.unwrap();
-                assert!(percent * (size as f64) / (data as f64) < 80.0, "{percent} {size} {data}");
+                assert!(data > scale(size, percent / 80.0), "{percent} {size} {data}");
                 assert_eq!(data % EXTENT, 0);
             }
         }

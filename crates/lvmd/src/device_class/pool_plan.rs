@@ -199,12 +199,12 @@ fn describe_limit(limit: Limit, name: &FullName, at: u32, group: &VolumeGroup) -
              data in the pool"
         ),
         Limit::Room => format!(
-            "thin pool {name} is filled to its grow-at-percent or more, and volume group {vg} has no room for it beyond \
-             what spare-gb keeps; add a disk, or delete data in the pool"
+            "thin pool {name} is filled to its grow-at-percent or more, and volume group {vg} has no room for it \
+             beyond what spare-gb keeps; add a disk, or delete data in the pool"
         ),
         Limit::Metadata => format!(
-            "the metadata of thin pool {name} are filled and as large as they can be; delete snapshots, or move volumes \
-             to another pool"
+            "the metadata of thin pool {name} are filled and as large as they can be; delete snapshots, or move \
+             volumes to another pool"
         ),
     }
 }

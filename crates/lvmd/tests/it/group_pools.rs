@@ -53,7 +53,8 @@ async fn a_pool_is_made_with_the_first_disk_and_its_class_is_offered_from_then_o
     disks.node.notice().await;
     assert_eq!(classes(&disks), ["ssd"]);
     let created = "lvcreate --type thin-pool -n pool -L 10171187200b --poolmetadatasize 12582912b --chunksize 65536b \
-                   --zero y --discards passdown -y --config activation/error_when_full=0 --addtag topolvm.io/disk-group=ssd";
+                   --zero y --discards passdown -y --config activation/error_when_full=0 \
+                   --addtag topolvm.io/disk-group=ssd";
     let made = lvm.volume("ssd", "pool").unwrap();
     assert_eq!(changes(&lvm)[0], created);
     assert_eq!(made.tags, [TAG]);
