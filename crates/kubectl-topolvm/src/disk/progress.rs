@@ -20,7 +20,7 @@ pub(super) enum Goal {
     Of { uuid: String, wish: DiskWish },
 }
 
-/// How far a wish is.
+/// The state of a wish for whoever waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Going(String),

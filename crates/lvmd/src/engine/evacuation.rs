@@ -1,5 +1,5 @@
 //! Empties physical volumes in the background: moves what lies on them to the others of their group, in pieces, one at
-//! a time in each group. The wish to do so is a tag in LVM's metadata, see [`tags::EvacuationWish`].
+//! a time in each group. The wish to do so is a tag in LVM's metadata, see [`EvacuationWish`].
 
 mod queue;
 mod request;

@@ -13,6 +13,7 @@ mod cloud_disk;
 mod crashes;
 mod database;
 mod devices;
+mod disks;
 mod etcd_backup;
 mod events;
 mod examples;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         snapshots::trials(),
         database::trials(),
         devices::trials(),
+        disks::trials(),
         plugin::trials(),
         monitoring::trials(),
         examples::trials(),

@@ -129,7 +129,7 @@ async fn until_told(client: &Client, is_so: impl Fn(&WatchStorageResponse) -> bo
             }
         }
     };
-    tokio::time::timeout(Duration::from_mins(2), told).await.expect("lvmd does not say so")
+    tokio::time::timeout(Duration::from_mins(2), told).await.unwrap()
 }
 
 /// Waits until lvmd says this of the evacuation of a disk.
@@ -181,7 +181,7 @@ impl Writer {
     /// Ends writing and checks each block.
     fn check(self) {
         self.is_over.store(true, Ordering::Relaxed);
-        let written = self.writing.join().expect("a write failed");
+        let written = self.writing.join().unwrap();
         let (count, file) = (written.iter().filter(|number| **number > 0).count(), File::open(&self.device).unwrap());
         assert!(count > 100, "only {count} blocks were written to");
         let mut block = vec![0; BLOCK];
@@ -204,8 +204,8 @@ fn kill_pvmove() -> bool {
         let words: Vec<_> = command.split(|byte| *byte == 0).collect();
         words.first().is_some_and(|word| word.ends_with(b"lvm")) && words.get(1) == Some(&&b"pvmove"[..])
     };
-    let pids = processes.filter(is_pvmove).filter_map(|process| Pid::from_raw(process.parse().ok()?));
-    pids.map(|pid| kill_process(pid, Signal::KILL)).filter(Result::is_ok).count() > 0
+    let mut pids = processes.filter(is_pvmove).filter_map(|process| Pid::from_raw(process.parse().ok()?));
+    pids.any(|pid| kill_process(pid, Signal::KILL).is_ok())
 }
 
 fn emptied_under_a_writer() {

@@ -1,0 +1,81 @@
+//! A disk joins the volume group of a node, is emptied under a pod that writes, and leaves: by `kubectl topolvm disk`.
+
+use anyhow::{Context as _, Result, ensure};
+use system_tests::manifests::VolumeMode;
+use system_tests::plugin;
+
+use crate::Body;
+use crate::fixture::{Fixture, VG};
+
+/// A disk that the node gets: a loop device on a file.
+const MAKE_DISK: &str = "truncate -s 512M /var/lib/kubelet/more && losetup -f --show /var/lib/kubelet/more";
+/// Writes numbers to the end of a file for as long as there is no file `stop`.
+const WRITE: &str = "cd /data; (n=0; until [ -e stop ]; do n=$((n + 1)); echo $n >>numbers; sync numbers || echo \
+                     failed >>failures; done; echo $n >last) >/dev/null 2>&1 &";
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    let name = "a_disk_is_emptied_under_a_pod_that_writes_and_leaves_by_commands_of_the_plugin";
+    vec![(name.to_owned(), empty_and_remove)]
+}
+
+fn empty_and_remove(fixture: &Fixture) -> Result<()> {
+    let disk = fixture.node.script(MAKE_DISK)?.trim().to_owned();
+    let done = extend_group(fixture, &disk).and_then(|()| empty_disk(fixture, &disk));
+    let removed = fixture.node.script(&format!(
+        "vgreduce -qq {VG} {disk} 2>/dev/null; pvremove -qq {disk}; losetup -d {disk}; rm /var/lib/kubelet/more
+        pvchange -qq --allocatable y --select vg_name={VG}; vgchange -qq --deltag topolvm.io/disk-group={VG} {VG}"
+    ));
+    done?;
+    removed.map(drop)
+}
+
+/// Makes the disk a part of the volume group, which is handed over to lvmd, and has the next volume made there.
+fn extend_group(fixture: &Fixture, disk: &str) -> Result<()> {
+    fixture.node.script(&format!(
+        "vgchange -qq --addtag topolvm.io/disk-group={VG} {VG}; pvchange -qq --allocatable n --select vg_name={VG}
+        vgextend -qq {VG} {disk}"
+    ))?;
+    fixture.apply_claim("moved", "waiting", "128Mi")?;
+    fixture.start_pod("moved", VolumeMode::Filesystem)?;
+    fixture.node.script(&format!("pvchange -qq --allocatable y --select vg_name={VG}"))?;
+    fixture.write_word("moved", "precious")?;
+    fixture.exec_in_pod("moved", WRITE).map(drop)
+}
+
+fn empty_disk(fixture: &Fixture, disk: &str) -> Result<()> {
+    let node = fixture.node.name();
+    let used = || fixture.node.script(&format!("pvs --noheadings -o pv_used --units b --nosuffix {disk}"));
+    ensure!(used()?.trim() != "0", "the volume is on another disk");
+    fixture.cluster.ready("apiserver", || {
+        let listed = plugin::run_successfully(&fixture.cluster, &["disk", "list", node])?;
+        ensure!(listed.text.contains(disk), "{disk} is not listed: {listed:?}");
+        Ok(())
+    })?;
+    let kubeconfig = fixture.cluster.inner_kubeconfig();
+    let asked = plugin::run(&fixture.cluster, &kubeconfig, &["disk", "remove", node, disk])?;
+    ensure!(!asked.is_success && asked.errors.contains("--yes"), "it is not asked for: {asked:?}");
+
+    plugin::run_successfully(&fixture.cluster, &["disk", "evacuate", node, disk])?;
+    ensure!(used()?.trim() == "0", "the disk is told to be empty, and is not");
+    fixture.wait_event(node, "DiskEvacuated")?;
+    plugin::run_successfully(&fixture.cluster, &["disk", "evacuate", node, disk, "--stop"])?;
+    plugin::run_successfully(&fixture.cluster, &["disk", "remove", node, disk, "--yes"])?;
+    fixture.wait_event(node, "DiskRemoved")?;
+    let disks = fixture.node.script(&format!("pvs --noheadings -o pv_name --select vg_name={VG}"))?;
+    ensure!(!disks.contains(disk), "it is still in the group: {disks}");
+    let storage = fixture.get_object("nodestorages.topolvm.io", node)?;
+    let wishes = storage["metadata"]["annotations"].to_string();
+    ensure!(!wishes.contains("disk.topolvm.io/"), "a wish is left: {wishes}");
+    check_data(fixture).context("what was written meanwhile")?;
+    fixture.delete_pod_and_claim("moved")
+}
+
+/// The pod has written without an error, and everything that it wrote is there.
+fn check_data(fixture: &Fixture) -> Result<()> {
+    ensure!(fixture.read_word("moved")? == "precious", "the data has changed");
+    let script = "cd /data; touch stop; until [ -e last ]; do sleep 0.1; done; seq $(cat last) | cmp - numbers && \
+                  ls failures 2>&1; cat last";
+    let said = fixture.exec_in_pod("moved", script)?;
+    ensure!(said.contains("No such file"), "a write has failed, or is lost: {said}");
+    Ok(())
+}
