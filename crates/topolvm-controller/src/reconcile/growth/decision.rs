@@ -23,7 +23,8 @@ pub(super) fn decide(policy: GrowthPolicy, claim: ClaimSize, too_small_at: Optio
     if too_small_at != Some(volume_bytes) || !is_settled {
         return Decision::Wait;
     }
-    let wanted = claim.capacity.saturating_add(policy.increase.of(claim.capacity));
+    // An increase of 0%, or of less than a byte, is one step
+    let wanted = claim.capacity.saturating_add(policy.increase.of(claim.capacity).max(1));
     let target = wanted.checked_next_multiple_of(STEP).unwrap_or(policy.limit).min(policy.limit);
     if target > claim.capacity { Decision::Grow(target) } else { Decision::AtLimit }
 }
@@ -50,6 +51,7 @@ mod tests {
     #[rstest]
     #[case::up_to_whole_gib(10 * GIB, Amount::Share(1000), 100 * GIB, Decision::Grow(11 * GIB))]
     #[case::rounded_up(10 * GIB, Amount::Share(1100), 100 * GIB, Decision::Grow(12 * GIB))]
+    #[case::by_nothing(10 * GIB, Amount::Share(0), 100 * GIB, Decision::Grow(11 * GIB))]
     #[case::by_a_size(10 * GIB, Amount::Bytes(5 * GIB), 100 * GIB, Decision::Grow(15 * GIB))]
     #[case::up_to_the_limit(10 * GIB, Amount::Share(5000), 12 * GIB + 1, Decision::Grow(12 * GIB + 1))]
     #[case::at_the_limit(10 * GIB, Amount::Share(5000), 10 * GIB, Decision::AtLimit)]
