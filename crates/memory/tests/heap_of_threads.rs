@@ -1,5 +1,5 @@
-//! What threads have freed goes back to the kernel. A process of its own: the harness of other tests has threads, and
-//! with them heaps, before the test begins.
+//! Memory that threads have freed goes back to the kernel. This is a process of its own: the harness of other tests has
+//! threads, and with them heaps, before the test begins.
 
 use std::thread;
 

@@ -13,7 +13,7 @@ use kube::api::PatchParams;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use topolvm_api::{ApiFlavor, DiskWish, DiskWishStatus, NodeStorage};
+use topolvm_api::{ApiFlavor, DiskWish, DiskWishStatus, NodeStorage, NodeStorageStatus};
 use topolvm_kube::{json_patch, take_annotation_off};
 use topolvm_runtime::error_chain;
 
@@ -100,12 +100,13 @@ impl WishKeeper {
     async fn heed_all(&mut self, object: &NodeStorage, reading: &Reading, node: &ObjectReference) {
         let mut wishes: Vec<_> = object.disk_wishes(self.flavor).map(|(uuid, text)| Wish::Of(uuid, text)).collect();
         wishes.extend(object.disks_to_add(self.flavor).into_iter().map(Wish::Add));
-        let told = object.status.as_ref().map(|status| status.disk_wishes.as_slice()).unwrap_or_default();
+        let empty = NodeStorageStatus::default();
+        let told = object.status.as_ref().unwrap_or(&empty);
         if self.uid != object.metadata.uid {
             self.uid.clone_from(&object.metadata.uid);
             // What was done before this agent was started. An addition that was refused is tried again
             let is_kept = |told: &&DiskWishStatus| wishes.iter().any(|wish| wish.is_told(told) && !wish.is_addition());
-            self.entries = told.iter().filter(is_kept).cloned().map(Entry::from).collect();
+            self.entries = told.disk_wishes.iter().filter(is_kept).cloned().map(Entry::from).collect();
         }
         self.forget_others(&wishes, reading);
         self.tell();
@@ -139,7 +140,7 @@ impl WishKeeper {
         &mut self,
         wish: Wish<'_>,
         object: &NodeStorage,
-        told: &[DiskWishStatus],
+        told: &NodeStorageStatus,
         reading: &Reading,
         node: &ObjectReference,
     ) {

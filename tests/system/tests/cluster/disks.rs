@@ -9,6 +9,8 @@ use crate::fixture::{Fixture, VG};
 
 /// A disk that the node gets: a loop device on a file.
 const MAKE_DISK: &str = "truncate -s 512M /var/lib/kubelet/more && losetup -f --show /var/lib/kubelet/more";
+/// Lists the disks of the volume group.
+const DISKS: &str = "pvs --noheadings -o pv_name --select vg_name=myvg1";
 /// Writes numbers to the end of a file for as long as there is no file `stop`.
 const WRITE: &str = "cd /data; (n=0; until [ -e stop ]; do n=$((n + 1)); echo $n >>numbers; sync numbers || echo \
                      failed >>failures; done; echo $n >last) >/dev/null 2>&1 &";
@@ -22,8 +24,8 @@ fn empty_and_remove(fixture: &Fixture) -> Result<()> {
     let disk = fixture.node.script(MAKE_DISK)?.trim().to_owned();
     let done = extend_group(fixture, &disk).and_then(|()| empty_disk(fixture, &disk));
     let removed = fixture.node.script(&format!(
-        "vgreduce -qq {VG} {disk} 2>/dev/null; pvremove -qq {disk}; losetup -d {disk}; rm /var/lib/kubelet/more
-        pvchange -qq --allocatable y --select vg_name={VG}; vgchange -qq --deltag topolvm.io/disk-group={VG} {VG}"
+        "vgreduce -qq {VG} {disk} 2>/dev/null || :; pvremove -qq {disk}; losetup -d {disk}; rm /var/lib/kubelet/more
+        {DISKS} | xargs pvchange -qq -x y 2>/dev/null || :; vgchange -qq --deltag topolvm.io/disk-group={VG} {VG}"
     ));
     done?;
     removed.map(drop)
@@ -32,12 +34,12 @@ fn empty_and_remove(fixture: &Fixture) -> Result<()> {
 /// Makes the disk a part of the volume group, which is handed over to lvmd, and has the next volume made there.
 fn extend_group(fixture: &Fixture, disk: &str) -> Result<()> {
     fixture.node.script(&format!(
-        "vgchange -qq --addtag topolvm.io/disk-group={VG} {VG}; pvchange -qq --allocatable n --select vg_name={VG}
+        "vgchange -qq --addtag topolvm.io/disk-group={VG} {VG}; {DISKS} | xargs pvchange -qq -x n
         vgextend -qq {VG} {disk}"
     ))?;
     fixture.apply_claim("moved", "waiting", "128Mi")?;
     fixture.start_pod("moved", VolumeMode::Filesystem)?;
-    fixture.node.script(&format!("pvchange -qq --allocatable y --select vg_name={VG}"))?;
+    fixture.node.script(&format!("{DISKS} | grep -v {disk} | xargs pvchange -qq -x y"))?;
     fixture.write_word("moved", "precious")?;
     fixture.exec_in_pod("moved", WRITE).map(drop)
 }

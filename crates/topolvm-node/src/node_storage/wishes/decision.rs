@@ -73,14 +73,14 @@ impl<'a> Wish<'a> {
         told.disk == self.disk() && told.wish == self.text()
     }
 
-    /// Chooses the next step. `known` is what has become of it so far, and `told` what the object says of that.
-    pub(super) fn next_step(self, known: &DiskWishStatus, told: &[DiskWishStatus], reading: &Reading) -> Step {
+    /// Chooses the next step. `known` is what has become of it so far, and `told` what the object says by now. The end
+    /// of a wish is told before it is taken off: whoever waits for it sees that when it is off.
+    pub(super) fn next_step(self, known: &DiskWishStatus, told: &NodeStorageStatus, reading: &Reading) -> Step {
         let Some(status) = reading.status.as_ref().filter(|_| reading.is_connected) else { return Step::Wait(SILENT) };
         match self {
-            // One that is refused would take another disk later that has the name by then. Its end is told first:
-            // whoever waits for it sees that when the wish is off
+            // One that is refused would take another disk later that has the name by then
             Self::Add(_) if known.is_refused() || known.is_accepted() => {
-                if told.contains(known) {
+                if told.disk_wishes.contains(known) {
                     Step::TakeOff
                 } else {
                     Step::Stand
@@ -89,7 +89,12 @@ impl<'a> Wish<'a> {
             Self::Add(_) if !reading.knows_disks => Step::Wait(SILENT),
             Self::Add(name) => add(name, status),
             Self::Of(uuid, text) => match text.parse::<DiskWish>() {
-                Ok(wish) => change(uuid, wish, known, status),
+                Ok(wish) => {
+                    let is_gone = status.physical_volume(uuid).is_none();
+                    let is_told = is_gone == told.physical_volume(uuid).is_none();
+                    let step = change(uuid, wish, known, status);
+                    if step == Step::TakeOff && is_gone && !is_told { Step::Stand } else { step }
+                }
                 Err(error) => Step::Refuse(error.to_string()),
             },
         }

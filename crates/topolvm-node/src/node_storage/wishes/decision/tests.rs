@@ -32,7 +32,7 @@ fn known(wish: Wish<'_>, state: &str) -> DiskWishStatus {
 }
 
 fn step(wish: Wish<'_>, state: &str) -> Step {
-    wish.next_step(&known(wish, state), &[], &reading())
+    wish.next_step(&known(wish, state), &NodeStorageStatus::default(), &reading())
 }
 
 fn evacuation(uuid: &str, bytes_per_second: u64, remove: bool) -> Step {
@@ -92,8 +92,18 @@ fn a_disk_is_added_by_the_name_that_only_it_has(#[case] name: &str, #[case] stat
 fn an_addition_that_has_ended_is_not_tried_again_once_that_is_told() {
     let wish = Wish::Add("ata-X");
     for end in ["accepted", "refused"].map(|state| known(wish, state)) {
-        assert_eq!(wish.next_step(&end, std::slice::from_ref(&end), &reading()), Step::TakeOff);
+        let told = NodeStorageStatus { disk_wishes: vec![end.clone()], ..NodeStorageStatus::default() };
+        assert_eq!(wish.next_step(&end, &told, &reading()), Step::TakeOff);
     }
+}
+
+#[test]
+fn a_removal_stands_until_the_object_says_that_the_disk_is_gone() {
+    let wish = Wish::Of("left", "remove");
+    let mut told = reading().status.unwrap();
+    told.volume_groups[0].physical_volumes[0].uuid = "left".to_owned();
+    assert_eq!(wish.next_step(&known(wish, "accepted"), &told, &reading()), Step::Stand);
+    assert_eq!(wish.next_step(&known(wish, "accepted"), &reading().status.unwrap(), &reading()), Step::TakeOff);
 }
 
 #[test]
@@ -101,17 +111,17 @@ fn while_lvmd_or_lvm_does_not_say_what_there_is_nothing_is_concluded() {
     let wish = Wish::Of("none", "remove");
     let accepted = known(wish, "accepted");
     let away = Reading { is_connected: false, ..reading() };
-    assert_eq!(wish.next_step(&accepted, &[], &away), Step::Wait(SILENT));
-    assert_eq!(wish.next_step(&accepted, &[], &Reading::default()), Step::Wait(SILENT));
+    assert_eq!(wish.next_step(&accepted, &NodeStorageStatus::default(), &away), Step::Wait(SILENT));
+    assert_eq!(wish.next_step(&accepted, &NodeStorageStatus::default(), &Reading::default()), Step::Wait(SILENT));
     for (uuid, stale) in [("", ""), ("g", "LVM hangs")] {
         let mut uncertain = reading();
         let group = &mut uncertain.status.as_mut().unwrap().volume_groups[0];
         (group.uuid, group.stale_reason) = (uuid.to_owned(), stale.to_owned());
-        assert_eq!(wish.next_step(&accepted, &[], &uncertain), Step::Wait(UNCERTAIN));
+        assert_eq!(wish.next_step(&accepted, &NodeStorageStatus::default(), &uncertain), Step::Wait(UNCERTAIN));
     }
     let blind = Reading { knows_disks: false, ..reading() };
     let wish = Wish::Add("ata-X");
-    assert_eq!(wish.next_step(&known(wish, "waiting"), &[], &blind), Step::Wait(SILENT));
+    assert_eq!(wish.next_step(&known(wish, "waiting"), &NodeStorageStatus::default(), &blind), Step::Wait(SILENT));
 }
 
 #[test]
