@@ -104,7 +104,7 @@ fn take_wish_off(shared: &TestCluster, node: &Node) -> Result<()> {
     let uuid = value(".status.volumeGroups[0].physicalVolumes[0].uuid")?;
     ensure!(!uuid.is_empty(), "the node does not tell of its disks");
     shared.kubectl(&["annotate", &object, &format!("disk.topolvm.io/{uuid}=stop")])?;
-    shared.cluster.ready("topolvm-node", || {
+    shared.cluster.ready("apiserver", || {
         let annotations = value(".metadata.annotations")?;
         ensure!(!annotations.contains("disk.topolvm.io"), "the wish stands: {annotations}");
         Ok(())

@@ -1,7 +1,7 @@
 //! SCSI disks in memory that are plugged in, pulled out, put back and made larger, by the kernel's module `scsi_debug`:
 //! a host adapter with one disk each.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -57,7 +57,8 @@ impl ScsiDisks {
         let target = self.host(index)?.join(format!("target{0}:0:0/{0}:0:0:0/block", self.host_number(index)?));
         let name = fs::read_dir(target).ok()?.next()?.ok()?.file_name();
         let device = format!("/dev/{}", name.to_string_lossy());
-        fs::exists(&device).unwrap().then_some(device)
+        // The node may be there a moment before the kernel lets anybody open it
+        File::open(&device).is_ok().then_some(device)
     }
 
     /// Plugs in one blank disk more, which gets the next number.
