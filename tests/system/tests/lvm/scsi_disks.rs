@@ -128,7 +128,7 @@ pub(crate) fn until<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
 /// Returns the bytes of a disk, without those by which it has grown.
 pub(crate) fn contents(device: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut first = fs::File::open(device).unwrap().take(u64::try_from(SIZE).unwrap());
+    let mut first = File::open(device).unwrap().take(u64::try_from(SIZE).unwrap());
     first.read_to_end(&mut bytes).unwrap();
     bytes
 }
