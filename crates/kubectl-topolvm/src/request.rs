@@ -6,6 +6,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use kube::core::Status;
+use kube::runtime::watcher;
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +39,19 @@ impl RequestError {
             };
         }
         Self::Failed { verb, resource, message: error_chain(&error) }
+    }
+}
+
+/// Returns whether a watch may not be made: anything else passes, and the watch goes on.
+pub(crate) fn is_refused_watch(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.is_forbidden(),
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => false,
     }
 }
 

@@ -9,6 +9,7 @@ use topolvm_api::{ApiFlavor, DiskWish, DiskWishStatus, EvacuationStatus, NodeSto
 use crate::connection::Cluster;
 use crate::error::{DiskError, Error};
 use crate::output;
+use crate::request::is_refused_watch;
 use crate::size::human;
 
 /// A wish that stands on the NodeStorage.
@@ -53,7 +54,7 @@ pub(super) async fn wait(cluster: &Cluster, node: &str, goal: &Goal) -> Result<(
                 continue;
             }
             Ok(None) => return Ok(()),
-            Err(error) if is_forbidden(&error) => return Err(Error::Watch(Box::new(error))),
+            Err(error) if is_refused_watch(&error) => return Err(Error::Watch(Box::new(error))),
             // The API server is away for a moment
             Err(_) => continue,
         };
@@ -88,18 +89,6 @@ fn refused(node: &str, goal: &Goal, message: String) -> DiskError {
     match goal {
         Goal::Add { .. } => DiskError::AdditionRefused { node, message },
         Goal::Of { uuid, .. } => DiskError::Refused { node, uuid: uuid.clone(), message },
-    }
-}
-
-fn is_forbidden(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => status.is_forbidden(),
-        watcher::Error::InitialListFailed(_)
-        | watcher::Error::WatchStartFailed(_)
-        | watcher::Error::WatchFailed(_)
-        | watcher::Error::NoResourceVersion => false,
     }
 }
 

@@ -13,6 +13,7 @@ use super::{rows, shown, storage};
 use crate::connection::Cluster;
 use crate::error::Error;
 use crate::output::{self, Format};
+use crate::request::is_refused_watch;
 
 /// Debounce: changes that belong together, as of free space and of the volume that takes it, are printed once.
 const DEBOUNCE: Duration = Duration::from_millis(300);
@@ -84,19 +85,7 @@ fn keep_refusals<K>(
     changes: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>>,
 ) -> impl Stream<Item = Result<(), Error>> {
     changes.map(|change| match change {
-        Err(error) if is_refused(&error) => Err(Error::Watch(Box::new(error))),
+        Err(error) if is_refused_watch(&error) => Err(Error::Watch(Box::new(error))),
         Ok(_) | Err(_) => Ok(()),
     })
-}
-
-fn is_refused(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => status.is_forbidden(),
-        watcher::Error::InitialListFailed(_)
-        | watcher::Error::WatchStartFailed(_)
-        | watcher::Error::WatchFailed(_)
-        | watcher::Error::NoResourceVersion => false,
-    }
 }

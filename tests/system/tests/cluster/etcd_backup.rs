@@ -10,9 +10,8 @@ use system_tests::chart::run_command;
 use system_tests::manifests::VolumeMode;
 use system_tests::plugin;
 use testbed::topolvm;
-use topolvm_api::ApiFlavor::TopoLvm;
 
-use crate::fixture::{self, Fixture, VG, logical_volume_resource};
+use crate::fixture::{self, Fixture, VG};
 
 /// LVs that nobody misses would be removed within seconds.
 const FLAGS: [&str; 3] = ["--orphans=delete", "--orphan-grace-period=2s", "--quarantine-period=2s"];
@@ -26,12 +25,13 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn restore_backup(fixture: &Fixture) -> Result<()> {
     make_volume(fixture, "stays")?;
     make_volume(fixture, "removed")?;
-    wait_remembered(fixture, &["stays", "removed"])?;
+    fixture.wait_remembered("stays")?;
+    fixture.wait_remembered("removed")?;
     let backup = fixture.cluster.directory().join("etcd-backup");
     fixture.cluster.restart_storage(|data| copy(data, &backup)).context("back up")?;
 
     make_volume(fixture, "made")?;
-    wait_remembered(fixture, &["made"])?;
+    fixture.wait_remembered("made")?;
     let made = lv_of(fixture, "made")?;
     let removed = fixture.volume_name("removed")?;
     fixture.delete_pod("made")?;
@@ -49,22 +49,6 @@ fn make_volume(fixture: &Fixture, name: &str) -> Result<()> {
     fixture.apply_claim(name, "waiting", "64Mi")?;
     fixture.start_pod(name, VolumeMode::Filesystem)?;
     fixture.write_word(name, name)
-}
-
-/// Waits until the API server is known to remember the volumes of these claims.
-fn wait_remembered(fixture: &Fixture, claims: &[&str]) -> Result<()> {
-    let resource = logical_volume_resource(TopoLvm);
-    for claim in claims {
-        let volume = fixture.volume_name(claim)?;
-        let created = fixture.value(&resource, &volume, ".metadata.creationTimestamp")?;
-        fixture.cluster.ready("apiserver", || {
-            let path = r".metadata.annotations.topolvm\.io/volumes-until";
-            let until = fixture.value("node", fixture.node.name(), path)?;
-            ensure!(until >= created, "{claim} of {created} is remembered until {until:?} only");
-            Ok(())
-        })?;
-    }
-    Ok(())
 }
 
 fn lv_of(fixture: &Fixture, claim: &str) -> Result<String> {

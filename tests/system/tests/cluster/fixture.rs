@@ -202,6 +202,18 @@ impl Fixture {
         size.trim().parse().with_context(|| format!("df printed {size:?}"))
     }
 
+    /// Waits until the agent knows that the API server remembers the volume of a claim.
+    pub(crate) fn wait_remembered(&self, claim: &str) -> Result<()> {
+        let resource = logical_volume_resource(ApiFlavor::TopoLvm);
+        let created = self.value(&resource, &self.volume_name(claim)?, ".metadata.creationTimestamp")?;
+        self.cluster.ready("apiserver", || {
+            let path = r".metadata.annotations.topolvm\.io/volumes-until";
+            let until = self.value("node", self.node.name(), path)?;
+            ensure!(until >= created, "{claim} of {created} is remembered until {until:?} only");
+            Ok(())
+        })
+    }
+
     /// Waits until the snapshot can be restored.
     pub(crate) fn wait_snapshot(&self, name: &str) -> Result<()> {
         let snapshot = format!("volumesnapshot/{name}");

@@ -43,7 +43,7 @@ fn lose_and_restore(fixture: &Fixture) -> Result<()> {
 /// Takes the LogicalVolume of a claim away by force, and the claim with its PersistentVolume after that. Returns the
 /// name of the LV in quarantine.
 fn lose(fixture: &Fixture) -> Result<String> {
-    wait_remembered(fixture, "lost")?;
+    fixture.wait_remembered("lost")?;
     let volume = fixture.volume_name("lost")?;
     let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
     take_object_away(fixture, &volume)?;
@@ -93,7 +93,7 @@ fn restore(fixture: &Fixture, lv: &str) -> Result<()> {
 fn delete_by_plugin(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("last", "immediate", "64Mi")?;
     fixture.wait_bound("last")?;
-    wait_remembered(fixture, "last")?;
+    fixture.wait_remembered("last")?;
     let volume = fixture.volume_name("stays")?;
     let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
     let before = "topolvm.io/volumes-until=2020-01-01T00:00:00Z";
@@ -117,17 +117,6 @@ fn take_object_away(fixture: &Fixture, volume: &str) -> Result<()> {
         .and_then(|_| fixture.kubectl(&["delete", &object, "--force", "--grace-period=0"]));
     fixture.node.script("kill -CONT $(pidof topolvm-node)")?;
     taken.map(drop)
-}
-
-/// Waits until the API server is known to remember the volume of a claim.
-fn wait_remembered(fixture: &Fixture, claim: &str) -> Result<()> {
-    let created = fixture.value(OBJECTS, &fixture.volume_name(claim)?, ".metadata.creationTimestamp")?;
-    let path = r".metadata.annotations.topolvm\.io/volumes-until";
-    fixture.cluster.ready("apiserver", || {
-        let until = fixture.value("node", fixture.node.name(), path)?;
-        ensure!(until >= created, "{claim} of {created} is remembered until {until:?} only");
-        Ok(())
-    })
 }
 
 /// Waits until the agent says this about an LV.

@@ -91,7 +91,7 @@ impl<'a> Wish<'a> {
             Self::Of(uuid, text) => match text.parse::<DiskWish>() {
                 Ok(wish) => {
                     let is_gone = status.physical_volume(uuid).is_none();
-                    let is_told = is_gone == told.physical_volume(uuid).is_none();
+                    let is_told = told.physical_volume(uuid).is_none();
                     let step = change(uuid, wish, known, status);
                     if step == Step::TakeOff && is_gone && !is_told { Step::Stand } else { step }
                 }
