@@ -64,6 +64,10 @@ impl ApiFlavor {
         /// Node annotation with the free bytes of the lvcreate option classes that give volumes another layout than
         /// their device class does. Not below the prefix above: TopoLVM would take it for a device class.
         option_class_capacity = "", "/lvcreate-option-class-capacity";
+        /// Prefix of the extended resources of a Node with the size of each device class in bytes.
+        size_resource_prefix = "size.", "/";
+        /// Prefix of the extended resources of a Node with the free bytes of each device class.
+        free_resource_prefix = "free.", "/";
         /// Extended resource that the pod webhook puts on pods.
         capacity_resource = "", "/capacity";
         /// Annotation of the pod with which the controller probes whether kube-scheduler calls the extender.

@@ -17,7 +17,7 @@ use crate::metrics::Metrics;
 use crate::mode::Mode;
 use crate::read_error::{ReadResult, read};
 use crate::server_version::{OLDEST, Version};
-use crate::snapshots::{Snapshot, SnapshotClass};
+use crate::snapshots::{Snapshot, SnapshotClass, SnapshotContent};
 use crate::webhooks::Backend;
 use crate::workloads::{Right, Role, Workload};
 
@@ -82,6 +82,8 @@ pub struct Facts {
     pub snapshot_classes: ReadResult<Vec<SnapshotClass>>,
     /// VolumeSnapshots of all namespaces; empty where they are not served.
     pub snapshots: ReadResult<Vec<Snapshot>>,
+    /// All VolumeSnapshotContents; empty where they are not served. They must have been listed before the LogicalVolumes.
+    pub snapshot_contents: ReadResult<Vec<SnapshotContent>>,
     /// Events with the reason `FailedCreate`, with which controllers report pods that they could not create.
     pub creation_events: ReadResult<Vec<Event>>,
     /// Metrics of the pods of agents and lvmd, as far as they can be had.
@@ -121,6 +123,7 @@ impl Facts {
             snapshot_resources: Ok(Vec::new()),
             snapshot_classes: Ok(Vec::new()),
             snapshots: Ok(Vec::new()),
+            snapshot_contents: Ok(Vec::new()),
             creation_events: Ok(Vec::new()),
             metrics: Vec::new(),
             node_storage: Ok(Vec::new()),

@@ -64,6 +64,12 @@ pub struct Args {
     #[arg(long, env = "NODE_LABELS", value_name = "KEY=VALUE", default_value = "", hide_default_value = true)]
     node_labels: NodeSelection,
 
+    /// Show size and free space of each device class in the status of the Node, in bytes, as extended resources
+    /// size.topolvm.io/CLASS and free.topolvm.io/CLASS. For tools that look there; no pod may ask for them.
+    #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
+          require_equals = true, action = ArgAction::Set)]
+    extended_resources: bool,
+
     #[command(flatten)]
     orphans: OrphanSettings,
 
@@ -118,6 +124,8 @@ pub struct Config<R = SystemRunner> {
     pub kubelet_dir: PathBuf,
     /// Selection of the nodes that have storage.
     pub node_labels: NodeSelection,
+    /// True when sizes are shown as extended resources of the Node.
+    pub extended_resources: bool,
     /// Settings of LVs whose LogicalVolume does not exist.
     pub orphans: OrphanSettings,
 }
@@ -147,6 +155,7 @@ impl TryFrom<Args> for Config {
             embeds_registrar: args.embed.contains(&Embed::Registrar),
             kubelet_dir: args.kubelet_dir,
             node_labels: args.node_labels,
+            extended_resources: args.extended_resources,
             orphans: args.orphans,
         })
     }

@@ -1,9 +1,10 @@
 //! Publishes the capacity of this node: free space is followed in lvmd, shown as metrics and written to annotations
-//! of the Node object, where the controller and the scheduler read it.
+//! of the Node object, where the controller and the scheduler read it. On request it is shown in the Node's status, too.
 //!
-//! Three tasks that retry for ever: lvmd, the API server and the Node object may each go away and come back.
+//! Tasks that retry for ever: lvmd, the API server and the Node object may each go away and come back.
 
 mod device_classes;
+mod extended_resources;
 mod lvmd_watch;
 mod metrics;
 mod node_annotations;
@@ -21,6 +22,7 @@ use topolvm_api::{ApiFlavor, NodeCapacity, NodeSelection};
 use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 
 pub use device_classes::{DeviceClass, DeviceClasses, ThinPool};
+use extended_resources::ExtendedResources;
 use lvmd_watch::Receivers;
 use metrics::Gauges;
 use node_annotations::Publication;
@@ -36,6 +38,7 @@ pub struct Capacity {
     flavor: ApiFlavor,
     node: String,
     selection: NodeSelection,
+    shows_resources: bool,
     lvmd: LvmdClient,
     gauges: Gauges,
     device_classes: watch::Sender<DeviceClasses>,
@@ -47,13 +50,20 @@ impl Capacity {
     pub fn new(flavor: ApiFlavor, node: String, lvmd: LvmdClient, registry: &mut Registry) -> Self {
         let (device_classes, node_object) = (watch::Sender::new(DeviceClasses::default()), watch::Sender::default());
         let selection = NodeSelection::default();
-        Self { gauges: Gauges::register(registry, &node), flavor, node, selection, lvmd, device_classes, node_object }
+        let gauges = Gauges::register(registry, &node);
+        Self { flavor, node, selection, shows_resources: false, lvmd, gauges, device_classes, node_object }
     }
 
     /// Sets the labels that select the nodes that have storage: without one of them there is no free space.
     #[must_use]
     pub fn selecting(self, selection: NodeSelection) -> Self {
         Self { selection, ..self }
+    }
+
+    /// Sets whether sizes and free space are extended resources of the Node, too.
+    #[must_use]
+    pub fn showing_resources(self, shows_resources: bool) -> Self {
+        Self { shows_resources, ..self }
     }
 
     /// Subscribes to the state of the device classes, as lvmd reported it last.
@@ -73,6 +83,10 @@ impl Capacity {
         let (capacity, capacities) = watch::channel::<Option<NodeCapacity>>(None);
         let nodes = self.node_object.subscribe();
         let nodes_api = Api::all(client.clone());
+        if self.shows_resources {
+            let resources = ExtendedResources::new(self.flavor, self.selection.clone(), self.node.clone());
+            resources.start(Api::all(client.clone()), self.device_classes.subscribe(), RETRY, tasks, shutdown);
+        }
 
         let receivers = Receivers { gauges: self.gauges, device_classes: self.device_classes, capacity, returned };
         tasks.spawn("free space of lvmd", until(shutdown.clone(), lvmd_watch::follow(self.lvmd, receivers, RETRY)));

@@ -100,6 +100,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
         embeds_registrar,
         kubelet_dir,
         node_labels,
+        extended_resources,
         orphans,
     } = config;
 
@@ -109,6 +110,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let lvmd_shutdown = CancellationToken::new();
     let lvmd = lvmd.connect(&csi_socket, &mut registry, &rpc_metrics, tasks, lvmd_shutdown.clone())?;
     let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry).selecting(node_labels.clone());
+    let capacity = capacity.showing_resources(extended_resources);
     let storage = StoragePublisher { flavor, node: node.clone(), selection: node_labels, lvmd: lvmd.clone(), now };
     let device_classes = capacity.device_classes();
     let gauges = VolumeGauges::register(&mut registry, &node);

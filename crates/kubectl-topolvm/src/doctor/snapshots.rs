@@ -16,6 +16,7 @@ pub(super) async fn read(client: &Client, facts: &mut Facts) {
     facts.snapshot_resources = served;
     facts.snapshot_classes = list(client, &names, "volumesnapshotclasses", "VolumeSnapshotClass").await;
     facts.snapshots = list(client, &names, "volumesnapshots", "VolumeSnapshot").await;
+    facts.snapshot_contents = list(client, &names, "volumesnapshotcontents", "VolumeSnapshotContent").await;
 }
 
 /// Lists the objects of a kind if it is served. One that has another form than it should is left out.

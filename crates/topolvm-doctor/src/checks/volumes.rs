@@ -11,8 +11,9 @@ use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::read_error::{ReadError, read};
 use crate::shell::quote;
+use crate::snapshots::SnapshotContent;
 
-/// Time in which csi-provisioner makes the PersistentVolume of a volume, and the agent removes a volume.
+/// Time in which csi-provisioner makes the PersistentVolume of a volume, csi-snapshotter tells the content of a snapshot, and the agent removes a volume.
 const ON_THE_WAY: SignedDuration = SignedDuration::from_mins(10);
 
 pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
@@ -26,8 +27,10 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         volume.volume_id().is_some_and(|id| handles.contains(id)) || names.contains(volume.name())
     };
     let mut findings = Vec::new();
+    let contents = SnapshotContents::of(facts)?;
     for volume in volumes {
-        findings.extend(find_volume_problem(facts, volume, &nodes, is_bound(volume)));
+        let is_owned = if volume.is_snapshot() { contents.refer_to(volume) } else { is_bound(volume) };
+        findings.extend(find_volume_problem(facts, volume, &nodes, is_owned));
     }
     let by_name: BTreeMap<_, _> = volumes.iter().map(|volume| (volume.name(), volume)).collect();
     let ids: BTreeSet<_> = volumes.iter().filter_map(|volume| volume.volume_id()).collect();
@@ -45,6 +48,36 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         findings.extend(find_orphans(facts, node));
     }
     Ok(Finding::ok_if_none(findings, format!("{} LogicalVolumes belong to something", volumes.len())))
+}
+
+/// VolumeSnapshotContents of our driver: CSI ids of their snapshots, and their names.
+struct SnapshotContents<'a> {
+    handles: BTreeSet<&'a str>,
+    names: BTreeSet<String>,
+}
+
+impl<'a> SnapshotContents<'a> {
+    fn of(facts: &'a Facts) -> Result<Self, ReadError> {
+        let ours = |content: &&SnapshotContent| content.spec.driver == facts.flavor.driver_name();
+        let contents = || read(&facts.snapshot_contents).map(|all| all.iter().filter(ours));
+        let handles = |content: &'a SnapshotContent| {
+            [&content.spec.source.snapshot_handle, &content.status.snapshot_handle].into_iter().flatten()
+        };
+        Ok(Self {
+            handles: contents()?.flat_map(handles).map(String::as_str).collect(),
+            names: contents()?.filter_map(|content| content.metadata.name.clone()).collect(),
+        })
+    }
+
+    /// Returns whether one of them has the snapshot, or waits for it: csi-snapshotter has the id of a snapshot later than
+    /// the snapshot is made, and calls it `snapshot-UID` for the content `snapcontent-UID`.
+    fn refer_to(&self, volume: &LogicalVolume) -> bool {
+        volume.volume_id().is_some_and(|id| self.handles.contains(id))
+            || volume
+                .name()
+                .strip_prefix("snapshot-")
+                .is_some_and(|uid| self.names.contains(&format!("snapcontent-{uid}")))
+    }
 }
 
 /// Returns the findings about LVs of a node that are without their LogicalVolumes.
@@ -89,7 +122,7 @@ fn find_volume_problem(
     facts: &Facts,
     volume: &LogicalVolume,
     nodes: &BTreeSet<String>,
-    is_bound: bool,
+    is_owned: bool,
 ) -> Option<Finding> {
     let (name, node) = (volume.name(), &volume.spec.node_name);
     let resource = format!("logicalvolumes.{}", facts.flavor);
@@ -116,10 +149,10 @@ fn find_volume_problem(
         let found = format!("the LV of LogicalVolume {name} is gone");
         return Some(Finding::fail(found, lost_message(volume)));
     }
-    let is_orphan =
-        !is_bound && !volume.is_snapshot() && facts.is_older(volume.metadata.creation_timestamp.as_ref(), ON_THE_WAY);
+    let is_orphan = !is_owned && facts.is_older(volume.metadata.creation_timestamp.as_ref(), ON_THE_WAY);
     is_orphan.then(|| {
-        let found = format!("no PersistentVolume refers to LogicalVolume {name} on node {node}");
+        let owner = if volume.is_snapshot() { "VolumeSnapshotContent" } else { "PersistentVolume" };
+        let found = format!("no {owner} refers to LogicalVolume {name} on node {node}");
         Finding::warn(found, format!("if nobody needs its data, delete it: kubectl delete {resource} {name}"))
     })
 }

@@ -191,6 +191,37 @@ fn what_the_other_api_group_has_left_is_named_with_the_patch_that_takes_it_off()
 }
 
 #[test]
+fn a_snapshot_that_no_content_refers_to_is_named() {
+    let mut snapshot = logical_volume("snapshot-7", "n1");
+    snapshot.spec.source = "v".to_owned();
+    snapshot.spec.access_type = "ro".to_owned();
+    let mut facts = with_volume();
+    facts.volumes.as_mut().unwrap().push(Arc::new(snapshot));
+    let (found, command) =
+        ("no VolumeSnapshotContent refers to LogicalVolume snapshot-7", "delete logicalvolumes.topolvm.io snapshot-7");
+    assert_named(&facts, "volumes", Outcome::Warn, found, command);
+    let content = |name: &str, driver: &str, source: Value, status: Value| {
+        of(json!({"metadata": {"name": name}, "spec": {"driver": driver, "source": source}, "status": status}))
+    };
+    let (none, handle) = (json!({}), json!({"snapshotHandle": "snapshot-7"}));
+    for others in [
+        content("c", "topolvm.io", none.clone(), json!({"snapshotHandle": "snapshot-8"})),
+        content("snapcontent-7", "topolvm.cybozu.com", handle.clone(), handle.clone()),
+    ] {
+        facts.snapshot_contents = Ok(vec![others]);
+        assert_named(&facts, "volumes", Outcome::Warn, found, command);
+    }
+    for its_own in [
+        content("c", "topolvm.io", none.clone(), handle.clone()),
+        content("c", "topolvm.io", handle, none.clone()),
+        content("snapcontent-7", "topolvm.io", none.clone(), none),
+    ] {
+        facts.snapshot_contents = Ok(vec![its_own]);
+        assert_sound(&facts);
+    }
+}
+
+#[test]
 fn what_makes_no_snapshots_is_named() {
     let mut facts = sound();
     let snapshot_class = json!({"metadata": {"name": "snaps"}, "driver": "topolvm.io"});

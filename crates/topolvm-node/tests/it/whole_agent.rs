@@ -67,6 +67,7 @@ impl Agent {
             embeds_registrar: false,
             kubelet_dir: dir.path().to_owned(),
             node_labels: topolvm_api::NodeSelection::default(),
+            extended_resources: false,
             orphans: OrphanSettings::default(),
         };
         start(config, api.client(), machine.clone(), now, &tasks, &shutdown).await.unwrap();

@@ -32,6 +32,7 @@ mod monitoring;
 mod node_label;
 mod nudge;
 mod old_objects;
+mod orphan_causes;
 mod orphans;
 mod pages;
 mod permissions;
@@ -98,6 +99,7 @@ fn main() -> ExitCode {
     trials.extend(webhooks::trials());
     trials.extend(vault::trials());
     trials.extend(etcd_backup::trials());
+    trials.extend(orphan_causes::trials());
     trials.extend(pages::trials());
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {

@@ -16,7 +16,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-const OBJECTS: &str = "logicalvolumes.topolvm.io";
+pub(crate) const OBJECTS: &str = "logicalvolumes.topolvm.io";
 const PREFIX: &str = "topolvm.quarantine.";
 
 fn lose_and_restore(fixture: &Fixture) -> Result<()> {
@@ -109,7 +109,7 @@ fn delete_by_plugin(fixture: &Fixture) -> Result<()> {
 }
 
 /// Takes the finalizer off by hand and deletes the object while the agent hangs.
-fn take_object_away(fixture: &Fixture, volume: &str) -> Result<()> {
+pub(crate) fn take_object_away(fixture: &Fixture, volume: &str) -> Result<()> {
     fixture.node.script("kill -STOP $(pidof topolvm-node)")?;
     let object = format!("{OBJECTS}/{volume}");
     let taken = fixture
@@ -120,7 +120,7 @@ fn take_object_away(fixture: &Fixture, volume: &str) -> Result<()> {
 }
 
 /// Waits until the agent says this about an LV.
-fn wait_orphan(fixture: &Fixture, lv: &str, note: &str) -> Result<()> {
+pub(crate) fn wait_orphan(fixture: &Fixture, lv: &str, note: &str) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let orphans = orphans(fixture)?;
         let orphan = orphans.iter().find(|orphan| orphan["lv"] == lv).context("the LV is not listed")?;

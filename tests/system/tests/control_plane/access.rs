@@ -9,6 +9,7 @@ use crate::fixture::{Fixture, LV};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
     ("a_node_agents_token_changes_nothing_of_another_node", use_stolen_token),
+    ("an_agent_that_may_change_the_status_of_its_node_changes_its_own_resources_alone", use_status),
     ("a_token_that_names_no_node_changes_nothing", use_unbound_token),
     ("agents_of_topolvm_go_on_after_our_roles_were_applied_over_its_own", apply_over_topolvm),
     ("the_service_accounts_can_do_nothing_else", check_refused_verbs),
@@ -80,6 +81,52 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
         ensure_refused(&fixture.request_as(&token, "DELETE", path, "")?, "cannot delete", path)?;
     }
     for node in ["mine", "yours"] {
+        fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
+    }
+    Ok(())
+}
+
+/// Gives the agents the role of the component with which they write the status of their Nodes.
+fn use_status(fixture: &Fixture) -> Result<()> {
+    for node in ["shown", "other"] {
+        fixture.create_node(node)?;
+    }
+    let status = |node: &str| format!("/api/v1/nodes/{node}/status");
+    let cpu = |cpu: &str| json!({"status": {"capacity": {"cpu": cpu}, "allocatable": {"cpu": cpu}}}).to_string();
+    fixture.kubectl(&["patch", "node", "shown", "--subresource=status", "--type=merge", "-p", &cpu("2")])?;
+    let rbac = topolvm::manifests().join("components/extended-resources/rbac.yaml");
+    let rbac = rbac.to_str().context("a path that is no UTF-8")?;
+    fixture.kubectl(&["apply", "-f", rbac])?;
+    let token = account_token(&fixture.cluster, NODE, Some("shown"))?;
+    let patch = |node: &str, patch: &str| fixture.request_as(&token, "PATCH", &status(node), patch);
+    let resources = |bytes: &Value| {
+        let resources = json!({"size.topolvm.io/ssd": bytes, "free.topolvm.cybozu.com/ssd": bytes});
+        json!({"status": {"capacity": resources, "allocatable": resources}}).to_string()
+    };
+    fixture.cluster.ready("apiserver", || {
+        let (answer, said) = patch("shown", &resources(&json!("1")))?;
+        ensure!(answer == 200, "resources of its own are refused: {said}");
+        Ok(())
+    })?;
+    let shown = fixture.value("nodes", "shown", ".status.allocatable.size\\.topolvm\\.io/ssd")?;
+    ensure!(shown == "1", "the Node shows {shown:?}");
+    let own = "changes nothing of the status of its Node but resources of its own";
+    let condition = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}).to_string();
+    for (node, content, why) in [
+        ("shown", cpu("64").as_str(), own),
+        ("shown", r#"{"status":{"capacity":{"cpu":null}}}"#, own),
+        ("shown", r#"{"status":{"allocatable":{"example.com/gpu":"8"}}}"#, own),
+        ("shown", r#"{"status":{"capacity":{"topolvm.io/capacity":"1"}}}"#, own),
+        ("shown", &condition, own),
+        ("shown", r#"{"status":null}"#, own),
+        ("other", &resources(&json!("1")), "may not change objects of node other"),
+    ] {
+        ensure_refused(&patch(node, content)?, why, &format!("{node} {content}"))?;
+    }
+    let (answer, said) = patch("shown", &resources(&Value::Null))?;
+    ensure!(answer == 200, "its resources are not taken away: {said}");
+    fixture.kubectl(&["delete", "-f", rbac])?;
+    for node in ["shown", "other"] {
         fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
     }
     Ok(())

@@ -7,10 +7,13 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, CSIStorageCapacity, StorageClass};
 use kube::api::ListParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use topolvm_api::ApiFlavor;
 use topolvm_doctor::{
-    Facts, ReadError, ReadResult, prune_capacity, prune_claim, prune_csi_node, prune_node, prune_persistent_volume,
+    Facts, ReadError, ReadResult, SNAPSHOT_GROUP, SnapshotContent, prune_capacity, prune_claim, prune_csi_node,
+    prune_node, prune_persistent_volume,
 };
 use topolvm_kube::list_in_pages;
 
@@ -35,6 +38,7 @@ pub(super) async fn read(shared: &Controllers) -> Result<Facts, ReconcileError> 
     }));
     let unread = ReadError::Failed { message: "the controller does not look at VolumeSnapshots".to_owned() };
     facts.snapshots = Err(unread);
+    facts.snapshot_contents = read_snapshot_contents(client, flavor).await?;
     // Pods before claims, and claims before volumes: what is bound or made meanwhile must not look as if it was not
     let pending = ListParams::default().limit(OBJECTS).fields("status.phase=Pending");
     facts.pods = list(Api::<Pod>::all(client.clone()), pending, |pod| {
@@ -58,6 +62,22 @@ pub(super) async fn read(shared: &Controllers) -> Result<Facts, ReconcileError> 
     facts.nodes = list(Api::<Node>::all(client.clone()), all().limit(NODES), keep(prune)).await?;
     facts.volumes = Ok(shared.volumes.cache.state());
     Ok(facts)
+}
+
+/// Lists the VolumeSnapshotContents of our driver; there is none where they are not served.
+async fn read_snapshot_contents(
+    client: &Client,
+    flavor: ApiFlavor,
+) -> Result<ReadResult<Vec<SnapshotContent>>, ReconcileError> {
+    let kind = GroupVersionKind::gvk(SNAPSHOT_GROUP, "v1", "VolumeSnapshotContent");
+    let kind = ApiResource::from_gvk(&kind);
+    let api = Api::<DynamicObject>::all_with(client.clone(), &kind);
+    read_pages(&api, &kind.plural, ListParams::default().limit(OBJECTS), |object| {
+        // What has another form than it should is none of csi-snapshotter's
+        let content: SnapshotContent = serde_json::from_value(serde_json::to_value(object).ok()?).ok()?;
+        (content.spec.driver == flavor.driver_name()).then_some(content)
+    })
+    .await
 }
 
 /// Lists the claims of our StorageClasses.
@@ -91,20 +111,30 @@ async fn list<K>(
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
+    read_pages(&api, &K::plural(&()), params, |mut object| prune(&mut object).then_some(object)).await
+}
+
+/// Lists objects in pages, and keeps what `take` makes of them. Of a kind that is not served there is none.
+async fn read_pages<K, T>(
+    api: &Api<K>,
+    plural: &str,
+    params: ListParams,
+    take: impl Fn(K) -> Option<T>,
+) -> Result<ReadResult<Vec<T>>, ReconcileError>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
     let mut found = Vec::new();
-    let mut objects = pin!(list_in_pages(&api, params));
+    let mut objects = pin!(list_in_pages(api, params));
     loop {
         match objects.try_next().await {
-            Ok(Some(mut object)) => {
-                if prune(&mut object) {
-                    found.push(object);
-                }
-            }
+            Ok(Some(object)) => found.extend(take(object)),
             Ok(None) => return Ok(Ok(found)),
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Ok(found)),
             Err(kube::Error::Api(status)) if status.code == 403 => {
-                return Ok(Err(ReadError::Forbidden { verb: "list", resource: K::plural(&()).into_owned() }));
+                return Ok(Err(ReadError::Forbidden { verb: "list", resource: plural.to_owned() }));
             }
-            Err(error) => return Err(ReconcileError::api("list", K::plural(&()).into_owned())(error)),
+            Err(error) => return Err(ReconcileError::api("list", plural)(error)),
         }
     }
 }

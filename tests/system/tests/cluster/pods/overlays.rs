@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use system_tests::commands::Commands;
 use system_tests::kustomization::{Kustomization, patch};
@@ -34,13 +35,14 @@ pub(super) fn use_extender(shared: &TestCluster, node: &Node, scratch: &Path) ->
         .context("embedded-lvmd with the extender beside kube-scheduler")?;
     start_lvmd_on_the_host(node)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/daemonset-scheduler"))?;
+    remove_extended_resources(shared, node)?;
     run_scenario(shared, node, TopoLvm).context("daemonset-scheduler")?;
     use_extender_behind_service(shared, node).context("deployment-scheduler")?;
     use_certificate_from_secret(shared, node, scratch).context("extender-manual-secret")
 }
 
 fn use_embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
-    let components = ["webhooks", "certificate-self-managed", "scheduler-daemonset"];
+    let components = ["webhooks", "certificate-self-managed", "scheduler-daemonset", "extended-resources"];
     let kustomization =
         Kustomization { base: "overlays/embedded-lvmd", components: &components, ..Kustomization::default() };
     shared.kubectl(&["label", "node", node.name(), "node-role.kubernetes.io/control-plane="])?;
@@ -55,7 +57,41 @@ fn use_embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path)
     run_scenario(shared, node, TopoLvm)?;
     let said = shared.kubectl(&["logs", "-n", NAMESPACE, "daemonset/topolvm-scheduler", "--tail=-1"])?;
     ensure!(said.contains(r#""url":"/predicate""#), "kube-scheduler has not asked: {said}");
+    check_extended_resources(shared, node)
+}
+
+/// Waits until the status of the Node has size and free space of the default class, for kubelet's eyes, too.
+fn check_extended_resources(shared: &TestCluster, node: &Node) -> Result<()> {
+    let script = "vgs --noheadings --units b --nosuffix --options vg_size,vg_free myvg1";
+    let said = node.script(script)?;
+    let (size, free) = said.trim().split_once(char::is_whitespace).context("vgs says nothing")?;
+    // 10 GiB are spare
+    let free = free.trim().parse::<u64>()?.saturating_sub(10 << 30);
+    for list in ["capacity", "allocatable"] {
+        for (prefix, bytes) in [("size", size.to_owned()), ("free", free.to_string())] {
+            let path = format!("jsonpath={{.status.{list}.{prefix}\\.topolvm\\.io/ssd}}");
+            shared.cluster.ready("apiserver", || {
+                let shown = shared.kubectl(&["get", "node", node.name(), "-o", &path])?;
+                let shown = topolvm_api::parse_bytes(&Quantity(shown))?;
+                ensure!(shown.to_string() == bytes, "{list} {prefix} is {shown} and not {bytes}");
+                Ok(())
+            })?;
+        }
+    }
     Ok(())
+}
+
+/// Takes the resources of a class away after the agent has stopped showing them; kubelet follows.
+fn remove_extended_resources(shared: &TestCluster, node: &Node) -> Result<()> {
+    let removal = Commands::of("node-storage.md", "In the status of the Node")?.with("NODE", node.name())?;
+    removal.run(&shared.cluster)?;
+    shared.cluster.ready("apiserver", || {
+        let lists = "jsonpath={.status.capacity}{.status.allocatable}";
+        let shown = shared.kubectl(&["get", "node", node.name(), "-o", lists])?;
+        ensure!(shown.contains("topolvm.io/00default"), "the other resources of the Node are gone: {shown}");
+        ensure!(!shown.contains("topolvm.io/ssd"), "the resources are there still: {shown}");
+        Ok(())
+    })
 }
 
 fn use_extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> {

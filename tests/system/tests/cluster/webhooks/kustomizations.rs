@@ -32,11 +32,12 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 16] = [
+const COMPONENTS: [&str; 17] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
     "embedded-capacity",
+    "extended-resources",
     "legacy",
     "monitoring",
     "node-label",
@@ -84,7 +85,7 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
     for name in ["legacy", "lvmd", "embedded-lvmd", "objects", "legacy-objects"] {
         try_all(&format!("overlays/{name}"), &plain[..2])?;
     }
-    try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"], &["rebuild"]])?;
+    try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"], &["rebuild"], &["extended-resources"]])?;
     for name in ["systemd-lvmd", "storage-capacity"] {
         try_all(&format!("overlays/{name}"), &[&[], &["without-snapshots"], &["embedded-capacity", "legacy"]])?;
     }
