@@ -7,6 +7,8 @@ use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::NotifyArgs;
 use topolvm_runtime::{LogArgs, RetiredArgs};
 
+use crate::disk_group::{NodeLabels, parse_node_labels};
+
 /// The default of `--config`.
 pub const DEFAULT_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 
@@ -60,6 +62,11 @@ pub(crate) enum Command {
         /// Form of the answer.
         #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
         output: DiskOutput,
+
+        /// Labels of this node, KEY=VALUE and commas in between, for disk groups with node-labels. Without it the lvmd
+        /// that runs with this configuration is asked.
+        #[arg(long, value_name = "LABELS", value_parser = parse_node_labels)]
+        node_labels: Option<NodeLabels>,
     },
 }
 

@@ -38,7 +38,9 @@ pub(crate) fn describe(config: &Config) -> String {
             Mode::Report => "disks are reported and not added",
             Mode::Auto => "blank disks are added",
         };
-        let _ = writeln!(text, "disk group {name}: {mode}{}", limit.unwrap_or_default());
+        let nodes = &group.node_labels;
+        let nodes = if nodes.is_everything() { String::new() } else { format!(", on nodes with the labels {nodes}") };
+        let _ = writeln!(text, "disk group {name}: {mode}{}{nodes}", limit.unwrap_or_default());
     }
     if !config.peers.is_empty() {
         let list = |ids: &BTreeSet<u32>| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");

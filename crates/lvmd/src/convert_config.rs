@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::config::Config;
 use crate::convert_config::pattern::anchored;
+use crate::disk_group::WantedLabel;
 
 /// The volume groups of the older form, for disks that turn or do not.
 const LEGACY_GROUPS: [(&str, bool); 2] = [("carina-vg-ssd", false), ("carina-vg-hdd", true)];
@@ -110,13 +111,10 @@ fn convert_group(group: &Group, text: &mut String, remarks: &mut Vec<String>) {
 fn write_group(text: &mut String, name: &str, patterns: &[&str], rotational: Option<bool>, node_label: &str) {
     // Writing to a String cannot fail
     let _ = writeln!(text, "  - name: {}", quoted(name));
-    if !node_label.is_empty() {
-        let _ = writeln!(
-            text,
-            "    # Only for nodes with the label {}. lvmd knows no labels: leave the group",
-            one_line(node_label)
-        );
-        let _ = writeln!(text, "    # out of the files of all other nodes.");
+    if node_label.parse::<WantedLabel>().is_ok() {
+        let _ = writeln!(text, "    node-labels: [{}]", quoted(node_label));
+    } else if !node_label.is_empty() {
+        let _ = writeln!(text, "    # Only for nodes with the label {}, which is none", one_line(node_label));
     }
     let _ = writeln!(text, "    # Write auto to have disks added; `lvmd disks` says which these are");
     let _ = writeln!(text, "    mode: report");

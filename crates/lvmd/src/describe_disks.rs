@@ -38,6 +38,10 @@ struct GroupObject<'a> {
     is_ours: bool,
     disks: u64,
     missing: u64,
+    /// The labels of the nodes that it is for, as kubectl takes them; `None` for all nodes.
+    node_labels: Option<String>,
+    /// Whether this node is one of them; `None` while its labels are not known.
+    is_for_node: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -67,6 +71,13 @@ pub(crate) fn as_text(report: &DiskReport) -> String {
     for group in report.groups.iter().filter(|group| group.missing > 0) {
         let _ = writeln!(text, "disk group {}: {} of its {} disks are missing", group.name, group.missing, group.disks);
     }
+    for group in report.groups.iter().filter(|group| !group.nodes.is_everything()) {
+        let (name, nodes) = (&group.name, &group.nodes);
+        let _ = writeln!(text, "disk group {name} (nodes with the labels {nodes}) {}", group.describe_place());
+    }
+    if report.groups.iter().any(|group| group.is_for_node.is_none()) {
+        text.push_str("the labels of this node are not known here; say them with --node-labels KEY=VALUE,KEY=VALUE\n");
+    }
     text
 }
 
@@ -79,6 +90,8 @@ pub(crate) fn as_json(report: &DiskReport) -> serde_json::Result<String> {
         is_ours: group.is_ours,
         disks: group.disks,
         missing: group.missing,
+        node_labels: Some(group.nodes.to_string()).filter(|_| !group.nodes.is_everything()),
+        is_for_node: group.is_for_node,
     });
     let disks = report.disks.iter().map(|finding| disk_object(report, finding)).collect();
     let text = serde_json::to_string_pretty(&ReportObject { disks, disk_groups: disk_groups.collect() })?;
@@ -118,6 +131,35 @@ fn readable(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk_group::{Mode, WantedLabel};
+    use crate::disk_report::GroupFinding;
+
+    #[test]
+    fn groups_of_some_nodes_are_told_with_their_labels() {
+        let nodes = std::iter::once("kind=fast".parse::<WantedLabel>().unwrap()).collect();
+        let group = GroupFinding {
+            name: "fast".parse().unwrap(),
+            mode: Mode::Auto,
+            nodes,
+            is_for_node: None,
+            exists: false,
+            is_ours: false,
+            disks: 0,
+            missing: 0,
+        };
+        let told = |is_for_node, exists| {
+            let group = GroupFinding { is_for_node, exists, ..group.clone() };
+            DiskReport { groups: vec![group], ..DiskReport::default() }
+        };
+        let text = as_text(&told(None, false));
+        assert!(text.contains("disk group fast (nodes with the labels kind=fast) waits for the labels"), "{text}");
+        assert!(text.ends_with("say them with --node-labels KEY=VALUE,KEY=VALUE\n"), "{text}");
+        assert!(as_text(&told(Some(true), true)).ends_with("(nodes with the labels kind=fast) is for this node\n"));
+        assert!(as_text(&told(Some(false), true)).ends_with("keeps the disks that it has and gets no others\n"));
+        let json: serde_json::Value = serde_json::from_str(&as_json(&told(Some(false), false)).unwrap()).unwrap();
+        let group = &json["diskGroups"][0];
+        assert_eq!((&group["nodeLabels"], &group["isForNode"]), (&"kind=fast".into(), &false.into()));
+    }
 
     #[test]
     fn sizes_are_readable() {

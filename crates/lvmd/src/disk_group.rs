@@ -1,5 +1,6 @@
 //! Disk groups: which disks may become a part of which volume group, and who adds them.
 
+mod node_labels;
 mod overlap;
 mod selector;
 
@@ -7,6 +8,8 @@ use std::time::Duration;
 
 use lvm::{InvalidName, Tag, VgName};
 
+pub(crate) use node_labels::parse_node_labels;
+pub use node_labels::{InvalidLabel, NodeLabels, NodeSelector, WantedLabel};
 pub use selector::{Pattern, Selector};
 
 /// Begins the tag of a volume group and of a thin pool that lvmd may extend; the name of the disk group follows.
@@ -41,6 +44,8 @@ pub struct DiskGroup {
     pub mode: Mode,
     /// The disks that it is for.
     pub selector: Selector,
+    /// The nodes that it is for.
+    pub node_labels: NodeSelector,
     /// Number of disks that it may have; `None` for any.
     pub max_disks: Option<u32>,
 }
@@ -74,13 +79,21 @@ impl DiskGroups {
         self.groups.iter().find(|group| group.name == *name)
     }
 
-    /// Returns the first two groups that select the same disks whatever disks there are.
+    /// Returns of each group whether it is for a node with these labels; `None` of those that wait for them.
+    pub(crate) fn placements(&self, labels: Option<&NodeLabels>) -> Vec<Option<bool>> {
+        self.groups.iter().map(|group| group.node_labels.selects(labels)).collect()
+    }
+
+    /// Returns the first two groups that select the same disks of some node whatever disks there are.
     pub(crate) fn find_overlap(&self) -> Option<(&DiskGroup, &DiskGroup)> {
         let pairs = self
             .groups
             .iter()
             .enumerate()
             .flat_map(|(index, one)| self.groups.iter().skip(index + 1).map(move |other| (one, other)));
-        pairs.into_iter().find(|(one, other)| overlap::is_certain(&one.selector, &other.selector))
+        let share_nodes = |one: &DiskGroup, other: &DiskGroup| !one.node_labels.excludes(&other.node_labels);
+        pairs
+            .into_iter()
+            .find(|(one, other)| share_nodes(one, other) && overlap::is_certain(&one.selector, &other.selector))
     }
 }

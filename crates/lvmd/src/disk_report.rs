@@ -5,7 +5,7 @@ use std::fmt;
 use block_device::{Disk, Use};
 use lvm::VgName;
 
-use crate::disk_group::Mode;
+use crate::disk_group::{Mode, NodeSelector};
 
 /// The findings of the last look at the disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,6 +99,20 @@ pub enum Refusal {
         /// The disk that is read-only.
         disk: String,
     },
+    /// The disk group that selects it is for nodes with other labels.
+    OtherNodes {
+        /// The disk group.
+        group: VgName,
+        /// The nodes that it is for.
+        nodes: NodeSelector,
+    },
+    /// The disk group that selects it is for nodes with these labels, and nobody has told those of this node.
+    NodeLabelsUnknown {
+        /// The disk group.
+        group: VgName,
+        /// The nodes that it is for.
+        nodes: NodeSelector,
+    },
     /// LVM refused it, or something changed at the last moment.
     Failed(String),
 }
@@ -110,6 +124,10 @@ pub struct GroupFinding {
     pub name: VgName,
     /// The treatment of new disks.
     pub mode: Mode,
+    /// The nodes that it is for.
+    pub nodes: NodeSelector,
+    /// Whether this node is one of them; `None` while its labels are not known.
+    pub is_for_node: Option<bool>,
     /// True if the volume group exists.
     pub exists: bool,
     /// True if the volume group carries the tag by which lvmd may extend it.
@@ -156,6 +174,8 @@ impl Refusal {
             Self::GroupNotOurs { .. } => "group_not_ours",
             Self::GroupIncomplete(..) => "group_incomplete",
             Self::GroupReadOnly { .. } => "group_read_only",
+            Self::OtherNodes { .. } => "other_nodes",
+            Self::NodeLabelsUnknown { .. } => "node_labels_unknown",
             Self::Failed(_) => "failed",
         }
     }
@@ -195,6 +215,14 @@ impl fmt::Display for Refusal {
             }
             Self::GroupIncomplete(vg, missing) => write!(f, "volume group {vg} lacks {missing} of its disks"),
             Self::GroupReadOnly { vg, disk } => write!(f, "disk {disk} of volume group {vg} is read-only"),
+            Self::OtherNodes { group, nodes } => {
+                write!(f, "disk group {group} is for nodes with the labels {nodes}, and this is none")
+            }
+            Self::NodeLabelsUnknown { group, nodes } => write!(
+                f,
+                "disk group {group} is for nodes with the labels {nodes}, and waits for topolvm-node to tell those of \
+                 this node"
+            ),
             Self::Failed(why) => write!(f, "it could not be added: {why}"),
         }
     }
@@ -225,6 +253,18 @@ impl DiskFinding {
             (Verdict::Candidate, Some(Mode::Auto)) => format!("is added to disk group {group}"),
             (Verdict::Candidate, _) => format!("would be added to disk group {group} (its mode is report)"),
             (Verdict::Refused(reasons), _) => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+        }
+    }
+}
+
+impl GroupFinding {
+    /// Describes whether the group takes disks of this node.
+    pub(crate) fn describe_place(&self) -> &'static str {
+        match (self.is_for_node, self.exists) {
+            (Some(true), _) => "is for this node",
+            (Some(false), false) => "is not for this node",
+            (Some(false), true) => "is not for this node: it keeps the disks that it has and gets no others",
+            (None, _) => "waits for the labels of this node and gets no disks until then",
         }
     }
 }

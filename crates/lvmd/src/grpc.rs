@@ -1,7 +1,7 @@
 //! The gRPC services: translate requests, call the engine, translate answers. Each error becomes a status by its
 //! `GrpcCode`.
 
-mod disk_message;
+pub(crate) mod disk_message;
 mod disk_service;
 mod inventory_message;
 mod lv_service;

@@ -95,13 +95,13 @@ fn status_line(lvm_works: bool, problems: &[String], reload: &ReloadStatus) -> S
 
 /// Fails if the lvmd behind a socket does not answer, whatever it answers.
 pub(crate) async fn ping(socket: &Path) -> anyhow::Result<()> {
-    call_check(&mut connect(socket).await?, PROCESS, socket).await.map(drop)
+    call_check(&mut HealthClient::new(connect(socket).await?), PROCESS, socket).await.map(drop)
 }
 
 /// Fails if the lvmd behind a socket does not answer or its LVM does not work. Prints problems that affect only a part.
 pub(crate) async fn check_health(socket: &Path) -> anyhow::Result<()> {
     let lvmd = format!("lvmd on {}", socket.display());
-    let mut client = connect(socket).await?;
+    let mut client = HealthClient::new(connect(socket).await?);
     if call_check(&mut client, PROCESS, socket).await? != CheckResult::Serving {
         bail!("{lvmd} is not serving; its log says why");
     }
@@ -127,15 +127,15 @@ async fn is_not_serving(client: &mut HealthClient<Channel>, service: &str, socke
     call_check(client, service, socket).await.is_ok_and(|answer| answer == CheckResult::NotServing)
 }
 
-async fn connect(socket: &Path) -> anyhow::Result<HealthClient<Channel>> {
+/// Connects to the lvmd behind a socket.
+pub(crate) async fn connect(socket: &Path) -> anyhow::Result<Channel> {
     let name = socket.display();
-    let channel = Endpoint::try_from(format!("unix:{name}"))?
+    Endpoint::try_from(format!("unix:{name}"))?
         .connect_timeout(CALL_TIMEOUT)
         .timeout(CALL_TIMEOUT)
         .connect()
         .await
-        .with_context(|| format!("no lvmd listens on {name}"))?;
-    Ok(HealthClient::new(channel))
+        .with_context(|| format!("no lvmd listens on {name}"))
 }
 
 async fn call_check(client: &mut HealthClient<Channel>, service: &str, socket: &Path) -> anyhow::Result<CheckResult> {

@@ -38,7 +38,9 @@ pub use device_class::{
     ThinPool,
 };
 pub use discovery::{Discovery, ScanError, Scanner};
-pub use disk_group::{DiskGroup, DiskGroups, Mode, Pattern, Selector};
+pub use disk_group::{
+    DiskGroup, DiskGroups, InvalidLabel, Mode, NodeLabels, NodeSelector, Pattern, Selector, WantedLabel,
+};
 pub use disk_report::{DiskFinding, DiskReport, Evacuation, GroupFinding, Refusal, Verdict};
 pub use embedded::embed;
 pub use engine::{AdoptVolume, CreateSnapshot, CreateVolume, Engine, StartError};

@@ -8,6 +8,9 @@ use anyhow::Context as _;
 use block_device::SystemMachine;
 use lvm::{Host as _, Lvm};
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
+use topolvm_proto::lvmd::Empty;
+use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::Systemd;
@@ -17,6 +20,8 @@ use crate::args::{Args, Command, DiskOutput};
 use crate::config::{self, Config, InvalidConfig};
 use crate::daemon::Daemon;
 use crate::discovery::Scanner;
+use crate::disk_group::NodeLabels;
+use crate::grpc::disk_message;
 use crate::reload::Mode;
 use crate::settings::Settings;
 use crate::{check_config, convert_config, describe_disks, health};
@@ -38,6 +43,8 @@ pub enum Job {
         settings: Box<Settings>,
         /// True for JSON, false for a table.
         as_json: bool,
+        /// The labels of this node, if they were given.
+        labels: Option<NodeLabels>,
     },
 }
 
@@ -73,9 +80,9 @@ impl Program for Args {
                 let text = std::fs::read_to_string(&file).map_err(|error| failed(error.to_string()))?;
                 Ok(Job::Print(convert_config::convert(&text).map_err(|error| failed(error.to_string()))?))
             }
-            Some(Command::Disks { output }) => {
+            Some(Command::Disks { output, node_labels: labels }) => {
                 let settings = Box::new(Settings::read(self.config, &self.lvm_path)?);
-                Ok(Job::Disks { settings, as_json: output == DiskOutput::Json })
+                Ok(Job::Disks { settings, as_json: output == DiskOutput::Json, labels })
             }
             None => Ok(Job::Serve(Box::new(Server {
                 settings: Settings::read(self.config, &self.lvm_path)?,
@@ -93,7 +100,7 @@ impl Program for Args {
             Job::Health(socket) => health::check_health(&socket).await,
             Job::CheckConfig(config) => print(check_config::describe(&config)),
             Job::Print(text) => print(text),
-            Job::Disks { settings, as_json } => look_at_disks(*settings, as_json).await.and_then(print),
+            Job::Disks { settings, as_json, labels } => look_at_disks(*settings, as_json, labels).await.and_then(print),
         };
         // Nothing goes on after the answer.
         shutdown.cancel();
@@ -102,14 +109,24 @@ impl Program for Args {
 }
 
 /// Looks at the disks once, and returns what is to be said of them.
-async fn look_at_disks(settings: Settings, as_json: bool) -> anyhow::Result<String> {
+async fn look_at_disks(settings: Settings, as_json: bool, labels: Option<NodeLabels>) -> anyhow::Result<String> {
     let Settings { config, runner, .. } = settings;
-    let scanner = Scanner::new(SystemMachine::new(runner.root()), Lvm::new(runner));
+    let needs_labels = config.disk_groups.groups.iter().any(|group| !group.node_labels.is_everything());
+    let labels = if labels.is_none() && needs_labels { ask_for_labels(&config.socket).await } else { labels };
+    let (_, labels) = watch::channel(labels.map(Arc::new));
+    let scanner = Scanner::new(SystemMachine::new(runner.root()), Lvm::new(runner), labels);
     let report = scanner.report(&config.disk_groups).await?;
     if !as_json {
         return Ok(describe_disks::as_text(&report));
     }
     describe_disks::as_json(&report).context("cannot write the report")
+}
+
+/// Returns the labels that the lvmd behind a socket was told of its node. There may be none, or one that is older.
+async fn ask_for_labels(socket: &Path) -> Option<NodeLabels> {
+    let mut lvmd = DiskServiceClient::new(health::connect(socket).await.ok()?);
+    let answer = lvmd.get_node_labels(Empty {}).await.ok()?.into_inner();
+    answer.node_labels.map(disk_message::parse_node_labels)
 }
 
 async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> anyhow::Result<()> {

@@ -3,6 +3,7 @@
 mod error;
 mod grpc;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
     AddDiskRequest, AdoptLvRequest, CreateLvRequest, CreateLvSnapshotRequest, DiskRequest, Empty, EvacuateDiskRequest,
-    GetLvListRequest, LogicalVolume, QuarantineLvRequest, RemoveLvRequest, RemoveQuarantinedLvRequest, ResizeLvRequest,
-    WatchResponse, WatchStorageResponse,
+    GetLvListRequest, LogicalVolume, NodeLabel, NodeLabels, QuarantineLvRequest, RemoveLvRequest,
+    RemoveQuarantinedLvRequest, ResizeLvRequest, WatchResponse, WatchStorageResponse,
 };
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
@@ -178,6 +179,13 @@ impl LvmdClient {
     /// Has the mirrors rebuilt that have lost a missing disk, and the disk forgotten.
     pub async fn replace_missing_disk(&self, disk: DiskRequest) -> Result<(), LvmdError> {
         call("ReplaceMissingDisk", CHANGE, self.disks.clone().replace_missing_disk(disk)).await.map(drop)
+    }
+
+    /// Tells the labels of the node. An lvmd that is older, or TopoLVM's, does not know this call either.
+    pub async fn set_node_labels(&self, labels: &BTreeMap<String, String>) -> Result<(), LvmdError> {
+        let label = |(key, value): (&String, &String)| NodeLabel { key: key.clone(), value: value.clone() };
+        let labels = NodeLabels { labels: labels.iter().map(label).collect() };
+        call("SetNodeLabels", QUESTION, self.disks.clone().set_node_labels(labels)).await.map(drop)
     }
 
     /// Finds an LV by name. lvmd knows where it is, also when its device class has its volumes elsewhere by now or is

@@ -1,6 +1,7 @@
 //! Publishes the storage of this node as its `NodeStorage` object: volume groups with their disks, device classes, thin
 //! pools and what is wrong are followed in lvmd and written to the status. What becomes of disks is told in Events.
-//! What administrators wish of disks in annotations of the object is handed to lvmd.
+//! What administrators wish of disks in annotations of the object is handed to lvmd, and it is told the labels of the
+//! Node.
 //!
 //! Tasks that retry for ever. Nothing else of the agent depends on the object: a cluster whose manifests lack it, or an
 //! lvmd that does not tell, costs one line in the log.
@@ -10,6 +11,7 @@ mod disk_events;
 mod disks;
 mod evacuation_events;
 mod lvmd_watch;
+mod node_labels;
 mod object_watch;
 mod status;
 mod wishes;
@@ -67,9 +69,10 @@ impl StoragePublisher {
         let (reading, readings) = watch::channel(None);
         let (object, objects) = watch::channel(None);
         let (told, wishes) = watch::channel(None);
-        let (until_shutdown, lvmd_told) = (shutdown.clone(), lvmd.clone());
+        let until_shutdown = shutdown.clone();
+        let following = lvmd_watch::follow(lvmd.clone(), nodes.clone(), reading, LVMD_RETRY);
         tasks.spawn("storage of lvmd", async move {
-            until_shutdown.run_until_cancelled(lvmd_watch::follow(lvmd_told, reading, LVMD_RETRY)).await;
+            until_shutdown.run_until_cancelled(following).await;
             Ok(())
         });
         let watching = object_watch::follow(api.clone(), node.clone(), object, shutdown.clone());

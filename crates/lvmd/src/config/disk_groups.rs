@@ -9,7 +9,7 @@ use lvm::{Layout, VgName};
 use super::yaml::{Fields, read_flag, read_number_to, read_string};
 use super::{DEFAULT_SPARE_GIB, MAX_GIB, check_class_name, group_pool, keys};
 use crate::device_class::{DeviceClass, ThinPool};
-use crate::disk_group::{DiskGroup, DiskGroups, Mode, Pattern, Selector};
+use crate::disk_group::{DiskGroup, DiskGroups, InvalidLabel, Mode, NodeSelector, Pattern, Selector, WantedLabel};
 
 /// Default of `rescan-interval` in seconds.
 const DEFAULT_RESCAN: u64 = 300;
@@ -48,7 +48,8 @@ pub(super) fn parse(entries: Vec<Fields<'_>>, file: &mut Fields<'_>, classes: &m
             let (one, other) = (one.name.as_str(), other.name.as_str());
             fields.error(format!(
                 "disk groups {one:?} and {other:?} select the same disks; give both a selector that tells them \
-                 apart, such as rotational, transports or other patterns of by-id"
+                 apart, such as rotational, transports or other patterns of by-id, or node-labels with different \
+                 values of one key"
             ));
         }
     }
@@ -69,6 +70,7 @@ fn parse_group(
     let spare = fields.take(keys::GROUP_SPARE_GB, read_number_to(MAX_GIB));
     let mode = take_mode(fields);
     let selector = take_selector(fields);
+    let node_labels = take_node_labels(fields);
     let max_disks = fields.take(keys::MAX_DISKS, read_number_to(u32::MAX));
     if max_disks == Some(0) {
         fields.error("max-disks is 0, so the group could never have a disk; take it out for any number");
@@ -82,7 +84,7 @@ fn parse_group(
         return None;
     }
     make_class(&name, ClassSettings { name: class_name, spare, pool }, classes, names, fields);
-    Some(DiskGroup { name, mode, selector, max_disks })
+    Some(DiskGroup { name, mode, selector, node_labels, max_disks })
 }
 
 /// Makes the device class of a group, or checks that an existing one says all that the group says. A thin class beside
@@ -194,6 +196,20 @@ fn take_transports(fields: &mut Fields<'_>) -> Vec<&'static str> {
         known.ok_or_else(|| format!("transport {name:?} is unknown; use {}", TRANSPORTS.join(", ")))
     };
     names.iter().filter_map(|name| fields.check(known(name))).collect()
+}
+
+/// Takes the labels of nodes. An empty list is an error: it may be meant for no node, and would be for all.
+fn take_node_labels(fields: &mut Fields<'_>) -> NodeSelector {
+    let before = fields.diagnostics.error_count();
+    let read = |node| {
+        let label: Result<WantedLabel, InvalidLabel> = read_string(node)?.parse();
+        label.map_err(|error| error.to_string())
+    };
+    let Some(labels) = fields.take_list(keys::NODE_LABELS, read) else { return NodeSelector::default() };
+    if labels.is_empty() && fields.diagnostics.error_count() == before {
+        fields.error("node-labels is an empty list; take it out for all nodes");
+    }
+    labels.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -84,6 +84,12 @@ pub(super) const TRANSPORTS: Key = key(
 pub(super) const ROTATIONAL: Key = key("rotational", "", "`true` for disks that turn, `false` for flash");
 pub(super) const MIN_SIZE_GB: Key = key("min-size-gb", "", "smallest size in GiB");
 pub(super) const MAX_SIZE_GB: Key = key("max-size-gb", "", "largest size in GiB");
+pub(super) const NODE_LABELS: Key = key(
+    "node-labels",
+    "",
+    "a list of labels of the Node, `KEY=VALUE` or `KEY` for any value: the group is for the nodes that have one of each \
+     key, see [Nodes](disk-groups.md#one-file-for-different-nodes). Without it it is for all nodes",
+);
 pub(super) const MAX_DISKS: Key = key("max-disks", "", "how many disks the group may have; any number without it");
 pub(super) const GROUP_SPARE_GB: Key = key(
     "spare-gb",
@@ -203,6 +209,7 @@ impl Key {
         ROTATIONAL,
         MIN_SIZE_GB,
         MAX_SIZE_GB,
+        NODE_LABELS,
         MAX_DISKS,
         GROUP_SPARE_GB,
         GROUP_POOL,

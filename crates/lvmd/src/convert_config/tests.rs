@@ -41,7 +41,7 @@ fn groups_keep_their_names_and_what_has_no_counterpart_is_said() {
     assert_eq!(names, ["fast-vg"]);
     assert_eq!(groups.rescan_interval.unwrap().as_secs(), 300);
     for said in [
-        "Only for nodes with the label kubernetes.io/hostname",
+        "    node-labels: [\"kubernetes.io/hostname\"]",
         "Group raw is left out: there is no policy RAW",
         "Group dir is left out: there is no policy HOST",
         "Group none is left out: it has no pattern",

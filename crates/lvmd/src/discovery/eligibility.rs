@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use block_device::{Disk, NETWORKS, Number};
 use lvm::{GroupDisk, VgName};
 
-use crate::disk_group::{DiskGroup, DiskGroups};
+use crate::disk_group::{DiskGroup, DiskGroups, NodeLabels};
 use crate::disk_report::{DiskFinding, Evacuation, GroupFinding, Refusal, Verdict};
 use crate::tags;
 
@@ -16,6 +16,8 @@ pub(super) struct Facts<'a> {
     pub(super) groups: &'a DiskGroups,
     pub(super) pvs: &'a [GroupDisk],
     pub(super) group_findings: &'a [GroupFinding],
+    /// The labels of this node, if they are known.
+    labels: Option<&'a NodeLabels>,
     /// Paths of the disks by their world-wide identity.
     twins: BTreeMap<&'a str, Vec<&'a str>>,
     /// Paths of disks that are read-only, and the volume groups that they are in.
@@ -23,11 +25,11 @@ pub(super) struct Facts<'a> {
 }
 
 /// Returns what each disk group's volume group is like.
-pub(super) fn find_groups(groups: &DiskGroups, pvs: &[GroupDisk]) -> Vec<GroupFinding> {
-    groups.groups.iter().map(|group| find_group(group, pvs)).collect()
+pub(super) fn find_groups(groups: &DiskGroups, pvs: &[GroupDisk], labels: Option<&NodeLabels>) -> Vec<GroupFinding> {
+    groups.groups.iter().map(|group| find_group(group, pvs, labels)).collect()
 }
 
-fn find_group(group: &DiskGroup, pvs: &[GroupDisk]) -> GroupFinding {
+fn find_group(group: &DiskGroup, pvs: &[GroupDisk], labels: Option<&NodeLabels>) -> GroupFinding {
     let members: Vec<_> = pvs.iter().filter(|pv| pv.vg.as_ref() == Some(&group.name)).collect();
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let tag = group.tag().ok();
@@ -35,6 +37,8 @@ fn find_group(group: &DiskGroup, pvs: &[GroupDisk]) -> GroupFinding {
     GroupFinding {
         name: group.name.clone(),
         mode: group.mode,
+        nodes: group.node_labels.clone(),
+        is_for_node: group.node_labels.selects(labels),
         exists: !members.is_empty(),
         is_ours: members.first().is_some_and(is_tagged),
         disks: count(members.len()),
@@ -47,6 +51,7 @@ impl<'a> Facts<'a> {
         groups: &'a DiskGroups,
         pvs: &'a [GroupDisk],
         group_findings: &'a [GroupFinding],
+        labels: Option<&'a NodeLabels>,
         disks: &'a [Disk],
     ) -> Self {
         let mut twins: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -58,12 +63,11 @@ impl<'a> Facts<'a> {
         let read_only = disks.iter().filter(|disk| disk.read_only);
         let group = |disk: &'a Disk| Some((pv_of(pvs, disk.number)?.vg.as_ref()?, disk.path.as_str()));
         let read_only = read_only.filter_map(group).collect();
-        Self { groups, pvs, group_findings, twins, read_only }
+        Self { groups, pvs, group_findings, labels, twins, read_only }
     }
 
     /// Returns what can be said of a disk now. A candidate has yet to be opened.
     pub(super) fn judge(&self, disk: Disk) -> DiskFinding {
-        let selecting: Vec<_> = self.groups.groups.iter().filter(|group| group.selector.matches(&disk)).collect();
         let pv = pv_of(self.pvs, disk.number);
         if let Some(pv) = pv
             && let Some(group) = pv.vg.as_ref().and_then(|vg| self.groups.get(vg))
@@ -72,20 +76,47 @@ impl<'a> Facts<'a> {
             let verdict = Verdict::Member { has_grown: pv.has_grown(), evacuation: evacuation_of(pv) };
             return DiskFinding { group: Some(group.name.clone()), disk, verdict };
         }
-        let group = match selecting.as_slice() {
-            [] => return DiskFinding { disk, group: None, verdict: Verdict::NotSelected },
-            [group] => *group,
-            several => {
-                let names = several.iter().map(|group| group.name.clone()).collect();
-                let verdict = Verdict::Refused(vec![Refusal::SeveralGroups(names)]);
-                return DiskFinding { disk, group: None, verdict };
-            }
+        let group = match self.group_for(&disk) {
+            Ok(group) => group,
+            Err((group, verdict)) => return DiskFinding { disk, group, verdict },
         };
         let mut refusals = self.refusals_of_disk(&disk, group);
         refusals.extend(pv.map(|pv| Refusal::PhysicalVolume(pv.vg.clone())));
         refusals.extend(self.refusal_of_group(group));
         let verdict = if refusals.is_empty() { Verdict::Candidate } else { Verdict::Refused(refusals) };
         DiskFinding { disk, group: Some(group.name.clone()), verdict }
+    }
+
+    /// Returns the one group that selects a disk on this node, or the verdict if there is none, with the group that it
+    /// is about. A group that may turn out to select it, too, keeps it from all others.
+    fn group_for(&self, disk: &Disk) -> Result<&'a DiskGroup, (Option<VgName>, Verdict)> {
+        let (mut here, mut waiting, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
+        for group in self.groups.groups.iter().filter(|group| group.selector.matches(disk)) {
+            match group.node_labels.selects(self.labels) {
+                Some(true) => here.push(group),
+                Some(false) => elsewhere.push(group),
+                None => waiting.push(group),
+            }
+        }
+        let name_and_nodes = |group: &DiskGroup| (group.name.clone(), group.node_labels.clone());
+        let (about, refusals): (_, Vec<_>) = match (here.as_slice(), waiting.as_slice(), elsewhere.as_slice()) {
+            ([group], [], _) => return Ok(group),
+            ([], [], []) => return Err((None, Verdict::NotSelected)),
+            ([], [], _) => {
+                let other = |(group, nodes)| Refusal::OtherNodes { group, nodes };
+                (&elsewhere, elsewhere.iter().map(|group| other(name_and_nodes(group))).collect())
+            }
+            ([] | [_], ..) => {
+                let unknown = |(group, nodes)| Refusal::NodeLabelsUnknown { group, nodes };
+                (&waiting, waiting.iter().map(|group| unknown(name_and_nodes(group))).collect())
+            }
+            (several, ..) => {
+                let names = several.iter().map(|group| group.name.clone()).collect();
+                (&here, vec![Refusal::SeveralGroups(names)])
+            }
+        };
+        let group = if let [group] = about.as_slice() { Some(group.name.clone()) } else { None };
+        Err((group, Verdict::Refused(refusals)))
     }
 
     fn refusals_of_disk(&self, disk: &Disk, group: &DiskGroup) -> Vec<Refusal> {

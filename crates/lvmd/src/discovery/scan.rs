@@ -8,12 +8,13 @@ use std::time::Duration;
 use block_device::{Contents, Disk, Machine, Number, OpenDisk};
 use lvm::{CommandRunner, GroupDisk, Lvm};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use topolvm_runtime::error_chain;
 
 use super::eligibility::{Facts, find_groups, limit_candidates};
-use crate::disk_group::{DiskGroup, DiskGroups};
+use crate::disk_group::{DiskGroup, DiskGroups, NodeLabels};
 use crate::disk_report::{DiskReport, Refusal, Verdict};
 
 /// Timeout for what is read of a disk. One that does not answer must not keep the others from being found.
@@ -37,6 +38,8 @@ pub enum ScanError {
 pub struct Scanner<M, R> {
     machine: Arc<M>,
     lvm: Lvm<R>,
+    /// The labels of this node; `None` until somebody tells them.
+    labels: watch::Receiver<Option<Arc<NodeLabels>>>,
     /// Disks that a thread waits for.
     busy: Arc<Mutex<HashSet<Number>>>,
 }
@@ -61,14 +64,19 @@ pub(super) struct FreeDisk {
 
 impl<M, R> Clone for Scanner<M, R> {
     fn clone(&self) -> Self {
-        Self { machine: Arc::clone(&self.machine), lvm: self.lvm.clone(), busy: Arc::clone(&self.busy) }
+        Self {
+            machine: Arc::clone(&self.machine),
+            lvm: self.lvm.clone(),
+            labels: self.labels.clone(),
+            busy: Arc::clone(&self.busy),
+        }
     }
 }
 
 impl<M: Machine, R: CommandRunner> Scanner<M, R> {
-    /// Looks at the disks of this machine with this LVM.
-    pub fn new(machine: M, lvm: Lvm<R>) -> Self {
-        Self { machine: Arc::new(machine), lvm, busy: Arc::default() }
+    /// Looks at the disks of this machine with this LVM, on a node that has the labels of the channel at the time.
+    pub fn new(machine: M, lvm: Lvm<R>, labels: watch::Receiver<Option<Arc<NodeLabels>>>) -> Self {
+        Self { machine: Arc::new(machine), lvm, labels, busy: Arc::default() }
     }
 
     /// Reports all disks.
@@ -78,8 +86,9 @@ impl<M: Machine, R: CommandRunner> Scanner<M, R> {
 
     pub(super) async fn scan(&self, groups: &DiskGroups) -> Result<Scan, ScanError> {
         let (disks, pvs) = self.inventory().await?;
-        let group_findings = find_groups(groups, &pvs);
-        let facts = Facts::new(groups, &pvs, &group_findings, &disks);
+        let labels = self.labels.borrow().clone();
+        let group_findings = find_groups(groups, &pvs, labels.as_deref());
+        let facts = Facts::new(groups, &pvs, &group_findings, labels.as_deref(), &disks);
         let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.judge(disk)).collect();
         for finding in findings.iter_mut().filter(|finding| finding.verdict == Verdict::Candidate) {
             if let Err(refusal) = self.examine(&finding.disk).await {
@@ -102,8 +111,9 @@ impl<M: Machine, R: CommandRunner> Scanner<M, R> {
     pub(super) async fn look_again(&self, groups: &DiskGroups, disk: &Disk) -> Result<FreeDisk, Refusal> {
         let failed = |error: ScanError| Refusal::Failed(error_chain(&error));
         let (disks, pvs) = self.inventory().await.map_err(failed)?;
-        let group_findings = find_groups(groups, &pvs);
-        let facts = Facts::new(groups, &pvs, &group_findings, &disks);
+        let labels = self.labels.borrow().clone();
+        let group_findings = find_groups(groups, &pvs, labels.as_deref());
+        let facts = Facts::new(groups, &pvs, &group_findings, labels.as_deref(), &disks);
         let same = |now: &&Disk| (now.number, now.sequence, &now.path) == (disk.number, disk.sequence, &disk.path);
         let now = disks.iter().find(same).ok_or_else(|| Refusal::Failed("it has gone".to_owned()))?;
         let mut finding = facts.judge(now.clone());

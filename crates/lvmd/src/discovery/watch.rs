@@ -14,7 +14,7 @@ use super::addition::grow;
 use super::memory::Memory;
 use super::scan::{Scan, Scanner};
 use crate::disk_addition::DiskAddition;
-use crate::disk_group::{DiskGroups, Mode};
+use crate::disk_group::{DiskGroups, Mode, NodeLabels};
 use crate::disk_report::{DiskFinding, DiskReport, Refusal, Verdict};
 use crate::engine::Engine;
 
@@ -32,6 +32,8 @@ pub struct Discovery<M, R> {
     scanner: Scanner<M, R>,
     engine: Engine<R>,
     groups: watch::Receiver<Arc<DiskGroups>>,
+    /// The labels of this node; `None` until a client tells them.
+    labels: watch::Receiver<Option<Arc<NodeLabels>>>,
     report: watch::Sender<Arc<DiskReport>>,
     memory: Memory,
     /// Disks that clients want to be added.
@@ -41,9 +43,10 @@ pub struct Discovery<M, R> {
 impl<M: Machine, R: Host> Discovery<M, R> {
     /// Looks at the disks of this machine for this engine, with the groups that it is told of.
     pub fn new(machine: M, lvm: Lvm<R>, engine: Engine<R>, groups: watch::Receiver<Arc<DiskGroups>>) -> Self {
-        let (scanner, report) = (Scanner::new(machine, lvm), watch::Sender::default());
+        let labels = engine.node_labels();
+        let (scanner, report) = (Scanner::new(machine, lvm, labels.clone()), watch::Sender::default());
         let additions = engine.take_disk_additions();
-        Self { scanner, engine, groups, report, memory: Memory::default(), additions }
+        Self { scanner, engine, groups, labels, report, memory: Memory::default(), additions }
     }
 
     /// Subscribes to the report of the last look.
@@ -72,12 +75,15 @@ impl<M: Machine, R: Host> Discovery<M, R> {
         Ok(())
     }
 
-    /// Looks again and again until the configuration changes.
+    /// Looks again and again until the configuration changes. Labels of the node that change no group's place, as
+    /// programs of the cluster write them all the time, are no reason for a look.
     async fn watch(&mut self, groups: &DiskGroups, mut uevents: Option<Uevents>) {
         loop {
+            let placements = groups.placements(self.labels.borrow_and_update().as_deref());
             let next = self.look_and_act(groups).await;
             tokio::select! {
                 () = wait_for_change(&mut self.groups) => return,
+                () = wait_for_labels(&mut self.labels, groups, &placements) => {}
                 () = wait_for_burst(&mut uevents) => {}
                 () = wait_until(next) => {}
                 addition = next_addition(&mut self.additions) => self.answer(groups, addition).await,
@@ -222,6 +228,20 @@ async fn wait_for_change(groups: &mut watch::Receiver<Arc<DiskGroups>>) {
     }
 }
 
+/// Waits until other groups than these are for this node.
+async fn wait_for_labels(
+    labels: &mut watch::Receiver<Option<Arc<NodeLabels>>>,
+    groups: &DiskGroups,
+    placements: &[Option<bool>],
+) {
+    while labels.changed().await.is_ok() {
+        if groups.placements(labels.borrow_and_update().as_deref()) != placements {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
 /// Waits for a message of the kernel about a block device and those that come with it.
 async fn wait_for_burst(uevents: &mut Option<Uevents>) {
     let Some(uevents) = uevents else { return std::future::pending().await };
@@ -265,6 +285,11 @@ fn log_changes(before: &DiskReport, now: &DiskReport) {
     }
     for group in &now.groups {
         let known = before.groups.iter().find(|known| known.name == group.name);
+        let was_for_node = known.map(|known| known.is_for_node);
+        if !group.nodes.is_everything() && was_for_node != Some(group.is_for_node) {
+            let (disk_group, nodes, verdict) = (&group.name, &group.nodes, group.describe_place());
+            tracing::info!(%disk_group, %nodes, verdict, "looked at the labels of the node");
+        }
         if group.missing > 0 && known.is_none_or(|known| known.missing != group.missing) {
             let (disk_group, missing) = (&group.name, group.missing);
             tracing::error!(%disk_group, missing, "disks of a disk group are missing; nothing is added to it");

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use lvm::{Host, Lvm, VgName};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
 use super::state::Engine;
 use crate::disk_addition::DiskAddition;
+use crate::disk_group::NodeLabels;
 use crate::error::Error;
 
 impl<R: Host> Engine<R> {
@@ -23,6 +24,23 @@ impl<R: Host> Engine<R> {
     /// Returns the disks that clients want to be added, to the one who adds them.
     pub(crate) fn take_disk_additions(&self) -> Option<mpsc::Receiver<DiskAddition>> {
         self.inner.wanted_disks.lock().take()
+    }
+
+    /// Takes over the labels of the node, for disk groups that are for some nodes only. They are stored nowhere else:
+    /// what was so when this process last heard of it may be so no more when the next one starts.
+    pub(crate) fn set_node_labels(&self, labels: NodeLabels) {
+        self.inner.node_labels.send_if_modified(|known| {
+            let differs = known.as_deref() != Some(&labels);
+            if differs {
+                *known = Some(Arc::new(labels));
+            }
+            differs
+        });
+    }
+
+    /// Subscribes to the labels of the node; `None` until a client has told them.
+    pub(crate) fn node_labels(&self) -> watch::Receiver<Option<Arc<NodeLabels>>> {
+        self.inner.node_labels.subscribe()
     }
 
     /// Runs a change of the disks of a volume group, which may not be there yet, and looks at the group afterwards.

@@ -81,6 +81,7 @@ impl<R: Host> Engine<R> {
                 storage_problems: watch::Sender::default(),
                 inventory: watch::Sender::default(),
                 disks: RwLock::default(),
+                node_labels: watch::Sender::default(),
                 disk_additions,
                 wanted_disks: Mutex::new(Some(wanted_disks)),
             }),

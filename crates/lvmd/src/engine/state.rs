@@ -15,6 +15,7 @@ use super::storage_health;
 use crate::capacity::{Capacity, ClassCapacity};
 use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::disk_addition::DiskAddition;
+use crate::disk_group::NodeLabels;
 use crate::disk_report::DiskReport;
 use crate::error::Error;
 use crate::inventory::Inventory;
@@ -54,6 +55,8 @@ pub(super) struct Inner<R> {
     pub(super) inventory: watch::Sender<Arc<Inventory>>,
     /// The last look at the disks; `None` before the first.
     pub(super) disks: RwLock<Option<Arc<DiskReport>>>,
+    /// The labels of the node; `None` until a client has told them.
+    pub(super) node_labels: watch::Sender<Option<Arc<NodeLabels>>>,
     /// Sends the disks that clients want to be added to their disk groups.
     pub(super) disk_additions: mpsc::Sender<DiskAddition>,
     /// Their other end, until the discovery of disks has it.

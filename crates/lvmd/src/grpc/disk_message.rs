@@ -1,7 +1,8 @@
-//! Turns the report of the disks into messages.
+//! Turns the report of the disks into messages, and the labels of the node into one and back.
 
 use topolvm_proto::lvmd as proto;
 
+use crate::disk_group::NodeLabels;
 use crate::disk_report::{DiskFinding, DiskReport, GroupFinding};
 
 pub(super) fn disk_report(report: &DiskReport) -> proto::DiskReport {
@@ -10,6 +11,15 @@ pub(super) fn disk_report(report: &DiskReport) -> proto::DiskReport {
         disk_groups: report.groups.iter().map(disk_group).collect(),
         failure: report.failure.clone().unwrap_or_default(),
     }
+}
+
+pub(crate) fn node_labels(labels: &NodeLabels) -> proto::NodeLabels {
+    let label = |(key, value): (&String, &String)| proto::NodeLabel { key: key.clone(), value: value.clone() };
+    proto::NodeLabels { labels: labels.iter().map(label).collect() }
+}
+
+pub(crate) fn parse_node_labels(message: proto::NodeLabels) -> NodeLabels {
+    message.labels.into_iter().map(|proto::NodeLabel { key, value }| (key, value)).collect()
 }
 
 fn disk(report: &DiskReport, finding: &DiskFinding) -> proto::DiskItem {

@@ -3,11 +3,11 @@
 use lvm::Host;
 use tonic::{Request, Response, Status};
 use topolvm_proto::lvmd::disk_service_server::DiskService;
-use topolvm_proto::lvmd::{AddDiskRequest, DiskRequest, Empty, EvacuateDiskRequest};
+use topolvm_proto::lvmd::{AddDiskRequest, DiskRequest, Empty, EvacuateDiskRequest, GetNodeLabelsResponse, NodeLabels};
 use tracing::Span;
 
 use super::lv_service::run_change;
-use super::message;
+use super::{disk_message, message};
 use crate::engine::Engine;
 use crate::tags::EvacuationWish;
 
@@ -35,6 +35,18 @@ impl<R: Host> DiskService for DiskApi<R> {
         let AddDiskRequest { path, stable_name } = request.into_inner();
         self.0.add_disk(path, stable_name).await?;
         Ok(Response::new(Empty {}))
+    }
+
+    /// The API server stores no object of more than some 1.5 MiB, and gRPC takes none of more than 4 MiB.
+    async fn set_node_labels(&self, request: Request<NodeLabels>) -> Result<Response<Empty>, Status> {
+        self.0.set_node_labels(disk_message::parse_node_labels(request.into_inner()));
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn get_node_labels(&self, _: Request<Empty>) -> Result<Response<GetNodeLabelsResponse>, Status> {
+        let labels = self.0.node_labels().borrow().clone();
+        let node_labels = labels.map(|labels| disk_message::node_labels(&labels));
+        Ok(Response::new(GetNodeLabelsResponse { node_labels }))
     }
 
     async fn replace_missing_disk(&self, request: Request<DiskRequest>) -> Result<Response<Empty>, Status> {

@@ -18,7 +18,7 @@ use crate::node::{GIB, Node};
 pub(crate) struct Disks {
     pub(crate) node: Node,
     groups: DiskGroups,
-    discovery: Discovery<FakeLvm, FakeLvm>,
+    pub(crate) discovery: Discovery<FakeLvm, FakeLvm>,
     report: watch::Receiver<Arc<DiskReport>>,
 }
 
@@ -43,13 +43,13 @@ impl Disks {
         self.discovery.look_and_act(&self.groups).await;
     }
 
-    fn verdict(&self, name: &str) -> Verdict {
+    pub(crate) fn verdict(&self, name: &str) -> Verdict {
         let report = self.report.borrow();
         report.disks.iter().find(|finding| finding.disk.name == name).unwrap().verdict.clone()
     }
 
     /// Returns the reasons for which a disk is not added.
-    fn refusal(&self, name: &str) -> String {
+    pub(crate) fn refusal(&self, name: &str) -> String {
         let verdict = self.verdict(name);
         let Verdict::Refused(reasons) = verdict else { panic!("{verdict:?}") };
         reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")

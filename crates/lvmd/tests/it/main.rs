@@ -4,6 +4,7 @@
 
 mod burst;
 mod disk_groups;
+mod disk_groups_of_nodes;
 mod disk_stories;
 mod embedded;
 mod external_changes;

@@ -7,13 +7,14 @@ use lvm::Lvm;
 use lvmd::{Config, DeviceClasses, Engine, InstanceId};
 use tonic::service::Routes;
 use tonic::{Code, Status};
+use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_proto::lvmd::lv_service_client::LvServiceClient;
 use topolvm_proto::lvmd::orphan_service_client::OrphanServiceClient;
 use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
-    CreateLvRequest, CreateLvSnapshotRequest, GetFreeBytesRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest,
-    ResizeLvRequest,
+    CreateLvRequest, CreateLvSnapshotRequest, GetFreeBytesRequest, GetLvListRequest, LogicalVolume, NodeLabel,
+    NodeLabels, RemoveLvRequest, ResizeLvRequest,
 };
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
@@ -58,6 +59,7 @@ pub(crate) struct Node {
     pub(crate) vg: VgServiceClient<Routes>,
     pub(crate) storage: StorageServiceClient<Routes>,
     pub(crate) orphans: OrphanServiceClient<Routes>,
+    pub(crate) disks: DiskServiceClient<Routes>,
     pub(crate) tasks: Tasks,
     pub(crate) shutdown: CancellationToken,
     socket: &'static str,
@@ -106,7 +108,8 @@ impl Node {
             lv: LvServiceClient::new(routes.clone()),
             vg: VgServiceClient::new(routes.clone()),
             storage: StorageServiceClient::new(routes.clone()),
-            orphans: OrphanServiceClient::new(routes),
+            orphans: OrphanServiceClient::new(routes.clone()),
+            disks: DiskServiceClient::new(routes),
             tasks,
             shutdown,
             socket,
@@ -127,6 +130,13 @@ impl Node {
             "{before}#{}",
             after.trim_start_matches(|character: char| character.is_ascii_digit() || character == '.')
         )
+    }
+
+    /// Tells lvmd the labels of the node.
+    pub(crate) async fn label(&self, labels: &[(&str, &str)]) {
+        let label = |&(key, value): &(&str, &str)| NodeLabel { key: key.to_owned(), value: value.to_owned() };
+        let labels = NodeLabels { labels: labels.iter().map(label).collect() };
+        self.disks.clone().set_node_labels(labels).await.unwrap();
     }
 
     pub(crate) async fn create(&self, class: &str, name: &str, bytes: u64) -> Result<LogicalVolume, Status> {

@@ -320,6 +320,22 @@ fn check_config_says_what_a_file_means() {
 }
 
 #[test]
+fn check_config_says_which_nodes_a_disk_group_is_for() {
+    let place = Place::new();
+    let file = place.path("groups.yaml");
+    let group = "{name: a, mode: auto, paths: [x], node-labels: [kind=fast, kind=new, example.com/zone]}";
+    fs::write(&file, format!("disk-groups: [{group}]\n")).unwrap();
+    let output = place.lvmd(&["--log-level=off", "check-config", file.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let expected =
+        "disk group a: blank disks are added, on nodes with the labels example.com/zone,kind in (fast,new)\n";
+    assert!(said.contains(expected), "{said}");
+    let (status, message) = place.ends(&["disks", "--node-labels", "kind"]);
+    assert_eq!(status, 64);
+    assert!(message.contains("\"kind\" has no value; write KEY=VALUE"), "{message}");
+}
+
+#[test]
 fn check_config_lists_all_mistakes() {
     let place = Place::new();
     let other = place.path("other.yaml");

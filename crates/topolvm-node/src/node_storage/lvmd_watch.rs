@@ -1,4 +1,5 @@
-//! Follows what lvmd says of the storage, and reconnects when the stream breaks.
+//! Follows what lvmd says of the storage, and reconnects when the stream breaks. As long as a stream lasts it is from one
+//! process of lvmd, which is told the labels of the node meanwhile.
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use topolvm_proto::lvmd::WatchStorageResponse;
 use topolvm_runtime::Backoff;
 
 use super::disks::says_something;
+use super::node_labels::{self, NodeMetadata};
 use super::status::status_of;
 use crate::lvmd_client::{LvmdClient, LvmdError};
 
@@ -30,17 +32,22 @@ pub(super) struct Reading {
 }
 
 /// Follows lvmd for ever. The first reading comes when lvmd answers or is known not to.
-pub(super) async fn follow(lvmd: LvmdClient, readings: watch::Sender<Option<Reading>>, mut backoff: Backoff) {
+pub(super) async fn follow(
+    lvmd: LvmdClient,
+    nodes: watch::Receiver<Option<NodeMetadata>>,
+    readings: watch::Sender<Option<Reading>>,
+    mut backoff: Backoff,
+) {
     let mut lost_at = Instant::now();
     let mut is_logged = false;
     loop {
         let mut is_answered = false;
-        let error = follow_stream(&lvmd, |response| {
+        let apply = |response: WatchStorageResponse| {
             is_answered = true;
             let knows_disks = says_something(response.disk_report.as_ref());
             publish(&readings, Reading { status: Some(status_of(response)), knows_disks, is_connected: true });
-        })
-        .await;
+        };
+        let error = follow_stream(&lvmd, nodes.clone(), apply).await;
         if is_answered {
             (lost_at, is_logged) = (Instant::now(), false);
             backoff.reset();
@@ -68,17 +75,28 @@ fn publish(readings: &watch::Sender<Option<Reading>>, reading: Reading) {
     });
 }
 
-/// Hands all that lvmd says to `apply`. Returns the error that ended the stream, if it was one.
-async fn follow_stream(lvmd: &LvmdClient, mut apply: impl FnMut(WatchStorageResponse)) -> Option<LvmdError> {
+/// Hands all that lvmd says to `apply`, and tells it the labels of the node. Returns the error that ended the stream, if
+/// it was one.
+async fn follow_stream(
+    lvmd: &LvmdClient,
+    nodes: watch::Receiver<Option<NodeMetadata>>,
+    mut apply: impl FnMut(WatchStorageResponse),
+) -> Option<LvmdError> {
     let mut stream = match lvmd.watch_storage().await {
         Ok(stream) => stream,
         Err(error) => return Some(error),
     };
-    loop {
-        match stream.try_next().await {
-            Ok(Some(response)) => apply(response),
-            Ok(None) => return None,
-            Err(error) => return Some(error),
+    let reading = async {
+        loop {
+            match stream.try_next().await {
+                Ok(Some(response)) => apply(response),
+                Ok(None) => return None,
+                Err(error) => return Some(error),
+            }
         }
+    };
+    tokio::select! {
+        error = reading => error,
+        never = node_labels::keep_told(lvmd, nodes) => match never {},
     }
 }

@@ -14,7 +14,7 @@ use topolvm_proto::lvmd::disk_service_server::{DiskService, DiskServiceServer};
 use topolvm_proto::lvmd::storage_service_server::{StorageService, StorageServiceServer};
 use topolvm_proto::lvmd::{
     AddDiskRequest, DiskGroupItem, DiskItem, DiskReport, DiskRequest, Empty, EvacuateDiskRequest, Evacuation,
-    PhysicalVolumeItem, VolumeGroupItem, WatchStorageResponse,
+    GetNodeLabelsResponse, NodeLabels, PhysicalVolumeItem, VolumeGroupItem, WatchStorageResponse,
 };
 
 /// UUIDs of the disks of the group `data`.
@@ -32,6 +32,8 @@ pub(crate) struct FakeDisks {
 #[derive(Debug, Default)]
 struct State {
     calls: Vec<String>,
+    /// The labels of the node as they were told, each time.
+    labels: Vec<String>,
     /// Beginning of the calls that are refused, and the answer.
     refusal: Option<(&'static str, Status)>,
 }
@@ -71,6 +73,11 @@ impl FakeDisks {
     /// Returns what was asked for, in words.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.state.lock().calls.clone()
+    }
+
+    /// Returns the labels of the node that were told, each time in a text.
+    pub(crate) fn told_labels(&self) -> Vec<String> {
+        self.state.lock().labels.clone()
     }
 
     /// Answers calls that begin like this with an error from now on.
@@ -145,6 +152,19 @@ impl DiskService for FakeDisks {
             Evacuation { state: "moving".to_owned(), remaining_bytes: 2 << 30, remove, ..Default::default() };
         self.change(&uuid, |pv| pv.evacuation = Some(evacuation));
         Ok(answer)
+    }
+
+    async fn set_node_labels(&self, request: Request<NodeLabels>) -> Result<Response<Empty>, Status> {
+        let labels = request.into_inner().labels;
+        let labels: Vec<_> = labels.iter().map(|label| format!("{}={}", label.key, label.value)).collect();
+        let mut state = self.state.lock();
+        state.labels.push(labels.join(","));
+        let refusal = state.refusal.as_ref().filter(|(calls, _)| *calls == "labels").map(|(_, answer)| answer);
+        refusal.cloned().map_or(Ok(Response::new(Empty {})), Err)
+    }
+
+    async fn get_node_labels(&self, _: Request<Empty>) -> Result<Response<GetNodeLabelsResponse>, Status> {
+        Err(Status::unimplemented("no test asks"))
     }
 
     async fn stop_evacuation(&self, request: Request<DiskRequest>) -> Result<Response<Empty>, Status> {

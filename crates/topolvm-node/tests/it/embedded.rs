@@ -110,7 +110,14 @@ async fn volumes_are_made_and_capacity_is_told_without_a_socket_of_lvmd() {
     assert_eq!(agent.probe().await.unwrap(), Some(true));
     assert_eq!(agent.lvm.volumes(VG), ["u1"]);
 
-    let page = agent.metrics().await;
+    // The labels of the Node are told once the stream of the storage is there
+    let page = loop {
+        let page = agent.metrics().await;
+        if page.contains("topolvm_grpc_handled_total{method=\"SetNodeLabels\",code=\"Ok\"} 1\n") {
+            break page;
+        }
+        tokio::task::yield_now().await;
+    };
     for line in [
         "topolvm_lvmd_connected{node=\"n1\"} 1",
         "topolvm_lvmd_device_class_volumes{device_class=\"ssd\"} 1",

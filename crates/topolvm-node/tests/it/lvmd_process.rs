@@ -1,20 +1,23 @@
 //! The real lvmd over a fake LVM, in this process or behind a socket, where it can be stopped and started again.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::{Config, Discovery, Engine, InstanceId, routes};
+use lvmd::{Config, Discovery, DiskGroups, Engine, InstanceId, routes};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 use topolvm_node::lvmd_client::LvmdClient;
+use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::vg_service_server::{VgService, VgServiceServer};
 use topolvm_proto::lvmd::{
-    Empty, GetFreeBytesRequest, GetFreeBytesResponse, GetLvListRequest, GetLvListResponse, WatchResponse,
+    Empty, GetFreeBytesRequest, GetFreeBytesResponse, GetLvListRequest, GetLvListResponse, NodeLabels, WatchResponse,
 };
 use topolvm_runtime::grpc::{RpcMetrics, serve};
 use topolvm_runtime::{CancellationToken, Tasks, unix};
@@ -80,6 +83,34 @@ impl LvmdProcess {
         let (_, told) = watch::channel(Arc::default());
         let engine = self.engine.clone();
         Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), engine, told).look_and_act(&groups).await;
+    }
+
+    /// Looks at the disks of this machine until it is stopped, when something says that there is a reason.
+    pub(crate) fn keep_looking_at_disks(&self, lvm: &FakeLvm, config: &str) -> watch::Sender<Arc<DiskGroups>> {
+        let groups = Config::parse("lvmd.yaml", config).unwrap().disk_groups;
+        let (configured, told) = watch::channel(Arc::new(groups));
+        let discovery = Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), self.engine.clone(), told);
+        self.tasks.spawn("disk groups", discovery.run(self.shutdown.clone()));
+        configured
+    }
+
+    /// Waits until it was told the labels of the node, and returns them.
+    pub(crate) async fn until_labelled(&self) -> BTreeMap<String, String> {
+        let mut client = DiskServiceClient::new(self.routes.clone());
+        loop {
+            let told = client.get_node_labels(Empty {}).await.unwrap().into_inner();
+            if let Some(NodeLabels { labels }) = told.node_labels {
+                return labels.into_iter().map(|label| (label.key, label.value)).collect();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    /// Waits until these are the labels that it was told last.
+    pub(crate) async fn until_labelled_as(&self, labels: &BTreeMap<String, String>) {
+        while self.until_labelled().await != *labels {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Serves it on a socket, too.

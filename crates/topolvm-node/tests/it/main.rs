@@ -22,6 +22,7 @@ mod lost;
 mod lvmd_client;
 mod lvmd_process;
 mod node;
+mod node_labels;
 mod node_storage;
 mod orphans;
 mod orphans_and_events;

@@ -1,5 +1,6 @@
 //! The NodeStorage of a node over a fake API server and the real lvmd in the same process.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -43,6 +44,26 @@ impl Agent {
         let publisher = StoragePublisher { flavor: ApiFlavor::TopoLvm, node: "n1".to_owned(), selection, lvmd, now };
         publisher.start(api.client(), nodes, &tasks, &shutdown);
         Self { node, tasks, shutdown }
+    }
+
+    /// Somebody changes the labels of the Node.
+    pub(crate) fn label(&self, labels: Option<BTreeMap<String, String>>) {
+        let mut labelled = node("u1");
+        labelled.metadata.labels = labels;
+        self.node.send_replace(Some(labelled));
+    }
+
+    /// Somebody writes an annotation of the Node.
+    pub(crate) fn annotate(&self, key: &str, value: &str) {
+        self.node.send_modify(|node| {
+            let annotations = node.as_mut().unwrap().metadata.annotations.get_or_insert_default();
+            annotations.insert(key.to_owned(), value.to_owned());
+        });
+    }
+
+    /// The Node is deleted.
+    pub(crate) fn forget_node(&self) {
+        self.node.send_replace(None);
     }
 
     pub(crate) async fn stop(self) {

@@ -57,9 +57,44 @@ fn a_group_can_have_a_class_of_another_name_and_one_that_is_configured() {
 #[case("{name: a, paths: [x]}, {name: b, device-class: a, paths: [y]}", "there is another class of this name")]
 #[case("{name: a, paths: [x]}, {name: b, paths: [x]}", "disk groups \"a\" and \"b\" select the same disks")]
 #[case("{name: a, min-size-gb: 1}, {name: b, rotational: true}", "disk groups \"a\" and \"b\" select the same disks")]
+#[case("{name: a, paths: [x], node-labels: []}", "node-labels is an empty list")]
+#[case("{name: a, paths: [x], node-labels: b=c}", "node-labels must be a list")]
+#[case("{name: a, paths: [x], node-labels: {b: c}}", "node-labels must be a list")]
+#[case("{name: a, paths: [x], node-labels: [b: c]}", "each entry of node-labels must be a string")]
+#[case("{name: a, paths: [x], node-labels: [b c]}", "each entry of node-labels must be a label, KEY=VALUE or KEY")]
+#[case("{name: a, paths: [x], node-labels: ['b=c,d=e']}", "\"b=c,d=e\" is none: its value has")]
+#[case("{name: a, node-labels: [b]}", "nothing says which disks it is for")]
+#[case("{name: a, paths: [x], node-labels: [k]}, {name: b, paths: [x]}", "select the same disks")]
+#[case("{name: a, paths: [x], node-labels: [k]}, {name: b, paths: [x], node-labels: [l]}", "select the same disks")]
+#[case("{name: a, paths: [x], node-labels: [k=1]}, {name: b, paths: [x], node-labels: [k]}", "different values of one")]
+#[case(
+    "{name: a, paths: [x], node-labels: [k=1, k=2]}, {name: b, paths: [x], node-labels: [k=2, k=3]}",
+    "select the same disks"
+)]
 fn mistakes_are_named_with_their_line(#[case] groups: &str, #[case] expected: &str) {
     let said = parse(&format!("\ndisk-groups: [{groups}]")).unwrap_err();
     assert!(said.starts_with("lvmd.yaml:2: ") && said.contains(expected), "{said}");
+}
+
+#[test]
+fn groups_of_nodes_that_exclude_each_other_may_select_the_same_disks() {
+    let groups = "disk-groups:
+      - {name: fast, paths: [/dev/sd.], node-labels: [storage.example.com/kind=fast, topology.kubernetes.io/zone]}
+      - {name: slow, paths: [/dev/sd.], node-labels: [storage.example.com/kind=slow, storage.example.com/kind=old]}";
+    let config = parse(groups).unwrap();
+    let nodes: Vec<_> = config.disk_groups.groups.iter().map(|group| group.node_labels.to_string()).collect();
+    let expected =
+        ["storage.example.com/kind=fast,topology.kubernetes.io/zone", "storage.example.com/kind in (old,slow)"];
+    assert_eq!(nodes, expected);
+    assert!(config.classes.iter().all(|class| class.optional));
+    assert!(parse(GROUP).unwrap().disk_groups.groups[0].node_labels.is_everything());
+}
+
+#[test]
+fn a_wrong_label_is_named_with_its_own_line() {
+    let said = parse("disk-groups:\n- name: a\n  paths: [x]\n  node-labels:\n  - good=1\n  - bad label\n").unwrap_err();
+    assert!(said.starts_with("lvmd.yaml:6: each entry of node-labels must be a label"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
 }
 
 #[test]

@@ -1,0 +1,152 @@
+//! Disk groups that are for some nodes: what a node with other labels, with the right ones, and with none that anybody
+//! has told adds to them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use lvm::Lvm;
+use lvmd::{Config, Discovery, Verdict};
+use tokio::sync::watch;
+use topolvm_proto::lvmd::{Empty, NodeLabels};
+use topolvm_testkit::lvm::FakeLvm;
+
+use crate::disk_groups::Disks;
+use crate::node::{GIB, Node};
+
+const KIND: &str = "storage.example.com/kind";
+/// One file for two kinds of nodes, with the same disks.
+const CONFIG: &str = "
+settle-time: 0
+disk-groups:
+  - {name: fast, mode: auto, paths: [/dev/sd.], spare-gb: 0, node-labels: [storage.example.com/kind=fast]}
+  - {name: slow, mode: auto, paths: [/dev/sd.], spare-gb: 0, node-labels: [storage.example.com/kind=slow]}
+";
+const MEMBER: Verdict = Verdict::Member { has_grown: false, evacuation: None };
+
+fn classes(node: &Node) -> Vec<String> {
+    node.engine.capacity().classes.iter().map(|class| class.name.clone()).collect()
+}
+
+/// Checks that a class without its volume group is not told as something broken.
+fn assert_healthy(node: &Node) {
+    assert_eq!(*node.engine.storage_problems().borrow(), [""; 0]);
+    assert!(*node.engine.lvm_works().borrow());
+    let inventory = node.engine.inventory();
+    assert!(inventory.problems.is_empty(), "{inventory:?}");
+    assert!(inventory.groups.iter().all(|group| group.report.is_some()), "{inventory:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_goes_to_the_group_of_its_node_when_the_labels_are_told() {
+    for (kind, other) in [("fast", "slow"), ("slow", "fast")] {
+        let lvm = FakeLvm::new();
+        lvm.plug("sdb", GIB);
+        let mut disks = Disks::start_with(&lvm, CONFIG).await;
+        disks.look().await;
+        assert!(disks.refusal("sdb").contains("waits for topolvm-node"), "{}", disks.refusal("sdb"));
+        disks.node.label(&[("zone", "a")]).await;
+        disks.look().await;
+        let refusal = disks.refusal("sdb");
+        let said = "disk group fast is for nodes with the labels storage.example.com/kind=fast, and this is none";
+        assert!(refusal.starts_with(said), "{refusal}");
+        assert_eq!((lvm.count("vgcreate"), classes(&disks.node)), (0, vec![]));
+        assert_healthy(&disks.node);
+
+        disks.node.label(&[("zone", "a"), (KIND, kind)]).await;
+        disks.look().await;
+        assert_eq!(lvm.group_of_disk("sdb").as_deref(), Some(kind), "not {other}");
+        assert_eq!(classes(&disks.node), [kind]);
+        assert_healthy(&disks.node);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_its_label_a_group_keeps_its_disks_and_its_class_and_gets_no_more() {
+    let lvm = FakeLvm::new();
+    lvm.plug("sdb", GIB);
+    let mut disks = Disks::start_with(&lvm, CONFIG).await;
+    disks.node.label(&[(KIND, "fast")]).await;
+    disks.look().await;
+    disks.node.create("fast", "a", GIB / 4).await.unwrap();
+    let commands = lvm.commands().len();
+    disks.node.label(&[]).await;
+    lvm.plug("sdc", GIB);
+    for _ in 0..2 {
+        disks.look().await;
+    }
+    assert_eq!((disks.verdict("sdb"), lvm.group_of_disk("sdc")), (MEMBER, None));
+    assert!(disks.refusal("sdc").contains("disk group fast is for nodes with"), "{}", disks.refusal("sdc"));
+    let since: Vec<_> = lvm.commands().split_off(commands);
+    assert!(since.iter().all(|command| command.starts_with("pvs")), "{since:?}");
+    disks.node.create("fast", "b", GIB / 4).await.unwrap();
+    disks.node.remove("fast", "a").await.unwrap();
+    assert_healthy(&disks.node);
+
+    // The next lvmd knows no labels until it is told
+    let mut disks = Disks::start_with(&lvm, CONFIG).await;
+    disks.look().await;
+    assert_eq!((disks.verdict("sdb"), classes(&disks.node)), (MEMBER, vec!["fast".to_owned()]));
+    assert!(disks.refusal("sdc").contains("waits for topolvm-node"), "{}", disks.refusal("sdc"));
+    disks.node.label(&[(KIND, "fast")]).await;
+    disks.look().await;
+    assert_eq!(lvm.group_of_disk("sdc").as_deref(), Some("fast"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_grows_makes_its_group_larger_also_without_the_label() {
+    let lvm = FakeLvm::new();
+    lvm.plug("sdb", 10 * GIB);
+    let mut disks = Disks::start_with(&lvm, CONFIG).await;
+    disks.node.label(&[(KIND, "fast")]).await;
+    disks.look().await;
+    disks.node.label(&[(KIND, "slow")]).await;
+    lvm.edit_disk("sdb", |disk| disk.disk.size = 20 * GIB);
+    disks.look().await;
+    assert_eq!((lvm.count("pvresize"), disks.verdict("sdb")), (1, MEMBER));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_goes_at_the_last_moment_keeps_the_disk_out() {
+    let lvm = FakeLvm::new();
+    lvm.plug("sdb", GIB);
+    let mut disks = Disks::start_with(&lvm, CONFIG).await;
+    disks.node.label(&[(KIND, "fast")]).await;
+    // The second list of physical volumes is that of the last look
+    let (client, looks) = (disks.node.disks.clone(), AtomicUsize::new(0));
+    lvm.before("pvs", move |_| {
+        if looks.fetch_add(1, Ordering::Relaxed) == 1 {
+            client.clone().set_node_labels(NodeLabels::default()).now_or_never().unwrap().unwrap();
+        }
+    });
+    disks.look().await;
+    assert_eq!((lvm.count("vgcreate"), lvm.group_of_disk("sdb")), (0, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_that_are_told_are_a_reason_to_look_at_the_disks() {
+    let lvm = FakeLvm::new();
+    lvm.plug("sdb", GIB);
+    let config = format!("rescan-interval: 0\n{CONFIG}");
+    let node = Node::start_with(lvm.clone(), &config).await;
+    let (_groups, told) = watch::channel(Arc::new(Config::parse("f", &config).unwrap().disk_groups));
+    let discovery = Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), node.engine.clone(), told);
+    let mut report = discovery.report();
+    node.tasks.spawn("disk groups", discovery.run(node.shutdown.clone()));
+    report.wait_for(|report| !report.disks.is_empty()).await.unwrap();
+    let told = node.disks.clone().get_node_labels(Empty {}).await.unwrap().into_inner();
+    assert_eq!(told.node_labels, None);
+
+    node.label(&[(KIND, "slow"), ("zone", "a")]).await;
+    report.wait_for(|report| report.disks[0].verdict == MEMBER).await.unwrap();
+    assert_eq!(lvm.group_of_disk("sdb").as_deref(), Some("slow"));
+    let told = node.disks.clone().get_node_labels(Empty {}).await.unwrap().into_inner();
+    assert_eq!(told.node_labels.unwrap().labels.len(), 2);
+
+    // A label that no group asks for is none
+    let looks = lvm.count("pvs");
+    node.label(&[(KIND, "slow"), ("zone", "b")]).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(lvm.count("pvs"), looks);
+}
