@@ -239,7 +239,7 @@ async fn wait_for_labels(
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Waits for a message of the kernel about a block device and those that come with it.

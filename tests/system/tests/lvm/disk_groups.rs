@@ -38,12 +38,12 @@ fn group(mode: &str) -> String {
 }
 
 /// Returns the disks of a volume group, sorted; none if it is not there.
-fn members(name: &str) -> Vec<String> {
+pub(crate) fn members(name: &str) -> Vec<String> {
     let output = run("pvs", &["--noheadings", "-o", "pv_name", "-S", &format!("vg_name={name}"), "-O", "pv_name"]);
     String::from_utf8(output.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
 }
 
-fn until_members(count: usize) -> Vec<String> {
+pub(crate) fn until_members(count: usize) -> Vec<String> {
     until(&format!("{count} disks in the group"), || Some(members("scsi")).filter(|members| members.len() == count))
 }
 
@@ -56,7 +56,7 @@ fn lvmd_disks(config: &str) -> Output {
 }
 
 /// Returns the directory of the product's programs.
-fn programs() -> PathBuf {
+pub(crate) fn programs() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().join("..")
 }
 

@@ -13,6 +13,7 @@ mod contract;
 mod crash;
 mod daemon;
 mod disk_groups;
+mod disk_groups_of_nodes;
 mod disk_requests;
 mod driver;
 mod evacuation;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         .chain(survival::TESTS)
         .chain(lvm_conf::TESTS)
         .chain(disk_groups::TESTS)
+        .chain(disk_groups_of_nodes::TESTS)
         .chain(evacuation::TESTS)
         .chain(disk_requests::TESTS)
         .chain(group_pools::TESTS)

@@ -176,11 +176,11 @@ const NODES: &str = "disk-groups:
   - {name: odd, by-id: [.*-odd], node-labels: [odd]}";
 
 /// Judges a disk on a node with these labels.
-fn judge_on(config: &str, labels: Option<&str>, disk: Disk, pvs: &[GroupDisk]) -> DiskFinding {
+fn judge_on(config: &str, labels: Option<&str>, disk: &Disk, pvs: &[GroupDisk]) -> DiskFinding {
     let groups = Config::parse("f", config).unwrap().disk_groups;
     let labels = labels.map(|labels| crate::disk_group::parse_node_labels(labels).unwrap());
     let found = find_groups(&groups, pvs, labels.as_ref());
-    Facts::new(&groups, pvs, &found, labels.as_ref(), std::slice::from_ref(&disk)).judge(disk.clone())
+    Facts::new(&groups, pvs, &found, labels.as_ref(), std::slice::from_ref(disk)).judge(disk.clone())
 }
 
 #[rstest]
@@ -188,14 +188,14 @@ fn judge_on(config: &str, labels: Option<&str>, disk: Disk, pvs: &[GroupDisk]) -
 #[case("kind=old,zone=a", Some("slow"), Verdict::Candidate)]
 #[case("kind=fast,odd=", Some("fast"), Verdict::Candidate)]
 fn a_disk_is_for_the_group_of_its_node(#[case] labels: &str, #[case] group: Option<&str>, #[case] verdict: Verdict) {
-    let found = judge_on(NODES, Some(labels), disk('b'), &[]);
+    let found = judge_on(NODES, Some(labels), &disk('b'), &[]);
     assert_eq!((found.group.as_ref().map(VgName::as_str), found.verdict), (group, verdict));
 }
 
 #[test]
 fn on_a_node_of_no_group_a_disk_is_taken_by_none_and_each_says_why() {
     for labels in ["", "kind=other", "odd=1"] {
-        let found = judge_on(NODES, Some(labels), disk('b'), &[]);
+        let found = judge_on(NODES, Some(labels), &disk('b'), &[]);
         assert_eq!((&found.group, found.verdict.refusals().len()), (&None, 2), "{labels}");
         let expected = "disk group fast is for nodes with the labels kind=fast, and this is none; disk group slow is \
                         for nodes with the labels kind in (old,slow), and this is none";
@@ -203,14 +203,14 @@ fn on_a_node_of_no_group_a_disk_is_taken_by_none_and_each_says_why() {
         assert!(found.verdict.refusals().iter().all(|refusal| refusal.label() == "other_nodes"));
     }
     assert_eq!(
-        judge_on(NODES, Some(""), Disk { path: "/dev/vda".to_owned(), ..disk('b') }, &[]).verdict,
+        judge_on(NODES, Some(""), &Disk { path: "/dev/vda".to_owned(), ..disk('b') }, &[]).verdict,
         Verdict::NotSelected
     );
 }
 
 #[test]
 fn until_the_labels_are_known_a_disk_is_taken_by_none() {
-    let found = judge_on(NODES, None, disk('b'), &[]);
+    let found = judge_on(NODES, None, &disk('b'), &[]);
     assert_eq!((&found.group, found.verdict.refusals().len()), (&None, 2));
     let text = found.describe(None);
     assert!(text.starts_with("disk group fast is for nodes with the labels kind=fast, and waits for"), "{text}");
@@ -222,29 +222,29 @@ fn a_group_that_may_turn_out_to_select_a_disk_keeps_it_from_others() {
       - {name: all, paths: [/dev/sd.]}
       - {name: odd, by-id: [.*-odd], node-labels: [odd]}";
     let odd = Disk { ids: vec!["x-odd".to_owned()], ..disk('b') };
-    let found = judge_on(config, None, odd.clone(), &[]);
+    let found = judge_on(config, None, &odd, &[]);
     assert_eq!(found.group.as_ref().map(VgName::as_str), Some("odd"));
     let [refusal] = found.verdict.refusals() else { panic!("{found:?}") };
     assert_eq!(refusal.label(), "node_labels_unknown");
     for (labels, disk) in [(None, disk('b')), (Some(""), odd.clone()), (Some("odd="), disk('b'))] {
-        let found = judge_on(config, labels, disk, &[]);
+        let found = judge_on(config, labels, &disk, &[]);
         assert_eq!((found.group.unwrap().as_str(), found.verdict), ("all", Verdict::Candidate));
     }
-    assert_eq!(judge_on(config, Some("odd="), odd, &[]).verdict.refusals()[0].label(), "several_groups");
+    assert_eq!(judge_on(config, Some("odd="), &odd, &[]).verdict.refusals()[0].label(), "several_groups");
 }
 
 #[test]
 fn a_disk_that_two_groups_of_a_node_select_is_taken_by_neither() {
     let both = Disk { ids: vec!["x-odd".to_owned()], ..disk('b') };
-    let found = judge_on(NODES, Some("kind=fast,odd=1"), both.clone(), &[]);
+    let found = judge_on(NODES, Some("kind=fast,odd=1"), &both, &[]);
     assert!(found.describe(None).contains("several disk groups select it: fast, odd"), "{found:?}");
-    assert_eq!(judge_on(NODES, Some("kind=fast"), both, &[]).group.unwrap().as_str(), "fast");
+    assert_eq!(judge_on(NODES, Some("kind=fast"), &both, &[]).group.unwrap().as_str(), "fast");
 }
 
 #[test]
 fn a_member_stays_one_on_a_node_whose_label_has_gone() {
     for labels in [None, Some(""), Some("kind=slow")] {
-        let found = judge_on(NODES, labels, disk('b'), &[pv('b', Some("fast"))]);
+        let found = judge_on(NODES, labels, &disk('b'), &[pv('b', Some("fast"))]);
         assert_eq!(found.verdict, Verdict::Member { has_grown: false, evacuation: None });
         assert_eq!(found.group.unwrap().as_str(), "fast");
     }
