@@ -14,6 +14,7 @@ mod crashes;
 mod database;
 mod devices;
 mod disks;
+mod disks_of_nodes;
 mod etcd_backup;
 mod events;
 mod examples;
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         database::trials(),
         devices::trials(),
         disks::trials(),
+        disks_of_nodes::trials(),
         plugin::trials(),
         monitoring::trials(),
         examples::trials(),

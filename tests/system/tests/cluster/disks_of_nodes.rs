@@ -1,0 +1,94 @@
+//! A disk group that is for some nodes: a disk joins it when its node gets the label by kubectl, and what is there works
+//! on when the label goes.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use system_tests::manifests::{VolumeMode, storage_class};
+use system_tests::workloads;
+use topolvm_api::ApiFlavor;
+
+use crate::Body;
+use crate::fixture::Fixture;
+
+/// The volume group, its device class and the StorageClass.
+const GROUP: &str = "labelled";
+const LABEL: &str = "storage.example.com/kind";
+const CONFIG: &str = "
+rescan-interval: 1
+settle-time: 0
+disk-groups:
+- {name: labelled, mode: auto, paths: [/dev/sd.], spare-gb: 0, node-labels: [storage.example.com/kind=fast]}
+";
+/// Plugs a disk in, by the kernel's module that has them in memory.
+const PLUG_FIRST: &str = "modprobe sd_mod && modprobe scsi_debug add_host=1 dev_size_mb=256 per_host_store=1 \
+                          max_luns=1 num_tgts=1 delay=0 removable=0";
+const PLUG_ANOTHER: &str = "echo 1 >/sys/bus/pseudo/drivers/scsi_debug/add_host";
+
+pub(crate) fn trials() -> Vec<(String, Body)> {
+    vec![("a_disk_joins_the_group_of_its_node_by_a_label_and_stays_without_it".to_owned(), join_by_label)]
+}
+
+fn join_by_label(fixture: &Fixture) -> Result<()> {
+    let before = workloads::lvmd_config(&fixture.cluster)?;
+    let config = before.as_str().context("lvmd.yaml is no text")?;
+    fixture.node.script(PLUG_FIRST)?;
+    let done = workloads::set_lvmd_config(&fixture.cluster, &json!(format!("{config}{CONFIG}")))
+        .and_then(|()| follow_label(fixture));
+    fixture.kubectl(&["label", "node", fixture.node.name(), &format!("{LABEL}-")])?;
+    fixture.kubectl(&["delete", "storageclass", GROUP, "--ignore-not-found"])?;
+    workloads::set_lvmd_config(&fixture.cluster, &before)?;
+    let disks = "pvs --noheadings -o pv_name --select vg_name=labelled";
+    let removed = fixture.node.script(&format!(
+        "disks=$({disks}); if [ -n \"$disks\" ]; then vgremove -ffqqy labelled; pvremove -qq $disks; fi
+        modprobe -r scsi_debug"
+    ));
+    done?;
+    removed.map(drop)
+}
+
+fn follow_label(fixture: &Fixture) -> Result<()> {
+    let node = fixture.node.name();
+    wait_for_disks(fixture, &[("refused", "is for nodes with the labels storage.example.com/kind=fast, and this")])?;
+    ensure!(fixture.value("node", node, &capacity())?.is_empty(), "a class is offered that has no disk");
+    let ready = fixture.value("nodestorages.topolvm.io", node, ".status.conditions[0].status")?;
+    ensure!(ready == "True", "a group of other nodes is told as something that is broken");
+
+    fixture.kubectl(&["label", "node", node, &format!("{LABEL}=fast")])?;
+    wait_for_disks(fixture, &[("member", "belongs to disk group labelled")])?;
+    fixture.wait_value_present("node", node, &capacity())?;
+    fixture.wait_event(node, "DiskAdded")?;
+    fixture.apply(&storage_class(ApiFlavor::TopoLvm, GROUP, Some(GROUP), false))?;
+    fixture.apply_claim(GROUP, GROUP, "64Mi")?;
+    fixture.start_pod(GROUP, VolumeMode::Filesystem)?;
+    fixture.write_word(GROUP, "precious")?;
+
+    fixture.kubectl(&["label", "node", node, &format!("{LABEL}-")])?;
+    fixture.node.script(PLUG_ANOTHER)?;
+    wait_for_disks(fixture, &[("refused", "is for nodes with the labels"), ("member", "belongs to disk group")])?;
+    ensure!(fixture.read_word(GROUP)? == "precious", "the data has changed");
+    fixture.delete_pod_and_claim(GROUP)?;
+    // The class goes on to make volumes
+    fixture.apply_claim("later", GROUP, "64Mi")?;
+    fixture.start_pod("later", VolumeMode::Filesystem)?;
+    fixture.delete_pod_and_claim("later")
+}
+
+fn capacity() -> String {
+    format!(".metadata.annotations.capacity\\.topolvm\\.io/{GROUP}")
+}
+
+/// Waits until the NodeStorage has these SCSI disks, each with a verdict and words of its message.
+fn wait_for_disks(fixture: &Fixture, expected: &[(&str, &str)]) -> Result<()> {
+    fixture.cluster.ready("apiserver", || {
+        let storage = fixture.get_object("nodestorages.topolvm.io", fixture.node.name())?;
+        let disks: Vec<Value> = storage["status"]["disks"].as_array().cloned().unwrap_or_default();
+        let is_scsi = |disk: &&Value| disk["path"].as_str().is_some_and(|path| path.starts_with("/dev/sd"));
+        let disks: Vec<_> = disks.iter().filter(is_scsi).collect();
+        let is_so = |(disk, (verdict, words)): (&&Value, &(&str, &str))| {
+            disk["verdict"] == *verdict && disk["message"].as_str().is_some_and(|message| message.contains(words))
+        };
+        let all = disks.len() == expected.len() && disks.iter().zip(expected).all(is_so);
+        ensure!(all, "{expected:?} is expected, and there is {disks:?}");
+        Ok(())
+    })
+}
