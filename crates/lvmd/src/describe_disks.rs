@@ -40,7 +40,7 @@ struct GroupObject<'a> {
     missing: u64,
     /// The labels of the nodes that it is for, as kubectl takes them; `None` for all nodes.
     node_labels: Option<String>,
-    /// Whether this node is one of them; `None` while its labels are not known.
+    /// True if this node is one of them; `None` while its labels are not known.
     is_for_node: Option<bool>,
 }
 

@@ -126,7 +126,7 @@ pub struct GroupFinding {
     pub mode: Mode,
     /// The nodes that it is for.
     pub nodes: NodeSelector,
-    /// Whether this node is one of them; `None` while its labels are not known.
+    /// True if this node is one of them; `None` while its labels are not known.
     pub is_for_node: Option<bool>,
     /// True if the volume group exists.
     pub exists: bool,

@@ -87,8 +87,8 @@ pub(super) const MAX_SIZE_GB: Key = key("max-size-gb", "", "largest size in GiB"
 pub(super) const NODE_LABELS: Key = key(
     "node-labels",
     "",
-    "a list of labels of the Node, `KEY=VALUE` or `KEY` for any value: the group is for the nodes that have one of each \
-     key, see [Nodes](disk-groups.md#one-file-for-different-nodes). Without it it is for all nodes",
+    "a list of labels of the Node, `KEY=VALUE` or `KEY` for any value: the group is for the nodes that have one of \
+     each key, see [Nodes](disk-groups.md#one-file-for-different-nodes). Without it it is for all nodes",
 );
 pub(super) const MAX_DISKS: Key = key("max-disks", "", "how many disks the group may have; any number without it");
 pub(super) const GROUP_SPARE_GB: Key = key(

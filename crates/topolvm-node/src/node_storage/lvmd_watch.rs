@@ -1,5 +1,5 @@
-//! Follows what lvmd says of the storage, and reconnects when the stream breaks. As long as a stream lasts it is from one
-//! process of lvmd, which is told the labels of the node meanwhile.
+//! Follows what lvmd says of the storage, and reconnects when the stream breaks. A stream is from one process of lvmd,
+//! which is told the labels of the node meanwhile.
 
 use std::time::Duration;
 
@@ -75,8 +75,8 @@ fn publish(readings: &watch::Sender<Option<Reading>>, reading: Reading) {
     });
 }
 
-/// Hands all that lvmd says to `apply`, and tells it the labels of the node. Returns the error that ended the stream, if
-/// it was one.
+/// Hands all that lvmd says to `apply`, and tells it the labels of the node. Returns the error that ended the stream,
+/// if it was one.
 async fn follow_stream(
     lvmd: &LvmdClient,
     nodes: watch::Receiver<Option<NodeMetadata>>,

@@ -1,5 +1,5 @@
-//! A disk group that is for some nodes: a disk joins it when its node gets the label by kubectl, and what is there works
-//! on when the label goes.
+//! A disk group that is for some nodes: a disk joins it when its node gets the label by kubectl, and what is there
+//! works on when the label goes.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -19,6 +19,10 @@ settle-time: 0
 disk-groups:
 - {name: labelled, mode: auto, paths: [/dev/sd.], spare-gb: 0, node-labels: [storage.example.com/kind=fast]}
 ";
+/// Lets LVM see SCSI disks.
+const SHOW_DISKS: &str = "cd /etc/lvm && cp lvmlocal.conf /run/lvmlocal.conf && echo \
+                          'devices/global_filter=[\"a|^/dev/ubd|\",\"a|^/dev/loop|\",\"a|^/dev/sd|\",\"r|.*|\"]' \
+                          >>lvmlocal.conf";
 /// Plugs a disk in, by the kernel's module that has them in memory.
 const PLUG_FIRST: &str = "modprobe sd_mod && modprobe scsi_debug add_host=1 dev_size_mb=256 per_host_store=1 \
                           max_luns=1 num_tgts=1 delay=0 removable=0";
@@ -31,6 +35,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 fn join_by_label(fixture: &Fixture) -> Result<()> {
     let before = workloads::lvmd_config(&fixture.cluster)?;
     let config = before.as_str().context("lvmd.yaml is no text")?;
+    fixture.node.script(SHOW_DISKS)?;
     fixture.node.script(PLUG_FIRST)?;
     let done = workloads::set_lvmd_config(&fixture.cluster, &json!(format!("{config}{CONFIG}")))
         .and_then(|()| follow_label(fixture));
@@ -40,7 +45,7 @@ fn join_by_label(fixture: &Fixture) -> Result<()> {
     let disks = "pvs --noheadings -o pv_name --select vg_name=labelled";
     let removed = fixture.node.script(&format!(
         "disks=$({disks}); if [ -n \"$disks\" ]; then vgremove -ffqqy labelled; pvremove -qq $disks; fi
-        modprobe -r scsi_debug"
+        modprobe -r scsi_debug; mv /run/lvmlocal.conf /etc/lvm/lvmlocal.conf"
     ));
     done?;
     removed.map(drop)
