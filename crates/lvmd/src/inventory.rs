@@ -48,6 +48,10 @@ pub struct GroupReport {
     pub extent_size: u64,
     /// Its physical volumes in the order of its metadata.
     pub pvs: Vec<PhysicalVolumeEntry>,
+    /// Number of its logical volumes, without hidden ones.
+    pub volumes: u64,
+    /// Number of copy-on-write snapshots among them.
+    pub snapshots: u64,
 }
 
 /// A physical volume. Sizes are bytes.
@@ -162,8 +166,19 @@ impl GroupReport {
             allocatable: pv.allocatable,
             evacuation: evacuation(pv),
         });
-        let VolumeGroup { uuid, size, free, extent_size, .. } = group;
-        Self { uuid: uuid.clone(), size: *size, free: *free, extent_size: *extent_size, pvs: pvs.collect() }
+        let count = |is_counted: fn(&LogicalVolume) -> bool| {
+            group.volumes.iter().filter(|volume| is_counted(volume)).fold(0, |count: u64, _| count.saturating_add(1))
+        };
+        Self {
+            uuid: group.uuid.clone(),
+            size: group.size,
+            free: group.free,
+            extent_size: group.extent_size,
+            pvs: pvs.collect(),
+            volumes: count(|_| true),
+            // A small s is a snapshot, a capital one a snapshot that is being merged
+            snapshots: count(|volume| volume.attr.as_str().starts_with(['s', 'S'])),
+        }
     }
 }
 

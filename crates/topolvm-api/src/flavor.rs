@@ -16,6 +16,8 @@ pub const DEFAULT_DEVICE_CLASS_KEY: &str = "00default";
 pub const DEFAULT_CSI_SOCKET: &str = "/run/topolvm/csi-topolvm.sock";
 /// Default socket of lvmd.
 pub const DEFAULT_LVMD_SOCKET: &str = "/run/topolvm/lvmd.sock";
+/// Audience of the tokens with which the controller asks agents for their lists. The API server takes none of them.
+pub const INVENTORY_AUDIENCE: &str = "inventory.topolvm.io";
 
 /// API group that a deployment uses. One process serves exactly one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, ValueEnum};
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, NodeSelection, NodeStrategy};
+use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
 use topolvm_runtime::listen::{Listen, ListenAddress};
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
+use crate::inventory::AgentAccess;
 use crate::leader::{ElectionTiming, LeaseName};
 use crate::reconcile::ControllerSettings;
 use crate::scheduling::{SchedulingArgs, SchedulingConfig};
@@ -33,6 +35,13 @@ pub struct Args {
     /// 127.0.0.1:8082. Empty or 0 turns it off.
     #[arg(long, env = "UI_BIND_ADDRESS", value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     pub ui_bind_address: Listen,
+
+    /// The lists of volume groups and volumes of all nodes.
+    #[command(flatten)]
+    pub inventory: InventoryArgs,
+
+    #[command(flatten)]
+    pub(crate) agent_access: AgentAccess,
 
     #[command(flatten)]
     pub(crate) minimums: MinimumAllocation,
@@ -124,6 +133,10 @@ pub struct Config {
     pub health_probe_bind_address: Listen,
     /// Address of the web page; `None` turns it off.
     pub ui: Option<ListenAddress>,
+    /// Address and certificate of the lists of all nodes; `None` turns them off.
+    pub inventory: Option<InventoryConfig>,
+    /// Access to agents, which are asked for them.
+    pub(crate) agent_access: AgentAccess,
     /// The smallest sizes of volumes.
     pub minimums: MinimumAllocation,
     /// True if snapshots and copies are enabled.
@@ -161,6 +174,8 @@ impl TryFrom<Args> for Config {
             metrics: args.metrics.into(),
             health_probe_bind_address: args.health_probe_bind_address,
             ui: ui_address(args.ui_bind_address)?,
+            inventory: args.inventory.config(),
+            agent_access: args.agent_access,
             minimums: args.minimums,
             snapshots: args.enable_snapshots,
             lease: args.leader_election.then(|| {

@@ -13,6 +13,7 @@ use topolvm_ui::{Cluster, WebPage};
 use crate::capacity_publisher::CapacityPublisher;
 use crate::claim_watch::ClaimWatch;
 use crate::csi::{ControllerService, IdentityService};
+use crate::inventory::{AgentAccess, Inventory};
 use crate::minimum_allocation::MinimumAllocation;
 use crate::node_informer::NodeInformer;
 use crate::pod_claims::PodClaims;
@@ -131,6 +132,12 @@ impl Driver {
             now,
         };
         WebPage::new(cluster, shutdown.clone())
+    }
+
+    /// Returns the lists of the agents in a namespace.
+    pub(crate) fn inventory(&self, access: AgentAccess, namespace: &str) -> Inventory {
+        let Volumes { client, informer, .. } = &self.identity.volumes;
+        Inventory::new(access, client.clone(), namespace, informer.cache.clone())
     }
 
     /// Returns the services of the CSI socket.

@@ -13,6 +13,7 @@
 //! - `scheduling` has the scheduling mode, and the state of the scheduler extender that all replicas watch.
 //! - `webhook/` has the admission webhooks for pods and claims, with their certificate. Of this crate it uses only
 //!   `minimum_allocation` and `scheduling`.
+//! - `inventory` asks agents for the lists that it serves, of volume groups and volumes by node.
 //! - `topolvm_ui`, a crate of its own, serves the web page from the caches of these.
 //! - `driver` puts these together; `run` is the process around it.
 
@@ -21,6 +22,7 @@ mod capacity_publisher;
 mod claim_watch;
 mod csi;
 mod driver;
+mod inventory;
 mod leader;
 mod node_informer;
 mod pod_claims;

@@ -54,6 +54,10 @@ impl Program for Args {
         let elect = |(lease, timing)| Election::new(&client, lease, identity.clone(), timing, now, &mut registry);
         let election = config.lease.map(elect);
         serve_web_page(config.ui, &driver, &doctor, &tasks, &shutdown);
+        if let Some(lists) = config.inventory {
+            let inventory = driver.inventory(config.agent_access, &doctor.namespace);
+            lists.start(inventory, AccessReviews::new(client.clone()), &tasks, &shutdown);
+        }
         let publish = || driver.capacity_publisher(doctor.namespace.clone(), doctor.pod.clone());
         let publisher = config.publishes_capacity.then(publish);
         let scheduling = Scheduling::register(config.scheduling, extender, &mut registry);

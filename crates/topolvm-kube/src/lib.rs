@@ -1,26 +1,28 @@
 //! Shared by agent and controller on top of the Kubernetes client: the client itself, watches that reconnect
 //! for ever, caches of watched objects, lists, patches of metadata, Events, the work queue of reconcilers and their
-//! metric, and authorization of metrics by the API server.
+//! metric, authorization of HTTP requests by the API server, and the pods of agents.
 //!
 //! It knows no reconciler and nothing of CSI.
 
+mod access_reviews;
+mod agent_pods;
 mod cache;
 mod client;
 mod events;
 mod list;
 mod logical_volumes;
-mod metrics_access;
 mod patches;
 mod reconcile_metrics;
 mod watch;
 mod work_queue;
 
+pub use access_reviews::{AccessReviewError, AccessReviews};
+pub use agent_pods::AgentPod;
 pub use cache::{Cache, CacheWriter, Cached};
 pub use client::{client, wait_until_reachable};
 pub use events::EventRecorder;
 pub use list::{can_select, list_in_pages, list_selected};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
-pub use metrics_access::{AccessReviewError, AccessReviews};
 pub use patches::{
     add_finalizer, has_finalizer, json_patch, remove_finalizers, replace_status, set_annotation, set_label,
     take_annotation_off,

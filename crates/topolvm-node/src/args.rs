@@ -6,6 +6,7 @@ use clap::{ArgAction, Parser, ValueEnum};
 use lvm::SystemRunner;
 use lvmd::DEFAULT_CONFIG as DEFAULT_LVMD_CONFIG;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, NodeSelection};
+use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
@@ -39,6 +40,9 @@ pub struct Args {
 
     #[command(flatten)]
     metrics: MetricsArgs,
+
+    #[command(flatten)]
+    inventory: InventoryArgs,
 
     /// Name of the Node object that this agent works for.
     #[arg(long, env = "NODE_NAME", default_value = "", hide_default_value = true, value_name = "NAME")]
@@ -116,6 +120,8 @@ pub struct Config<R = SystemRunner> {
     pub lvmd: LvmdConfig<R>,
     /// Configuration of the metrics server.
     pub metrics: MetricsConfig,
+    /// Configuration of the server of lists, unless it is off.
+    pub inventory: Option<InventoryConfig>,
     /// True when volumes are staged before they are published.
     pub stage_volumes: bool,
     /// True when this process registers the driver with kubelet.
@@ -151,6 +157,7 @@ impl TryFrom<Args> for Config {
             csi_socket: args.csi_socket,
             lvmd: LvmdConfig::new(args.embed_lvmd, args.lvmd_socket, args.config, &args.lvm_path)?,
             metrics: args.metrics.into(),
+            inventory: args.inventory.config(),
             stage_volumes: args.stage_volumes,
             embeds_registrar: args.embed.contains(&Embed::Registrar),
             kubelet_dir: args.kubelet_dir,

@@ -12,6 +12,7 @@ mod events;
 mod filesystem;
 mod filesystem_usages;
 mod growth_reports;
+mod inventory;
 mod io_limits;
 pub mod lvmd_client;
 pub mod mount;

@@ -200,6 +200,11 @@ impl LvmdClient {
         self.volumes("", device_class).await?.into_iter().map(Lv::try_from).collect()
     }
 
+    /// Lists the LVs of a device class in the words of lvmd.
+    pub(crate) async fn list_as_told(&self, device_class: &str) -> Result<Vec<LogicalVolume>, LvmdError> {
+        self.volumes("", device_class).await
+    }
+
     /// Calls GetLVList. Where a name is given, lvmd answers with that LV alone, wherever it is.
     async fn volumes(&self, name: &str, device_class: &str) -> Result<Vec<LogicalVolume>, LvmdError> {
         let request = GetLvListRequest { device_class: device_class.to_owned(), name: name.to_owned() };

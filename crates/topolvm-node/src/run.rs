@@ -10,7 +10,7 @@ use lvm::Host;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, INVENTORY_AUDIENCE};
 use topolvm_kube::{AccessReviews, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
@@ -20,6 +20,7 @@ use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredA
 use crate::args::{Args, Config, LvmdConfig};
 use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
+use crate::inventory::Inventory;
 use crate::io_limits::{IoLimiter, LimitIo, PodWatch};
 use crate::lvmd_client::LvmdClient;
 use crate::mount::{Mounter, SystemMounter};
@@ -96,6 +97,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
         csi_socket,
         lvmd,
         metrics,
+        inventory,
         stage_volumes,
         embeds_registrar,
         kubelet_dir,
@@ -116,6 +118,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let gauges = VolumeGauges::register(&mut registry, &node);
 
     let own = LogicalVolumeWriter::default();
+    let lists = Inventory { lvmd: lvmd.clone(), device_classes: device_classes.clone(), volumes: own.as_reader() };
     let volumes = Volumes::new(flavor, own.as_reader(), client.clone(), node.clone());
     let device_uses = FindDeviceUses::new(mounter.clone());
     let pods = load_published_pods(&csi_socket, &mounter).await;
@@ -136,6 +139,10 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let csi = csi_services(flavor, node.clone(), agent, readiness, tasks, publishes, shutdown);
     serve_csi(&csi_socket, &node, csi, rpc_metrics.clone(), tasks, shutdown.clone(), lvmd_shutdown).await?;
     metrics.start(page, AccessReviews::new(client.clone()), tasks, shutdown);
+    if let Some(inventory) = inventory {
+        let reviews = AccessReviews::new(client.clone()).taking_audience(INVENTORY_AUDIENCE);
+        inventory.start(lists, reviews, tasks, shutdown);
+    }
 
     storage.start(client.clone(), capacity.node_object(), tasks, shutdown);
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);

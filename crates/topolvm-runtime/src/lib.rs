@@ -3,12 +3,17 @@
 //! servers. It knows neither Kubernetes nor volumes.
 
 pub mod admin;
+#[cfg(feature = "tls")]
+pub mod authorized_server;
 mod backoff;
 pub mod files;
 pub mod grpc;
 mod histogram;
+pub mod http_client;
 pub mod http_server;
 mod in_flight;
+#[cfg(feature = "tls")]
+pub mod inventory_server;
 pub mod listen;
 mod logging;
 mod metrics_page;

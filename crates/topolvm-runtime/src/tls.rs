@@ -1,10 +1,12 @@
 //! An HTTPS server whose certificate, and the authorities of whose clients, are exchanged without a restart.
 //!
-//! `certificate` is what the server presents, `files` reads it from a directory, `clients` says who may connect.
+//! `certificate` is what the server presents, `files` reads it from a directory, `clients` says who may connect;
+//! `client` is the other side.
 //! Whoever makes certificates itself, as the controller does for its webhooks, hands them to
 //! [`ServedCertificate::serve`].
 
 mod certificate;
+mod client;
 mod clients;
 mod files;
 
@@ -22,6 +24,7 @@ use crate::http_server::{self, Limit};
 use crate::listen::Listeners;
 
 pub use certificate::{Certificate, CertificateError, CertificateInfo, ServedCertificate};
+pub use client::{TlsClient, TlsClientError};
 
 /// An HTTPS server: its certificate, and which clients may connect. Clones share both.
 #[derive(Clone, Debug)]

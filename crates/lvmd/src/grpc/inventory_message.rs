@@ -29,6 +29,8 @@ fn volume_group(group: &GroupEntry) -> proto::VolumeGroupItem {
         free_bytes: report.free,
         extent_size_bytes: report.extent_size,
         physical_volumes: report.pvs.iter().map(physical_volume).collect(),
+        logical_volumes: report.volumes,
+        snapshots: report.snapshots,
         ..item
     }
 }

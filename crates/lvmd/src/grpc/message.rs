@@ -120,17 +120,20 @@ pub(super) fn volume(volume: LogicalVolume) -> proto::LogicalVolume {
         tags: volume.tags.into_iter().map(String::from).collect(),
         path: volume.path.into(),
         attr: volume.attr.to_string(),
-        thin_used_bytes: None,
+        ..proto::LogicalVolume::default()
     }
 }
 
-/// Converts a list of volumes, with the bytes that the thin ones among them use in their pool.
+/// Converts a list of volumes, with their origins, and with their pools and the bytes that they use there.
 pub(super) fn volumes(volumes: Vec<LogicalVolume>, thin_usage: &HashMap<Box<str>, u64>) -> Vec<proto::LogicalVolume> {
-    let with_usage = |listed: LogicalVolume| {
-        let thin_used_bytes = thin_usage.get(&listed.name).copied();
-        proto::LogicalVolume { thin_used_bytes, ..volume(listed) }
+    let with_details = |listed: LogicalVolume| proto::LogicalVolume {
+        thin_used_bytes: thin_usage.get(&listed.name).copied(),
+        origin: listed.origin.clone().map(String::from).unwrap_or_default(),
+        origin_size_bytes: listed.origin_size.unwrap_or_default(),
+        thin_pool: listed.pool.clone().map(String::from).unwrap_or_default(),
+        ..volume(listed)
     };
-    volumes.into_iter().map(with_usage).collect()
+    volumes.into_iter().map(with_details).collect()
 }
 
 pub(super) fn watch_response(capacity: &Capacity) -> proto::WatchResponse {

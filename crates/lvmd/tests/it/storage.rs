@@ -63,6 +63,8 @@ async fn the_first_message_comes_at_once_and_has_groups_disks_and_classes() {
         extent_size_bytes: EXTENT,
         physical_volumes: (0..disks).map(|index| pv(name, index, size / u64::from(disks))).collect(),
         stale_reason: String::new(),
+        logical_volumes: 0,
+        snapshots: 0,
     };
     let expected = WatchStorageResponse {
         volume_groups: vec![group("vg-hdd", 20 * GIB, 2), group("vg-ssd", 10 * GIB, 1)],
@@ -145,6 +147,18 @@ async fn a_group_that_has_gone_is_a_problem_and_one_that_cannot_be_read_keeps_it
     let gone = VolumeGroupItem { name: "vg-ssd".to_owned(), ..VolumeGroupItem::default() };
     assert_eq!(message.volume_groups, [before.volume_groups[0].clone(), gone]);
     assert_eq!(message.problems, ["volume group vg-ssd not found; check that its disks are there"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_volumes_of_a_group_are_counted_and_the_copy_on_write_snapshots_among_them() {
+    let node = Node::start().await;
+    let mut stream = watch(&node).await;
+    next(&mut stream).await;
+    node.lvm.add_volume("vg-ssd", "a", FakeVolume::thick(EXTENT));
+    node.lvm.add_volume("vg-ssd", "s", FakeVolume::snapshot(EXTENT, "a"));
+    let message = last(&mut stream).await.unwrap();
+    let counts = message.volume_groups.iter().map(|group| (group.logical_volumes, group.snapshots));
+    assert_eq!(counts.collect::<Vec<_>>(), [(0, 0), (2, 1)]);
 }
 
 #[tokio::test(start_paused = true)]

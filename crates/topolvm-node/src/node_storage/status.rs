@@ -135,6 +135,7 @@ mod tests {
             extent_size_bytes: 4 << 20,
             physical_volumes: vec![pv, missing],
             stale_reason: "LVM hangs".to_owned(),
+            ..VolumeGroupItem::default()
         };
         let gone = VolumeGroupItem { name: "gone".to_owned(), ..VolumeGroupItem::default() };
         let class = DeviceClassItem {

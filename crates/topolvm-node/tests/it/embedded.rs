@@ -51,6 +51,7 @@ impl Agent {
             csi_socket: dir.path().join("csi.sock"),
             lvmd: LvmdConfig::Embedded(Box::new(settings)),
             metrics: MetricsConfig::plain(metrics.parse().unwrap()),
+            inventory: None,
             stage_volumes: false,
             embeds_registrar: false,
             kubelet_dir: dir.path().to_owned(),

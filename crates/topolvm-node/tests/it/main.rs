@@ -17,6 +17,7 @@ mod fake_machine;
 mod filesystems;
 mod growth_reports;
 mod health;
+mod inventory;
 mod io_limits;
 mod lost;
 mod lvmd_client;

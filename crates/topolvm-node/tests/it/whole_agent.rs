@@ -15,6 +15,7 @@ use topolvm_proto::csi::{
     GetPluginCapabilitiesRequest, GetPluginInfoRequest, NodeGetInfoRequest, NodePublishVolumeRequest,
     NodeUnpublishVolumeRequest, ProbeRequest,
 };
+use topolvm_runtime::inventory_server::InventoryConfig;
 use topolvm_runtime::metrics_server::MetricsConfig;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
@@ -43,17 +44,30 @@ impl Agent {
     pub(crate) async fn start(api: &ApiServer) -> Self {
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
         let machine = Machine::new(&lvm);
-        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api).await
+        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, None).await
+    }
+
+    /// Starts one that serves lists.
+    pub(crate) async fn start_with_lists(api: &ApiServer, lists: InventoryConfig) -> Self {
+        let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
+        let machine = Machine::new(&lvm);
+        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, Some(lists)).await
     }
 
     /// Ends it in order, and starts it again on the same machine.
     pub(crate) async fn restart(self, api: &ApiServer) -> Self {
         self.shutdown.cancel();
         self.tasks.wait().await.unwrap();
-        Self::start_on(self.dir, self.lvm, self.machine, api).await
+        Self::start_on(self.dir, self.lvm, self.machine, api, None).await
     }
 
-    async fn start_on(dir: TempDir, lvm: FakeLvm, machine: Machine, api: &ApiServer) -> Self {
+    async fn start_on(
+        dir: TempDir,
+        lvm: FakeLvm,
+        machine: Machine,
+        api: &ApiServer,
+        inventory: Option<InventoryConfig>,
+    ) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -63,6 +77,7 @@ impl Agent {
             csi_socket: dir.path().join("csi.sock"),
             lvmd: LvmdConfig::<FakeLvm>::Socket(dir.path().join("lvmd.sock")),
             metrics: MetricsConfig::plain(metrics.to_string().parse().unwrap()),
+            inventory,
             stage_volumes: false,
             embeds_registrar: false,
             kubelet_dir: dir.path().to_owned(),

@@ -30,8 +30,8 @@ pub(super) struct State {
     pub(super) bookmarks_requested: u64,
     pub(super) faults: Faults,
     pub(super) requests: Vec<LoggedRequest>,
-    /// Users by token.
-    pub(super) tokens: BTreeMap<String, String>,
+    /// Users and audiences by token.
+    pub(super) tokens: BTreeMap<String, (String, String)>,
     /// Authorized accesses: user, verb and path.
     pub(super) grants: BTreeSet<[String; 3]>,
 }

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use axum::body::Body;
 use http::{Request, StatusCode, header};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use topolvm_runtime::http_server::{BodyError, read_body};
+use topolvm_kube::AgentPod;
+use topolvm_runtime::http_client::{self, RequestError};
+use topolvm_runtime::http_server::BodyError;
 
-/// Name of the agent's container, and of its port for metrics.
-const CONTAINER: &str = "topolvm-node";
+/// Name of the agent's port for metrics.
 const PORT: &str = "metrics";
 /// Flag with which an agent tells its metrics to those alone whom the API server lets in.
 const SECURE: &str = "--secure-metrics-server";
@@ -41,11 +39,11 @@ pub(super) enum AgentError {
     #[error("the agent cannot be reached; see that no NetworkPolicy keeps the controller away")]
     Connect(#[from] io::Error),
     #[error("what listens on the port {PORT} of the agent does not speak HTTP; see --metrics-bind-address")]
-    Http(#[from] hyper::Error),
+    Http(#[source] RequestError),
     #[error("the agent refused with {0}; see its log")]
     Status(StatusCode),
     #[error("what the agent says cannot be read; see its /metrics")]
-    Body(#[from] BodyError),
+    Body(#[source] BodyError),
     #[error(
         "the agent did not answer within {} s; see that no NetworkPolicy keeps the controller away",
         DEADLINE.as_secs()
@@ -74,52 +72,26 @@ impl Agents {
 
     /// Returns address and port of the agent's metrics.
     async fn find_address(&self, node: &str) -> Result<String, AgentError> {
-        let on_node = format!("spec.nodeName={node}");
-        let params = ListParams::default().labels("app.kubernetes.io/component=node").fields(&on_node);
-        let pods = self.pods.list(&params).await?;
-        let mut running = pods.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
-        let found = running.find_map(|pod| {
-            let ip = pod.status.as_ref()?.pod_ip.as_deref()?;
-            Some((ip, agent_container(pod)?))
-        });
-        let (ip, container) = found.ok_or(AgentError::NoPod)?;
-        if is_secure(container) {
+        let agent = AgentPod::of_node(&self.pods, node).await?.ok_or(AgentError::NoPod)?;
+        if matches!(agent.flag(SECURE), Some("" | "true")) {
             return Err(AgentError::Secure);
         }
-        let mut ports = container.ports.iter().flatten();
-        let port = ports.find(|port| port.name.as_deref() == Some(PORT)).ok_or(AgentError::NoPort)?.container_port;
-        Ok(if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") })
+        agent.address(PORT).ok_or(AgentError::NoPort)
     }
-}
-
-fn agent_container(pod: &Pod) -> Option<&Container> {
-    pod.spec.as_ref()?.containers.iter().find(|container| container.name == CONTAINER)
-}
-
-fn is_secure(container: &Container) -> bool {
-    let arguments = container.command.iter().flatten().chain(container.args.iter().flatten());
-    let mut flags = arguments.filter_map(|argument| argument.strip_prefix(SECURE));
-    flags.next_back().is_some_and(|value| matches!(value, "" | "=true"))
 }
 
 /// Returns the metrics that are served at an address.
 async fn get_metrics(address: &str) -> Result<String, AgentError> {
     let stream = TcpStream::connect(address).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let asking = async move {
-        let mut request = Request::new(Body::empty());
-        *request.uri_mut() = http::Uri::from_static("/metrics");
-        if let Ok(host) = header::HeaderValue::from_str(address) {
-            request.headers_mut().insert(header::HOST, host);
-        }
-        let response = sender.send_request(request).await?;
-        if response.status() != StatusCode::OK {
-            return Err(AgentError::Status(response.status()));
-        }
-        let page = read_body(Body::new(response.into_body()), LONGEST).await?;
-        // The connection ends with the sender
-        Ok(String::from_utf8_lossy(&page).into_owned())
-    };
-    let (page, _ended) = tokio::join!(asking, connection);
-    page
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = http::Uri::from_static("/metrics");
+    if let Ok(host) = header::HeaderValue::from_str(address) {
+        request.headers_mut().insert(header::HOST, host);
+    }
+    match http_client::send(stream, request, LONGEST).await {
+        Ok((StatusCode::OK, page)) => Ok(String::from_utf8_lossy(&page).into_owned()),
+        Ok((status, _)) => Err(AgentError::Status(status)),
+        Err(RequestError::Body(error)) => Err(AgentError::Body(error)),
+        Err(error) => Err(AgentError::Http(error)),
+    }
 }

@@ -15,13 +15,14 @@ use crate::objects::Objects;
 /// A set of values, an overlay and its components.
 type Pair = (&'static str, &'static str, &'static [&'static str]);
 
-const PAIRS: [Pair; 16] = [
+const PAIRS: [Pair; 17] = [
     ("default", "lvmd", &[]),
     ("embedded-capacity", "lvmd", &["embedded-capacity"]),
     ("node-label", "lvmd", &["node-label"]),
     ("ui", "lvmd", &["ui"]),
     ("rebuild", "lvmd", &["rebuild"]),
     ("extended-resources", "lvmd", &["extended-resources"]),
+    ("inventory", "lvmd", &["inventory"]),
     ("embedded", "embedded-lvmd", &[]),
     ("host-lvmd", "systemd-lvmd", &[]),
     ("legacy", "legacy", &[]),

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::ops::Deref;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
@@ -95,6 +95,14 @@ pub(crate) fn down() -> Result<()> {
 
 /// Returns the specification for the pods of the overlay `lvmd`, with the same device classes.
 fn in_pods(mut spec: TopolvmSpec, directory: &Path) -> Result<TopolvmSpec> {
+    spec.manifests = write_manifests(&spec, &[], directory)?;
+    spec.cluster.images = product_images::for_manifests(&spec.programs, &spec.manifests)?;
+    spec.in_pods = true;
+    Ok(spec)
+}
+
+/// Writes the kustomization of the pods with these components into a directory, and returns that.
+fn write_manifests(spec: &TopolvmSpec, components: &[&str], directory: &Path) -> Result<PathBuf> {
     // The sidecars' usual delays, minutes long, are for those who do not wait
     let retry = |container: u8, name: &str, flag: &str| {
         let path = format!("/spec/template/spec/containers/{container}");
@@ -113,10 +121,7 @@ fn in_pods(mut spec: TopolvmSpec, directory: &Path) -> Result<TopolvmSpec> {
         retry(1, "csi-provisioner", "--capacity-poll-interval=10s"),
         retry(2, "csi-resizer", "--retry-interval-max=5s"),
     ];
-    spec.manifests = Kustomization { base: "overlays/lvmd", patches, ..Kustomization::default() }.write(directory)?;
-    spec.cluster.images = product_images::for_manifests(&spec.programs, &spec.manifests)?;
-    spec.in_pods = true;
-    Ok(spec)
+    Kustomization { base: "overlays/lvmd", components, patches, ..Kustomization::default() }.write(directory)
 }
 
 impl Fixture {
@@ -131,6 +136,12 @@ impl Fixture {
         let fixture = Self { node: shared.node()?.clone(), shared, spec };
         fixture.apply_classes(ApiFlavor::TopoLvm)?;
         Ok(fixture)
+    }
+
+    /// Rolls out the pods with these components.
+    pub(crate) fn roll_out(&self, components: &[&str]) -> Result<()> {
+        let scratch = tempfile::Builder::new().prefix("topolvm-manifests-").tempdir_in("/var/tmp")?;
+        topolvm::roll_out(&self.cluster, &write_manifests(&self.spec, components, scratch.path())?)
     }
 
     /// Applies the StorageClasses and a VolumeSnapshotClass; those of the older group have the prefix `legacy-`.

@@ -25,6 +25,7 @@ mod growth;
 mod health;
 mod helm;
 mod install;
+mod inventory;
 mod io_limits;
 mod job;
 mod legacy;
@@ -74,6 +75,7 @@ fn main() -> ExitCode {
         examples::trials(),
         io_limits::trials(),
         growth::trials(),
+        inventory::trials(),
     ];
     let with_processes = [
         job::trials_with_processes(),

@@ -32,12 +32,13 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 17] = [
+const COMPONENTS: [&str; 18] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
     "embedded-capacity",
     "extended-resources",
+    "inventory",
     "legacy",
     "monitoring",
     "node-label",
@@ -85,7 +86,9 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
     for name in ["legacy", "lvmd", "embedded-lvmd", "objects", "legacy-objects"] {
         try_all(&format!("overlays/{name}"), &plain[..2])?;
     }
-    try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"], &["rebuild"], &["extended-resources"]])?;
+    let alone: &[&[&str]] = &[&["rebuild"], &["extended-resources"], &["inventory", "ui"]];
+    try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
+    try_all("overlays/lvmd", alone)?;
     for name in ["systemd-lvmd", "storage-capacity"] {
         try_all(&format!("overlays/{name}"), &[&[], &["without-snapshots"], &["embedded-capacity", "legacy"]])?;
     }
@@ -105,6 +108,7 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
         }
     }
     let everything = [
+        "inventory",
         "webhooks",
         "certificate-secret",
         "pvc-finalizer",

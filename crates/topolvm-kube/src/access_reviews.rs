@@ -1,5 +1,5 @@
-//! Authorization of metrics by the API server: TokenReview tells whose token it is, SubjectAccessReview what that user
-//! may do.
+//! Authorization of HTTP requests by the API server: TokenReview tells whose token it is, SubjectAccessReview what that
+//! user may do.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
-use topolvm_runtime::metrics_server::{Authorization, Authorizer};
+use topolvm_runtime::authorized_server::{Authorization, Authorizer};
 
 /// Time for which an allowed request is cached. Prometheus comes every half minute, and all nodes ask the same API
 /// server. A right that is taken away ends this much later.
@@ -20,7 +20,7 @@ const CACHE_CAPACITY: usize = 256;
 /// Timeout of each review. Prometheus itself waits for 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Error of asking the API server who may get the metrics.
+/// Error of asking the API server who may get something.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessReviewError {
     /// It refuses, or cannot be reached.
@@ -41,6 +41,8 @@ type AccessRequest = (String, String, String);
 /// right counts at once.
 pub struct AccessReviews {
     client: Client,
+    /// Audience of further tokens that are taken.
+    audience: Option<&'static str>,
     allowed_until: Mutex<HashMap<AccessRequest, Instant>>,
 }
 
@@ -54,16 +56,34 @@ impl std::fmt::Debug for AccessReviews {
 impl AccessReviews {
     /// Reviews with an empty cache.
     pub fn new(client: Client) -> Self {
-        Self { client, allowed_until: Mutex::default() }
+        Self { client, audience: None, allowed_until: Mutex::default() }
+    }
+
+    /// Also takes tokens of this audience, which the API server itself does not take.
+    #[must_use]
+    pub fn taking_audience(self, audience: &'static str) -> Self {
+        Self { audience: Some(audience), ..self }
     }
 
     /// Returns the user whose token this is.
     async fn authenticate(&self, token: &str) -> Result<Option<UserInfo>, kube::Error> {
-        let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
+        match (self.review_token(token, None).await?, self.audience) {
+            (None, Some(audience)) => self.review_token(token, Some(audience)).await,
+            (user, _) => Ok(user),
+        }
+    }
+
+    /// Returns the user whose token of this audience it is; without one, of that of the API server.
+    async fn review_token(&self, token: &str, audience: Option<&str>) -> Result<Option<UserInfo>, kube::Error> {
+        let audiences = audience.map(|audience| vec![audience.to_owned()]);
+        let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences };
         let review = TokenReview { spec, ..TokenReview::default() };
         let answer = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
         let status = answer.status.unwrap_or_default();
-        Ok(status.user.filter(|_| status.authenticated == Some(true)))
+        // An authenticator that knows no audiences names none
+        let named = status.audiences.unwrap_or_default();
+        let is_meant = audience.is_none_or(|audience| named.iter().any(|named| named == audience));
+        Ok(status.user.filter(|_| status.authenticated == Some(true) && is_meant))
     }
 
     async fn review_access(&self, user: UserInfo, verb: &str, path: &str) -> Result<Authorization, kube::Error> {
@@ -160,6 +180,19 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(61)).await;
         assert_eq!(authorize(&reviews, "scraper").await, Authorization::Allowed);
         assert_eq!(api.requests().len(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_token_of_another_audience_is_taken_where_it_is_meant_to_be() {
+        let api = api_server();
+        api.add_token_for("lister", SCRAPER, "lists");
+        let reviews = || AccessReviews::new(api.client());
+        assert_eq!(authorize(&reviews(), "lister").await, Authorization::Unauthenticated);
+        assert_eq!(authorize(&reviews().taking_audience("other"), "lister").await, Authorization::Unauthenticated);
+        let reviews = reviews().taking_audience("lists");
+        assert_eq!(authorize(&reviews, "lister").await, Authorization::Allowed);
+        assert_eq!(authorize(&reviews, "scraper").await, Authorization::Allowed);
+        assert_eq!(authorize(&reviews, "made-up").await, Authorization::Unauthenticated);
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! The port through which the metrics server learns who may get the metrics.
+//! The port through which a server learns who may get what it serves.
 
 use std::error::Error;
 use std::future::Future;
@@ -14,9 +14,9 @@ pub enum Authorization {
     Forbidden(String),
 }
 
-/// Decides by its bearer token who may get the metrics.
+/// Decides by its bearer token who may get something.
 pub trait Authorizer: Send + Sync + 'static {
-    /// Error of the question who may get the metrics.
+    /// Error of the question who may get it.
     type Error: Error + Send + Sync + 'static;
 
     /// Decides whether the holder of `token` may do `verb`, an HTTP method in lower case, to `path`.
