@@ -4,6 +4,7 @@
 
 mod absence;
 mod bed;
+mod blocked_evacuation;
 mod certificate;
 mod disks;
 mod extender;
@@ -41,12 +42,13 @@ struct Group {
 }
 
 /// The groups in their order. kube-scheduler does not ask the extender before the first one has ended.
-const GROUPS: [Group; 12] = [
+const GROUPS: [Group; 13] = [
     Group { alerts: &extender::ALERTS, run: extender::leave_extender_unused },
     Group { alerts: &full_classes::ALERTS, run: full_classes::fill_class },
     Group { alerts: &thin_pool::ALERTS, run: thin_pool::fill_pool },
     Group { alerts: &volume::ALERTS, run: volume::fill_filesystem },
     Group { alerts: &disks::ALERTS, run: disks::take_groups_away },
+    Group { alerts: &blocked_evacuation::ALERTS, run: blocked_evacuation::block_evacuation },
     Group { alerts: &wiping::ALERTS, run: wiping::fail_to_wipe },
     Group { alerts: &slow_lvm::ALERTS, run: slow_lvm::hold_lock },
     Group { alerts: &mount::ALERTS, run: mount::refuse_mount },
