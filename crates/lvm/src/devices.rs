@@ -18,6 +18,8 @@ use crate::{Device, GroupLock, LogicalVolume, PhysicalVolume, VgName, VolumeGrou
 
 /// Direct I/O is done in such pieces at such places: the largest sector size that is in use.
 const BLOCK: usize = 4096;
+/// Bytes that are read at once of what is read from beginning to end.
+const PIECE: u64 = 1 << 20;
 
 /// Status of the block device of a logical volume, by device-mapper.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +41,10 @@ pub trait Devices: Send + Sync + 'static {
     /// Returns the version of the metadata on a physical volume; `None` when there is none on it, or none that LVM
     /// uses. That it is no physical volume any more is an error.
     fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>>;
+
+    /// Reads so many bytes of a physical volume, from this byte of its device on: an error if one of them cannot be
+    /// read.
+    fn read_through(&self, pv: &PhysicalVolume, start: u64, length: u64) -> io::Result<()>;
 
     /// Returns the status of a logical volume's block device; `None` when it is not active.
     fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>>;
@@ -93,6 +99,15 @@ impl SystemDevices {
         Control::open(&self.path("/dev/mapper/control"))
     }
 
+    fn open_disk(&self, pv: &PhysicalVolume) -> io::Result<Disk> {
+        let device = pv.device.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the device is missing"))?;
+        let disk = Disk::open(&self.path(&pv.path))?;
+        if disk.numbers()? != (device.major, device.minor) {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
+        }
+        Ok(disk)
+    }
+
     /// Reads the version of the metadata of this physical volume with `read`. A disk may take for ever: nothing is
     /// locked meanwhile.
     fn read_version(&self, pv: &str, read: impl Fn(ByteRange) -> io::Result<Vec<u8>>) -> io::Result<Option<Version>> {
@@ -137,12 +152,12 @@ fn part_of(start: &[u8], range: ByteRange) -> Option<Vec<u8>> {
 
 impl Devices for SystemDevices {
     fn version(&self, pv: &PhysicalVolume) -> io::Result<Option<Version>> {
-        let device = pv.device.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the device is missing"))?;
-        let disk = Disk::open(&self.path(&pv.path))?;
-        if disk.numbers()? != (device.major, device.minor) {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
-        }
+        let disk = self.open_disk(pv)?;
         self.read_version(&pv.uuid, |range| disk.read(range))
+    }
+
+    fn read_through(&self, pv: &PhysicalVolume, start: u64, length: u64) -> io::Result<()> {
+        self.open_disk(pv)?.read_through(start, length)
     }
 
     fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
@@ -223,6 +238,21 @@ impl Disk {
         Ok((rustix::fs::major(device), rustix::fs::minor(device)))
     }
 
+    /// Reads so many bytes, and forgets them.
+    fn read_through(&self, start: u64, length: u64) -> io::Result<()> {
+        let end = start.saturating_add(length);
+        let mut offset = start;
+        while offset < end {
+            let size = PIECE.min(end - offset);
+            let read = self.read(ByteRange { offset, size })?;
+            if u64::try_from(read.len()).ok() != Some(size) {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            offset += size;
+        }
+        Ok(())
+    }
+
     /// Reads the bytes of the range; fewer at the end of the device.
     fn read(&self, range: ByteRange) -> io::Result<Vec<u8>> {
         let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
@@ -268,6 +298,16 @@ mod tests {
             let range = ByteRange { offset: u64::try_from(offset).unwrap(), size: u64::try_from(size).unwrap() };
             assert_eq!(disk.read(range).unwrap(), contents[start..end], "{offset} {size}");
         }
+    }
+
+    #[test]
+    fn what_is_not_there_to_the_last_byte_cannot_be_read_through() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&vec![1; 3 << 20]).unwrap();
+        let disk = Disk::open(file.path()).unwrap();
+        disk.read_through(4096, (3 << 20) - 4096).unwrap();
+        let error = disk.read_through(1 << 20, (2 << 20) + 1).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     /// UUIDs of physical volumes.

@@ -10,6 +10,7 @@ mod create;
 mod create_batch;
 mod creation;
 mod device_snapshot;
+mod disk_volumes;
 mod disks;
 mod evacuation;
 mod evacuation_progress;

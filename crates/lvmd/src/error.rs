@@ -140,6 +140,17 @@ pub enum Error {
         /// Bytes of it that are on the disk.
         lacking: u64,
     },
+    /// Volumes stay on a disk that is to be emptied because disks fail.
+    #[error(
+        "cannot move from {disk}: {why}; the other volumes are moved. Copy the files of each to a new volume or restore \
+         a backup, and remove it; if it is a mirror, pull the disk out and replace it as a missing one"
+    )]
+    VolumesStay {
+        /// Its device.
+        disk: String,
+        /// The volumes, each with its reason.
+        why: String,
+    },
     /// The volume is not of the kind that may be changed in this way.
     #[error("logical volume {0} {1}")]
     NotAllowed(FullName, String),

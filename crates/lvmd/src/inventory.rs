@@ -71,6 +71,51 @@ pub struct PhysicalVolumeEntry {
     pub allocatable: bool,
     /// Its evacuation, if it is to be emptied.
     pub evacuation: Option<EvacuationEntry>,
+    /// The volumes on it, while it is missing or is to be emptied.
+    pub volumes: DiskVolumes,
+}
+
+/// The volumes of which a part is on a physical volume, those in danger first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskVolumes {
+    /// The first of them.
+    pub volumes: Vec<DiskVolume>,
+    /// Number of further ones.
+    pub omitted: u32,
+}
+
+/// A volume, or a thin pool, of which a part is on a physical volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskVolume {
+    /// Its name.
+    pub name: String,
+    /// What the disk is to it.
+    pub state: VolumeState,
+}
+
+/// What a disk is to a volume that is on it. The worst comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VolumeState {
+    /// The disk is missing, and nothing else has what was on it.
+    Lost,
+    /// The disk is there, and a part of the volume could not be read or copied.
+    Failing,
+    /// The disk is missing, and the volume works with its other images.
+    Degraded,
+    /// The disk is there.
+    Whole,
+}
+
+impl VolumeState {
+    /// Returns the state in a word, which stays as it is.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Failing => "failing",
+            Self::Degraded => "degraded",
+            Self::Whole => "whole",
+        }
+    }
 }
 
 /// The evacuation of a physical volume: what lies on it is moved to others.
@@ -151,11 +196,12 @@ pub struct PoolEntry {
 
 impl GroupReport {
     /// Makes the entry of a report. `last_path` returns the path that a missing physical volume had, `evacuation` the
-    /// progress of that of a physical volume.
+    /// progress of that of a physical volume, `volumes` those on it.
     pub(crate) fn of(
         group: &VolumeGroup,
         last_path: impl Fn(&str) -> Option<String>,
         evacuation: impl Fn(&PhysicalVolume) -> Option<EvacuationEntry>,
+        volumes: impl Fn(&str) -> DiskVolumes,
     ) -> Self {
         let pvs = group.pvs.iter().map(|pv| PhysicalVolumeEntry {
             path: if pv.device.is_some() { Some(pv.path.clone()) } else { last_path(&pv.uuid) },
@@ -165,6 +211,7 @@ impl GroupReport {
             free: pv.free,
             allocatable: pv.allocatable,
             evacuation: evacuation(pv),
+            volumes: volumes(&pv.uuid),
         });
         let count = |is_counted: fn(&LogicalVolume) -> bool| {
             group.volumes.iter().filter(|volume| is_counted(volume)).fold(0, |count: u64, _| count.saturating_add(1))

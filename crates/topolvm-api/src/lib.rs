@@ -43,8 +43,8 @@ pub use node_selection::{
     HAS_VOLUMES_LABEL, NodeSelection, NodeState, ParseNodeSelectionError, STORAGE_LABEL, SUPEREDGE_LABEL,
 };
 pub use node_storage::{
-    DeviceClassStatus, DiskGroupStatus, DiskStatus, DiskWishStatus, EvacuationStatus, NodeStorage, NodeStorageStatus,
-    PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
+    DeviceClassStatus, DiskGroupStatus, DiskStatus, DiskVolumeStatus, DiskWishStatus, EvacuationStatus, NodeStorage,
+    NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
 };
 pub use node_strategy::{NodeStrategy, ParseNodeStrategyError};
 pub use orphans::{NodeOrphans, OrphanedVolume};

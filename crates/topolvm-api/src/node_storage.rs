@@ -137,6 +137,24 @@ pub struct PhysicalVolumeStatus {
     /// The progress of its evacuation; `None` if it is not to be evacuated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evacuation: Option<EvacuationStatus>,
+    /// Volumes with a part on it, while it is missing or is to be evacuated: those in danger come first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<DiskVolumeStatus>,
+    /// Number of volumes that are left out because they are too many.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted_volumes: u32,
+}
+
+/// A volume, or a thin pool, with a part on a physical volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskVolumeStatus {
+    /// Its name in LVM.
+    #[serde(default)]
+    pub name: String,
+    /// `lost`, `failing`, `degraded` or `whole`.
+    #[serde(default)]
+    pub state: String,
 }
 
 /// A device class.
@@ -271,7 +289,10 @@ mod tests {
                     "missingPhysicalVolumes": 1,
                     "physicalVolumes": [
                         {"path": "/dev/sdb", "uuid": "a", "size": "10Gi", "device": "8:16", "allocatable": true},
-                        {"uuid": "b", "size": "10Gi", "free": "10Gi", "missing": true, "allocatable": false},
+                        {
+                            "uuid": "b", "size": "10Gi", "free": "10Gi", "missing": true, "allocatable": false,
+                            "volumes": [{"name": "v", "state": "lost"}], "omittedVolumes": 2,
+                        },
                         {
                             "uuid": "c", "allocatable": false,
                             "evacuation": {"state": "moving", "message": "moves", "remaining": "1Gi", "remove": true},

@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 use serde::Serialize;
 use topolvm_api::{
-    ApiFlavor, DiskStatus, DiskWishStatus, NodeStorage, NodeStorageStatus, PhysicalVolumeStatus, VolumeGroupStatus,
-    parse_bytes,
+    ApiFlavor, DiskStatus, DiskVolumeStatus, DiskWishStatus, NodeStorage, NodeStorageStatus, PhysicalVolumeStatus,
+    VolumeGroupStatus, parse_bytes,
 };
 
 use crate::connection::Cluster;
@@ -45,6 +45,17 @@ pub(super) struct DiskRow {
     /// The state of the wish: `accepted`, `refused` or `waiting`.
     pub(super) wish_state: String,
     pub(super) message: String,
+    /// Volumes with a part on it, while it is missing or is to be emptied, with their states.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) volumes: Vec<DiskVolumeStatus>,
+    /// Number of further ones.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) omitted_volumes: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 impl Row for DiskRow {
@@ -130,6 +141,8 @@ fn member(
         remaining_bytes: bytes(evacuation.remaining.as_ref()),
         leaves: evacuation.remove,
         message: evacuation.message,
+        volumes: pv.volumes.clone(),
+        omitted_volumes: pv.omitted_volumes,
         ..DiskRow::default()
     }
     .wishing(wish, find_wish(status, |told| told.disk == pv.uuid && Some(told.wish.as_str()) == wish))
@@ -194,10 +207,18 @@ pub(super) fn in_table(rows: &[DiskRow], wide: bool) -> String {
             ("UUID", true, &|row| row.uuid.clone()),
             ("MODEL", true, &|row| row.model.clone()),
             ("STATE", false, &format_state),
+            ("VOLUMES", true, &format_volumes),
             ("WISH", true, &|row| row.wish.clone()),
             ("REASON", false, &|row| row.message.clone()),
         ],
     )
+}
+
+/// Formats the volumes as `a lost, b degraded, 3 more`.
+fn format_volumes(row: &DiskRow) -> String {
+    let named = row.volumes.iter().map(|volume| format!("{} {}", volume.name, volume.state));
+    let more = (row.omitted_volumes > 0).then(|| format!("{} more", row.omitted_volumes));
+    named.chain(more).collect::<Vec<_>>().join(", ")
 }
 
 /// Formats the state as `moving, 12Gi left, then it leaves`.

@@ -9,9 +9,10 @@ const OWN_PROCESS: [&str; 2] = ["--config", "global/use_lvmpolld=0"];
 impl LvmCommand {
     /// Lists which extents of a group's physical volumes belong to which volume, hidden ones as well.
     pub fn used_ranges(vg: &VgName) -> Self {
-        let fields = "pv_uuid,pvseg_start,pvseg_size,lv_name,lv_parent,lv_attr,segtype,move_pv_uuid";
+        let fields = "pv_uuid,pvseg_start,pvseg_size,lv_name,lv_parent,lv_attr,segtype,move_pv_uuid,pe_start";
         let selection = format!("vg_name={vg}&&segtype!=free");
-        let options = ["--segments", "--noheadings", "--nameprefixes", "-o", fields, "-S", &selection];
+        let form = ["--segments", "--noheadings", "--nameprefixes", "--units", "b", "--nosuffix"];
+        let options = form.into_iter().chain(["-o", fields, "-S", &selection]);
         Self::new(Effect::Read, ["pvs"].into_iter().chain(options))
     }
 

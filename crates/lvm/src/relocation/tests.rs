@@ -10,6 +10,7 @@ fn range(pv: &str, start: u64, length: u64, volume: &str) -> UsedRange {
         attr: "-wi-ao----".parse().unwrap(),
         segment_type: "linear".to_owned(),
         moved_from: None,
+        disk_start: 1 << 20,
     }
 }
 

@@ -23,6 +23,8 @@ pub struct UsedRange {
     /// Of a volume in which a pvmove keeps what it has begun to move: LVM's identity of the physical volume that this
     /// is moved from.
     pub moved_from: Option<String>,
+    /// Bytes before the first extent of the physical volume.
+    pub disk_start: u64,
 }
 
 /// Parses the output of [`LvmCommand::used_ranges`](crate::LvmCommand::used_ranges).
@@ -42,6 +44,7 @@ fn read_row(fields: &Fields<'_>) -> Result<UsedRange, ReportError> {
         parent: fields.optional_text("LV_PARENT")?.map(|parent| plain(&parent)),
         segment_type: fields.text("SEGTYPE")?,
         moved_from: fields.optional_text("MOVE_PV_UUID")?.map(Into::into),
+        disk_start: fields.number("PE_START")?,
         volume,
         attr,
     })
@@ -54,10 +57,12 @@ mod tests {
     #[test]
     fn hidden_volumes_have_their_names_without_brackets() {
         let row = "  LVM2_PV_UUID='V' LVM2_PVSEG_START='7' LVM2_PVSEG_SIZE='3' LVM2_LV_NAME='[m_rimage_0]' \
-                   LVM2_LV_PARENT='m' LVM2_LV_ATTR='iwi-aor---' LVM2_SEGTYPE='linear' LVM2_MOVE_PV_UUID=''\n";
+                   LVM2_LV_PARENT='m' LVM2_LV_ATTR='iwi-aor---' LVM2_SEGTYPE='linear' LVM2_MOVE_PV_UUID='' \
+                   LVM2_PE_START='1048576'\n";
         let ranges = used_ranges(row.as_bytes()).unwrap();
         let [range] = &ranges[..] else { unreachable!("{ranges:?}") };
         assert_eq!((range.volume.as_str(), range.parent.as_deref()), ("m_rimage_0", Some("m")));
         assert_eq!((range.start, range.length, range.moved_from.as_deref()), (7, 3, None));
+        assert_eq!(range.disk_start, 1 << 20);
     }
 }

@@ -21,6 +21,9 @@ use step::Step;
 
 pub(super) use request::find_disk;
 
+/// Time until a volume of which a part could not be read is tried again: a disk that fails is not to be read for nothing.
+const FAILURE_PAUSE: Duration = Duration::from_mins(10);
+
 /// A physical volume that is being emptied: for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EvacuationStatus {
@@ -45,6 +48,7 @@ pub(super) async fn evacuate_disks<R: Host>(
         if shutdown.is_cancelled() {
             return Ok(());
         }
+        engine.update_disk_volumes(&group).await;
         let (disks, room) = leaving_disks(&group);
         if group.evacuation.retain(|uuid| disks.iter().any(|disk| disk.uuid == *uuid)) {
             engine.publish();
@@ -105,22 +109,43 @@ impl<R: Host> Engine<R> {
 
     /// Moves one piece from a disk, or takes the disk out of its group. Returns the time until the next piece.
     async fn advance(&self, group: &Arc<Group>, disk: &LeavingDisk) -> Result<Duration, Error> {
+        let Step::Move(wanted) = self.plan_move(group, disk).await? else { return Ok(Duration::ZERO) };
+        let started = Instant::now();
+        if let Err(error) = self.read_piece(&wanted).await? {
+            self.leave_behind(group, disk, &wanted.volume, &format!("cannot be read: {error}"));
+            return Ok(Duration::ZERO);
+        }
         // A volume that is moved cannot be changed: who wants to change one waits for this, and is next
         let _moving = group.evacuation.hold_still().await;
-        let uuid = disk.uuid.clone();
-        let planning = async move |engine: Self, group: Arc<Group>| engine.plan_step(&group, &uuid).await;
-        let Step::Move(planned) = self.with_lock(Arc::clone(group), planning).await? else { return Ok(Duration::ZERO) };
-        let (bytes, started) = (planned.bytes, Instant::now());
+        let Step::Move(planned) = self.plan_move(group, disk).await? else { return Ok(Duration::ZERO) };
+        if !planned.is_same_piece(&wanted) {
+            return Ok(Duration::ZERO);
+        }
+        let bytes = planned.bytes;
         tracing::debug!(vg = %group.name, disk = disk.path, volume = planned.volume, bytes, "moving a piece");
-        let moved = self.move_piece(group, planned).await;
+        let moved = self.move_piece(group, *planned).await;
         if matches!(moved, Err(Error::Lvm(lvm::Error::NoSpace(_)))) {
             // Somebody took the room since the piece was planned: a new plan says what is lacking
-            let uuid = disk.uuid.clone();
-            let planning = async move |engine: Self, group: Arc<Group>| engine.plan_step(&group, &uuid).await;
-            self.with_lock(Arc::clone(group), planning).await?;
+            self.plan_move(group, disk).await?;
         }
         moved?;
         Ok(step::pause_after(bytes, started.elapsed(), disk.wish))
+    }
+
+    async fn plan_move(&self, group: &Arc<Group>, disk: &LeavingDisk) -> Result<Step, Error> {
+        let uuid = disk.uuid.clone();
+        let planning = async move |engine: Self, group: Arc<Group>| engine.plan_step(&group, &uuid).await;
+        self.with_lock(Arc::clone(group), planning).await
+    }
+
+    /// Leaves a volume where it is because disks fail, and goes on with the others.
+    fn leave_behind(&self, group: &Group, disk: &LeavingDisk, volume: &str, error: &str) {
+        let again = Instant::now() + FAILURE_PAUSE;
+        if group.evacuation.set_unreadable(&disk.uuid, volume, error, again) {
+            let (vg, disk) = (&group.name, &disk.path);
+            tracing::error!(%vg, disk, volume, error, "cannot move a volume from a disk that is to be emptied; it stays");
+            self.publish();
+        }
     }
 
     fn record_obstacle(&self, group: &Group, disk: &LeavingDisk, error: &Error) {

@@ -1,14 +1,16 @@
 //! The evacuation of physical volumes of one volume group, as far as it is not in LVM's metadata: what keeps them from
 //! being moved, and the lock of those who move.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lvm::PhysicalVolume;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::time::Instant;
 
-use crate::inventory::{EvacuationEntry, EvacuationState};
+use crate::error::Error;
+use crate::inventory::{DiskVolumes, EvacuationEntry, EvacuationState};
 use crate::tags::EvacuationWish;
 
 /// The evacuations of one volume group.
@@ -21,7 +23,28 @@ pub(super) struct EvacuationProgress {
     motion_lock: Arc<tokio::sync::Mutex<()>>,
     /// The reasons for which physical volumes could not be emptied when it was last tried, by UUID.
     obstacles: Mutex<BTreeMap<String, String>>,
+    /// The volumes that could not be read, by UUID of the physical volume that they are on.
+    unreadable: Mutex<BTreeMap<String, BTreeMap<String, Unreadable>>>,
+    /// The volumes on physical volumes that are missing or are to be emptied, by UUID of these.
+    volumes: Mutex<BTreeMap<String, DiskVolumes>>,
+    /// Facts from which these follow, of when they were last asked for.
+    volumes_version: Mutex<Option<VolumesVersion>>,
 }
+
+/// The count of changes of the group; and UUID, whether it is missing, and the volumes that fail of each physical volume
+/// that counts.
+pub(super) type VolumesVersion = (u64, Vec<(String, bool, BTreeSet<String>)>);
+
+/// A volume of which a part could not be read when it was to be moved.
+#[derive(Debug)]
+struct Unreadable {
+    why: String,
+    /// It is left alone until then.
+    again: Instant,
+}
+
+/// Most volumes that a text names.
+const MOST_NAMES: usize = 5;
 
 impl EvacuationProgress {
     /// Waits until no piece is being moved, and keeps the next from being begun.
@@ -40,20 +63,86 @@ impl EvacuationProgress {
         self.obstacles.lock().remove(uuid).is_some()
     }
 
+    /// Stores that a volume cannot be read, and is not to be moved before this moment. Returns whether that is news.
+    pub(super) fn set_unreadable(&self, uuid: &str, volume: &str, why: &str, again: Instant) -> bool {
+        let new = Unreadable { why: why.to_owned(), again };
+        let mut unreadable = self.unreadable.lock();
+        let before = unreadable.entry(uuid.to_owned()).or_default().insert(volume.to_owned(), new);
+        before.is_none_or(|before| before.why != why)
+    }
+
+    /// Returns the volumes that are not to be moved at this moment.
+    pub(super) fn left_behind(&self, uuid: &str, now: Instant) -> BTreeSet<String> {
+        let unreadable = self.unreadable.lock();
+        let waiting = unreadable.get(uuid).into_iter().flatten().filter(|(_, volume)| volume.again > now);
+        waiting.map(|(volume, _)| volume.clone()).collect()
+    }
+
+    /// Returns the volumes that could not be read or copied.
+    pub(super) fn failing_volumes(&self, uuid: &str) -> BTreeSet<String> {
+        self.unreadable.lock().get(uuid).into_iter().flatten().map(|(volume, _)| volume.clone()).collect()
+    }
+
+    /// Stores from which facts the volumes of disks are about to be found. Returns whether they are others than before.
+    pub(super) fn begin_volumes(&self, version: Option<VolumesVersion>) -> bool {
+        let mut known = self.volumes_version.lock();
+        if *known == version {
+            return false;
+        }
+        *known = version;
+        true
+    }
+
+    /// Stores the volumes of disks. Returns whether they are news.
+    pub(super) fn set_volumes(&self, found: BTreeMap<String, DiskVolumes>) -> bool {
+        let mut volumes = self.volumes.lock();
+        let is_new = *volumes != found;
+        *volumes = found;
+        is_new
+    }
+
+    /// Returns the volumes of a physical volume that is missing or is to be emptied.
+    pub(super) fn volumes_of(&self, uuid: &str) -> DiskVolumes {
+        self.volumes.lock().get(uuid).cloned().unwrap_or_default()
+    }
+
+    /// Forgets volumes that are not on the physical volume any more.
+    pub(super) fn forget_unreadable(&self, uuid: &str, is_there: impl Fn(&str) -> bool) {
+        if let Some(volumes) = self.unreadable.lock().get_mut(uuid) {
+            volumes.retain(|volume, _| is_there(volume));
+        }
+    }
+
+    /// Returns a text on the volumes that could not be read; `None` when all could.
+    pub(super) fn unreadable(&self, uuid: &str) -> Option<String> {
+        let unreadable = self.unreadable.lock();
+        let volumes = unreadable.get(uuid).filter(|volumes| !volumes.is_empty())?;
+        let named = volumes.iter().take(MOST_NAMES).map(|(volume, Unreadable { why, .. })| format!("{volume} ({why})"));
+        let mut text = named.collect::<Vec<_>>().join(", ");
+        if let Some(more) = volumes.len().checked_sub(MOST_NAMES).filter(|more| *more > 0) {
+            text = format!("{text} and {more} more");
+        }
+        Some(text)
+    }
+
     /// Forgets physical volumes that are not to be emptied any more. Returns whether one of them could not be.
     pub(super) fn retain(&self, exists: impl Fn(&str) -> bool) -> bool {
-        let mut obstacles = self.obstacles.lock();
-        let before = obstacles.len();
+        let (mut obstacles, mut unreadable) = (self.obstacles.lock(), self.unreadable.lock());
+        let before = obstacles.len() + unreadable.len();
         obstacles.retain(|uuid, _| exists(uuid));
-        obstacles.len() < before
+        unreadable.retain(|uuid, volumes| exists(uuid) && !volumes.is_empty());
+        obstacles.len() + unreadable.len() < before
     }
 
     /// Returns how far the evacuation of a physical volume is; `None` if it is not to be emptied.
     pub(super) fn entry_of(&self, pv: &PhysicalVolume) -> Option<EvacuationEntry> {
         let wish = EvacuationWish::of(pv)?;
         let remaining = pv.size.saturating_sub(pv.free);
-        let (state, message) = match self.obstacles.lock().get(&pv.uuid) {
-            Some(why) => (EvacuationState::Blocked, why.clone()),
+        let obstacle = self.obstacles.lock().get(&pv.uuid).cloned();
+        let unreadable = || self.unreadable(&pv.uuid).filter(|_| remaining > 0);
+        let unreadable = || unreadable().map(|why| Error::VolumesStay { disk: pv.path.clone(), why }.to_string());
+        let (state, message) = match obstacle.or_else(unreadable) {
+            Some(why) => (EvacuationState::Blocked, why),
             None if remaining > 0 => {
                 (EvacuationState::Moving, "its volumes are being moved to other disks of the group".to_owned())
             }
@@ -61,5 +150,31 @@ impl EvacuationProgress {
             None => (EvacuationState::Empty, "nothing is on it, and nothing new gets there".to_owned()),
         };
         Some(EvacuationEntry { state, message, remaining, remove: wish.remove })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_volume_that_cannot_be_read_is_left_alone_for_a_while_and_told_until_it_has_gone() {
+        let (progress, now) = (EvacuationProgress::default(), Instant::now());
+        let again = now + Duration::from_mins(1);
+        assert!(progress.set_unreadable("d", "b", "EIO", again) && !progress.set_unreadable("d", "b", "EIO", again));
+        for volume in ["a", "c", "d", "e", "f", "g"] {
+            assert!(progress.set_unreadable("d", volume, "EIO", now));
+        }
+        assert_eq!(progress.left_behind("d", now), ["b".to_owned()].into());
+        assert_eq!(progress.left_behind("d", again), [].into());
+        let told = progress.unreadable("d").unwrap();
+        assert!(told.starts_with("a (EIO), b (EIO)") && told.ends_with("e (EIO) and 2 more"), "{told}");
+        progress.forget_unreadable("d", |volume| volume == "b");
+        assert_eq!(progress.unreadable("d").unwrap(), "b (EIO)");
+        progress.forget_unreadable("d", |_| false);
+        assert_eq!((progress.unreadable("d"), progress.unreadable("other")), (None, None));
+        assert!(progress.retain(|_| true) && !progress.retain(|_| true));
     }
 }

@@ -42,7 +42,9 @@ impl<R: Host> Engine<R> {
 
 fn group_entry(group: &Group) -> GroupEntry {
     let evacuation = |pv: &PhysicalVolume| group.evacuation.entry_of(pv);
-    let report = group.cached().map(|report| GroupReport::of(&report, |uuid| group.last_path(uuid), evacuation));
+    let volumes = |uuid: &str| group.evacuation.volumes_of(uuid);
+    let report = |known: &VolumeGroup| GroupReport::of(known, |uuid| group.last_path(uuid), evacuation, volumes);
+    let report = group.cached().map(|known| report(&known));
     GroupEntry { name: group.name.clone(), report, stale_reason: group.stale_reason() }
 }
 

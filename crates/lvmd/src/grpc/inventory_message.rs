@@ -3,7 +3,9 @@
 use topolvm_proto::lvmd as proto;
 
 use super::disk_message;
-use crate::inventory::{ClassEntry, EvacuationEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry};
+use crate::inventory::{
+    ClassEntry, DiskVolume, EvacuationEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry,
+};
 
 pub(super) fn watch_response(inventory: &Inventory) -> proto::WatchStorageResponse {
     proto::WatchStorageResponse {
@@ -46,7 +48,13 @@ fn physical_volume(pv: &PhysicalVolumeEntry) -> proto::PhysicalVolumeItem {
         missing: pv.device.is_none(),
         allocatable: pv.allocatable,
         evacuation: pv.evacuation.as_ref().map(evacuation),
+        volumes: pv.volumes.volumes.iter().map(disk_volume).collect(),
+        omitted_volumes: pv.volumes.omitted,
     }
+}
+
+fn disk_volume(volume: &DiskVolume) -> proto::DiskVolume {
+    proto::DiskVolume { name: volume.name.clone(), state: volume.state.word().to_owned() }
 }
 
 fn evacuation(entry: &EvacuationEntry) -> proto::Evacuation {

@@ -42,6 +42,7 @@ fn pv(vg: &str, index: u32, bytes: u64) -> PhysicalVolumeItem {
         missing: false,
         allocatable: true,
         evacuation: None,
+        ..PhysicalVolumeItem::default()
     }
 }
 

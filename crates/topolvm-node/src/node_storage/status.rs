@@ -1,11 +1,11 @@
 //! Turns what lvmd says of the storage into the status of a `NodeStorage`, but for its conditions.
 
 use topolvm_api::{
-    DeviceClassStatus, EvacuationStatus, NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
-    format_bytes,
+    DeviceClassStatus, DiskVolumeStatus, EvacuationStatus, NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus,
+    VolumeGroupStatus, format_bytes,
 };
 use topolvm_proto::lvmd::{
-    DeviceClassItem, Evacuation, PhysicalVolumeItem, ThinPoolStatus as ThinPoolItem, VolumeGroupItem,
+    DeviceClassItem, DiskVolume, Evacuation, PhysicalVolumeItem, ThinPoolStatus as ThinPoolItem, VolumeGroupItem,
     WatchStorageResponse,
 };
 
@@ -57,7 +57,13 @@ fn physical_volume(pv: PhysicalVolumeItem) -> PhysicalVolumeStatus {
         missing: pv.missing,
         allocatable: pv.allocatable,
         evacuation: pv.evacuation.map(|evacuation| evacuation_status(evacuation, size)),
+        volumes: pv.volumes.into_iter().map(disk_volume).collect(),
+        omitted_volumes: pv.omitted_volumes,
     }
+}
+
+fn disk_volume(volume: DiskVolume) -> DiskVolumeStatus {
+    DiskVolumeStatus { name: volume.name, state: volume.state }
 }
 
 /// Returns how far an evacuation is. What remains is rounded up to whole percent of the disk: that is one write for
@@ -110,6 +116,8 @@ mod tests {
             missing: false,
             allocatable: true,
             evacuation: None,
+            volumes: Vec::new(),
+            omitted_volumes: 0,
         };
         let missing = PhysicalVolumeItem {
             path: String::new(),
@@ -124,6 +132,8 @@ mod tests {
                 remaining_bytes: 5 << 30,
                 remove: true,
             }),
+            volumes: vec![DiskVolume { name: "v".to_owned(), state: "lost".to_owned() }],
+            omitted_volumes: 3,
             ..pv
         };
         let group = VolumeGroupItem {
@@ -178,6 +188,7 @@ mod tests {
                             "evacuation": {
                                 "state": "blocked", "message": "it is missing", "remaining": "5166Mi", "remove": true,
                             },
+                            "volumes": [{"name": "v", "state": "lost"}], "omittedVolumes": 3,
                         },
                     ],
                 },

@@ -32,6 +32,10 @@ impl Devices for FakeLvm {
         Ok(Some(Version { vg_uuid: group.uuid.clone(), seqno: group.seqno }))
     }
 
+    fn read_through(&self, _: &PhysicalVolume, _: u64, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     fn status(&self, vg: &VolumeGroup, volume: &LogicalVolume) -> io::Result<Option<DeviceStatus>> {
         let state = self.state();
         let volume = state.groups.get(vg.name.as_str()).and_then(|group| group.volumes.get(&*volume.name));

@@ -12,7 +12,7 @@ use system_tests::commands::Commands;
 use topolvm_proto::lvmd::CreateLvRequest;
 
 use crate::daemon::{Client, Lvmd};
-use crate::fixture::{Random, lvm, run, run_ok, runs, seed, vg, wait};
+use crate::fixture::{lvm, run, run_ok, vg, wait};
 use crate::scsi_disks::{ScsiDisks, contents, until};
 use crate::signatures::SIGNATURES;
 
@@ -26,11 +26,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_takes_nothing_out_of_a_group_when_a_disk_is_pulled_and_put_back", survives_a_pull),
     ("lvmd_grows_a_group_with_its_disk", grows_with_the_disk),
     ("lvmd_adds_twenty_disks_at_once", adds_many),
-    ("random_plugs_pulls_growths_and_kills_overwrite_nothing", random_story),
 ];
 
 /// The group `scsi` of all SCSI disks, with nothing to wait for but the kernel's messages.
-fn group(mode: &str) -> String {
+pub(crate) fn group(mode: &str) -> String {
     format!(
         "rescan-interval: 0\nsettle-time: 0\n\
          disk-groups: [{{name: scsi, mode: {mode}, paths: ['/dev/sd[a-z]+'], spare-gb: 0}}]"
@@ -268,67 +267,4 @@ fn adds_many() {
     let _disks = ScsiDisks::new(20, &["scsi"]);
     let _lvmd = Lvmd::start(&group("auto"));
     until_members(20);
-}
-
-/// Plugs disks in, some of them with data, pulls them out, puts them back and makes them larger, and kills lvmd and
-/// starts it again. No byte of a disk with data may change.
-fn random_story() {
-    let test = "random_plugs_pulls_growths_and_kills";
-    let mut random = Random(seed(test));
-    let disks = ScsiDisks::new(1, &["scsi"]);
-    let config = group("auto");
-    let mut lvmd = Lvmd::start(&config);
-    let mut marked: Vec<(usize, &str, Vec<u8>)> = Vec::new();
-    let (mut count, mut is_out) = (1, None);
-    for step in 0..runs(25) {
-        match random.below(6) {
-            0 | 1 if count < 20 => {
-                // One with data is marked while lvmd is dead: nobody could be quicker than a uevent
-                let signature = random.one_of(SIGNATURES);
-                let has_data = random.below(2) == 0;
-                if has_data {
-                    lvmd.kill();
-                }
-                ScsiDisks::plug_new();
-                let device = disks.device(count);
-                if has_data {
-                    signature.make(&device);
-                    marked.push((count, signature.name, contents(&device)));
-                    lvmd = Lvmd::start(&config);
-                }
-                count += 1;
-            }
-            2 if is_out.is_none() => {
-                let index = usize::try_from(random.below(u64::try_from(count).unwrap())).unwrap();
-                disks.pull(index);
-                is_out = Some(index);
-            }
-            3 => {
-                if let Some(index) = is_out.take() {
-                    disks.put_back(index);
-                }
-            }
-            4 => {
-                lvmd.kill();
-                lvmd = Lvmd::start(&config);
-            }
-            5 if is_out.is_none() => disks.grow(0),
-            _ => std::thread::sleep(Duration::from_millis(random.below(300))),
-        }
-        check_marked(&disks, &marked, is_out, step);
-    }
-    if let Some(index) = is_out {
-        disks.put_back(index);
-    }
-    let blank = count - marked.len();
-    until_members(blank);
-    check_marked(&disks, &marked, None, u64::MAX);
-    drop(lvmd);
-}
-
-fn check_marked(disks: &ScsiDisks, marked: &[(usize, &str, Vec<u8>)], is_out: Option<usize>, step: u64) {
-    for (index, name, before) in marked.iter().filter(|(index, ..)| Some(*index) != is_out) {
-        let device = disks.device(*index);
-        assert!(contents(&device) == *before, "step {step}: {name} on {device} was overwritten");
-    }
 }

@@ -2,9 +2,10 @@
 
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
-use topolvm_proto::lvmd::{AddDiskRequest, DiskRequest};
+use topolvm_proto::lvmd::{AddDiskRequest, DiskRequest, DiskVolume, WatchStorageResponse};
 
 use crate::daemon::{Client, Lvmd, code};
+use crate::evacuation::until_told;
 use crate::fixture::{DISKS, FailingDisk, Groups, MIB, lvm, myvg1, run_ok, wait};
 use crate::missing_disk::{Disk, read_from, write_to};
 use crate::scsi_disks::{ScsiDisks, contents};
@@ -73,6 +74,13 @@ fn replaces_a_missing_disk() {
         FailingDisk::fail();
         write_to("mirrored", "meanwhile");
         client.until_free(|free| free == 0).await;
+        let volume = |name: &str, state: &str| DiskVolume { name: name.to_owned(), state: state.to_owned() };
+        let expected = [volume("lost", "lost"), volume("mirrored", "degraded")];
+        let is_told = |told: &WatchStorageResponse| {
+            let pvs = told.volume_groups.iter().flat_map(|group| &group.physical_volumes);
+            pvs.into_iter().any(|pv| pv.missing && pv.volumes == expected)
+        };
+        until_told(&client, is_told).await;
         let before = myvg1(&lvm()).await;
         let refused = replace(&client, &uuid).await.unwrap_err();
         assert_eq!(refused.code(), Code::FailedPrecondition);

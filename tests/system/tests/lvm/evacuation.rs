@@ -31,14 +31,14 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 
 /// Bytes of a disk: 64 extents, one of which LVM needs for itself.
 const SIZE: u64 = 64 * EXTENT;
-const GROUP: &str = "leaving";
-const CONFIG: &str = "
+pub(crate) const GROUP: &str = "leaving";
+pub(crate) const CONFIG: &str = "
 disk-groups: [{name: leaving, paths: [/dev/none], spare-gb: 0}]
 lvcreate-option-classes: [{name: mirrored, options: [--type=raid1, -m1, --nosync]}]
 ";
 /// The rate at which a piece has two extents.
-const SLOW: u64 = EXTENT;
-const BLOCK: usize = 4096;
+pub(crate) const SLOW: u64 = EXTENT;
+pub(crate) const BLOCK: usize = 4096;
 
 /// Loop devices, of which the first ones are in the group.
 pub(crate) struct LoopDisks(Vec<String>);
@@ -87,27 +87,27 @@ impl Drop for LoopDisks {
 }
 
 /// Returns the devices of the group's disks.
-fn members() -> Vec<String> {
+pub(crate) fn members() -> Vec<String> {
     let listed = run_ok("pvs", &["--noheadings", "-o", "pv_name", "-S", "vg_name=leaving", "-O", "pv_name"]);
     listed.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Returns the devices on which a volume lies, with its hidden parts.
-fn devices_of(volume: &str) -> String {
+pub(crate) fn devices_of(volume: &str) -> String {
     run_ok("lvs", &["-a", "--noheadings", "-o", "devices", "-S", &format!("lv_name=~{volume}"), GROUP])
 }
 
-async fn evacuate(client: &Client, uuid: String, rate: u64, remove: bool) -> Result<(), Status> {
+pub(crate) async fn evacuate(client: &Client, uuid: String, rate: u64, remove: bool) -> Result<(), Status> {
     let request = EvacuateDiskRequest { volume_group: GROUP.to_owned(), uuid, bytes_per_second: rate, remove };
     DiskServiceClient::new(client.0.clone()).evacuate_disk(request).await.map(drop)
 }
 
-async fn stop(client: &Client, uuid: String) -> Result<(), Status> {
+pub(crate) async fn stop(client: &Client, uuid: String) -> Result<(), Status> {
     let request = DiskRequest { volume_group: GROUP.to_owned(), uuid };
     DiskServiceClient::new(client.0.clone()).stop_evacuation(request).await.map(drop)
 }
 
-async fn create(client: &Client, name: &str, bytes: u64, option_class: &str) -> Result<(), Status> {
+pub(crate) async fn create(client: &Client, name: &str, bytes: u64, option_class: &str) -> Result<(), Status> {
     let request = CreateLvRequest {
         name: name.to_owned(),
         device_class: GROUP.to_owned(),
@@ -119,7 +119,7 @@ async fn create(client: &Client, name: &str, bytes: u64, option_class: &str) -> 
 }
 
 /// Waits until lvmd says this of its storage.
-async fn until_told(client: &Client, is_so: impl Fn(&WatchStorageResponse) -> bool) -> WatchStorageResponse {
+pub(crate) async fn until_told(client: &Client, is_so: impl Fn(&WatchStorageResponse) -> bool) -> WatchStorageResponse {
     let mut watch = StorageServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
     let told = async {
         loop {
@@ -133,7 +133,11 @@ async fn until_told(client: &Client, is_so: impl Fn(&WatchStorageResponse) -> bo
 }
 
 /// Waits until lvmd says this of the evacuation of a disk.
-async fn until_evacuation(client: &Client, uuid: &str, is_so: impl Fn(Option<&Evacuation>) -> bool) -> Evacuation {
+pub(crate) async fn until_evacuation(
+    client: &Client,
+    uuid: &str,
+    is_so: impl Fn(Option<&Evacuation>) -> bool,
+) -> Evacuation {
     let pv = |told: &WatchStorageResponse| -> Option<PhysicalVolumeItem> {
         let groups = told.volume_groups.iter().flat_map(|group| &group.physical_volumes);
         groups.into_iter().find(|pv| pv.uuid == uuid).cloned()
@@ -143,12 +147,12 @@ async fn until_evacuation(client: &Client, uuid: &str, is_so: impl Fn(Option<&Ev
 }
 
 /// Waits until lvmd says that an evacuation is in this state.
-async fn until_state(client: &Client, uuid: &str, state: &str) -> Evacuation {
+pub(crate) async fn until_state(client: &Client, uuid: &str, state: &str) -> Evacuation {
     until_evacuation(client, uuid, |evacuation| evacuation.is_some_and(|found| found.state == state)).await
 }
 
 /// A thread that writes to a volume without end, and knows what must be there.
-struct Writer {
+pub(crate) struct Writer {
     device: String,
     is_over: Arc<AtomicBool>,
     writing: JoinHandle<Vec<u64>>,
@@ -156,7 +160,7 @@ struct Writer {
 
 impl Writer {
     /// Begins to write to blocks all over the first bytes of a volume.
-    fn start(device: &str, bytes: u64) -> Self {
+    pub(crate) fn start(device: &str, bytes: u64) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let (over, path) = (Arc::clone(&is_over), device.to_owned());
         let writing = thread::spawn(move || {
@@ -179,7 +183,7 @@ impl Writer {
     }
 
     /// Ends writing and checks each block.
-    fn check(self) {
+    pub(crate) fn check(self) {
         self.is_over.store(true, Ordering::Relaxed);
         let written = self.writing.join().unwrap();
         let (count, file) = (written.iter().filter(|number| **number > 0).count(), File::open(&self.device).unwrap());
@@ -192,7 +196,7 @@ impl Writer {
     }
 }
 
-fn contents(number: u64) -> Vec<u8> {
+pub(crate) fn contents(number: u64) -> Vec<u8> {
     number.to_le_bytes().repeat(BLOCK / 8)
 }
 

@@ -87,20 +87,40 @@ impl FailingDisk {
         Self::load_table("error");
     }
 
+    /// Makes so many sectors of 512 bytes fail, from this one on.
+    pub(crate) fn fail_sectors(first: u64, count: u64) {
+        let (end, after) = (Self::sectors(), first + count);
+        let parts = [
+            format!("0 {first} linear /dev/ubdb 2048"),
+            format!("{first} {count} error"),
+            format!("{after} {} linear /dev/ubdb {}", end - after, 2048 + after),
+        ];
+        Self::load(&parts.join("\n"));
+    }
+
     pub(crate) fn repair() {
         Self::load_table(Self::GOOD);
     }
 
     const GOOD: &str = "linear /dev/ubdb 2048";
 
+    fn sectors() -> u64 {
+        run_ok("blockdev", &["--getsz", DISKS[1]]).trim().parse::<u64>().unwrap() - 2048
+    }
+
     fn table(target: &str) -> String {
-        let sectors: u64 = run_ok("blockdev", &["--getsz", DISKS[1]]).trim().parse().unwrap();
-        format!("0 {} {target}", sectors - 2048)
+        format!("0 {} {target}", Self::sectors())
     }
 
     fn load_table(target: &str) {
+        Self::load(&Self::table(target));
+    }
+
+    fn load(table: &str) {
+        let file = "/run/failing.table";
+        std::fs::write(file, format!("{table}\n")).unwrap();
         run_ok("dmsetup", &["suspend", "--noflush", "--nolockfs", "failing"]);
-        run_ok("dmsetup", &["load", "failing", "--table", &Self::table(target)]);
+        run_ok("dmsetup", &["load", "failing", file]);
         run_ok("dmsetup", &["resume", "failing"]);
     }
 }

@@ -15,8 +15,11 @@ mod daemon;
 mod disk_groups;
 mod disk_groups_of_nodes;
 mod disk_requests;
+mod disk_story;
 mod driver;
 mod evacuation;
+mod evacuation_cut;
+mod failing_disk;
 mod fixture;
 mod group_pools;
 mod kills;
@@ -52,10 +55,12 @@ use crate::fixture::{OWN_LVM_SETTINGS, run_ok};
 type Tests = &'static [(&'static str, fn())];
 
 fn main() -> ExitCode {
-    if let [role, directory] = std::env::args().skip(1).collect::<Vec<_>>().as_slice()
-        && role == power_cut::ROLE
-    {
-        return power_cut::work(Path::new(directory));
+    if let [role, directory] = std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
+        match role.as_str() {
+            power_cut::ROLE => return power_cut::work(Path::new(directory)),
+            evacuation_cut::ROLE => return evacuation_cut::work(Path::new(directory)),
+            _ => {}
+        }
     }
     if fixture::is_soak() && guest::is_inside() {
         run_ok("cp", &["-r", "/etc/lvm", OWN_LVM_SETTINGS]);
@@ -82,7 +87,9 @@ fn main() -> ExitCode {
         .chain(disk_groups::TESTS)
         .chain(disk_groups_of_nodes::TESTS)
         .chain(evacuation::TESTS)
+        .chain(failing_disk::TESTS)
         .chain(disk_requests::TESTS)
+        .chain(disk_story::TESTS)
         .chain(group_pools::TESTS)
         .chain(pool_growth::TESTS)
         .chain(moved::TESTS);
@@ -98,9 +105,14 @@ fn main() -> ExitCode {
     let env = env.into_iter().collect();
     let spec = GuestSpec { disks: vec![GIB, GIB], timeout, env, ..GuestSpec::default() };
     let code = testbed::suite::in_guest(spec, trials.collect());
-    if !fixture::is_soak() || guest::is_inside() {
+    if guest::is_inside() {
         return code;
     }
-    let power_cuts = testbed::suite::on_host_unless(machine::missing_for_guests(), power_cut::trials());
-    if code == ExitCode::SUCCESS { power_cuts } else { code }
+    // Those that cut the power of guests of their own
+    let mut cuts = evacuation_cut::trials();
+    if fixture::is_soak() {
+        cuts.extend(power_cut::trials());
+    }
+    let cuts = testbed::suite::on_host_unless(machine::missing_for_guests(), cuts);
+    if code == ExitCode::SUCCESS { cuts } else { code }
 }

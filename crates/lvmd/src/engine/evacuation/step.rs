@@ -1,10 +1,13 @@
-//! One step of an evacuation: a piece of a volume is moved, or an empty disk taken out of its group.
+//! One step of an evacuation: a piece of a volume is read and moved, or an empty disk taken out of its group.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lvm::relocation::{begun_moves, next_piece};
-use lvm::{Host, PhysicalVolume, VolumeGroup};
+use lvm::{Devices as _, Host, PhysicalVolume, UsedRange, VolumeGroup};
+use tokio::time::Instant;
 use topolvm_runtime::error_chain;
 use tracing::Instrument as _;
 
@@ -26,7 +29,7 @@ pub(super) enum Step {
     /// Nothing: nothing is on it, or nobody wants it to be emptied any more, or it has just left its group.
     Nothing,
     /// Move a piece.
-    Move(PlannedMove),
+    Move(Box<PlannedMove>),
 }
 
 /// A piece, with the devices from and to which it is moved.
@@ -34,10 +37,19 @@ pub(super) enum Step {
 pub(super) struct PlannedMove {
     pub(super) volume: String,
     pub(super) bytes: u64,
-    from: String,
+    from: PhysicalVolume,
+    /// First byte on the device of that; `None` of a piece that LVM has begun to move.
+    first_byte: Option<u64>,
     /// First and last extent.
     extents: (u64, u64),
     to: Option<String>,
+}
+
+impl PlannedMove {
+    /// Returns whether it is the same piece, wherever it goes.
+    pub(super) fn is_same_piece(&self, other: &Self) -> bool {
+        (&self.volume, &self.from.uuid, self.extents) == (&other.volume, &other.from.uuid, other.extents)
+    }
 }
 
 impl<R: Host> Engine<R> {
@@ -57,17 +69,35 @@ impl<R: Host> Engine<R> {
             return Ok(Step::Nothing);
         }
         let ranges = self.inner.lvm.used_ranges(&known.name).await?;
+        let is_on_disk = |volume: &str| ranges.iter().any(|range| range.pv == uuid && range.volume == volume);
+        group.evacuation.forget_unreadable(uuid, is_on_disk);
+        let left_behind = group.evacuation.left_behind(uuid, Instant::now());
+        let ranges = without(ranges, uuid, &left_behind);
         let most = largest_piece(wish, known.extent_size);
         let piece = next_piece(&ranges, uuid, &targets(&known, pv), most);
-        let Some(piece) = piece.map_err(|obstacle| refusal(&known, pv, obstacle))? else { return Ok(Step::Nothing) };
+        let Some(piece) = piece.map_err(|obstacle| refusal(&known, pv, obstacle))? else {
+            let unreadable = group.evacuation.unreadable(uuid);
+            return unreadable.map_or(Ok(Step::Nothing), |why| Err(Error::VolumesStay { disk: pv.path.clone(), why }));
+        };
+        let disk_start = ranges.iter().find(|range| range.pv == uuid).map_or(0, |range| range.disk_start);
+        let first_byte = disk_start.saturating_add(piece.start.saturating_mul(known.extent_size));
         let target = piece.target.as_deref().and_then(|target| known.pv_of_uuid(target));
-        Ok(Step::Move(PlannedMove {
+        Ok(Step::Move(Box::new(PlannedMove {
             volume: piece.volume,
             bytes: piece.length.saturating_mul(known.extent_size),
-            from: pv.path.clone(),
+            from: pv.clone(),
+            first_byte: target.map(|_| first_byte),
             extents: last_of(piece.start, piece.length),
             to: target.map(|target| target.path.clone()),
-        }))
+        })))
+    }
+
+    /// Reads a piece that is to be moved. LVM moves what cannot be read as if it could: the copy of a whole region has
+    /// whatever was on the other disk before, and what could be read of it is gone with the rest.
+    pub(super) async fn read_piece(&self, planned: &PlannedMove) -> Result<io::Result<()>, Error> {
+        let Some(start) = planned.first_byte else { return Ok(Ok(())) };
+        let (devices, pv, length) = (self.devices(), planned.from.clone(), planned.bytes);
+        tokio::task::spawn_blocking(move || devices.read_through(&pv, start, length)).await.map_err(Error::Interrupted)
     }
 
     /// Moves a piece, to its end also when the shutdown begins. Other volumes are changed meanwhile.
@@ -75,7 +105,7 @@ impl<R: Host> Engine<R> {
         let (lvm, vg) = (self.inner.lvm.clone(), group.name.clone());
         let moving = async move {
             let PlannedMove { from, extents, to, .. } = planned;
-            lvm.move_extents(&vg, &from, extents, to.as_deref()).await
+            lvm.move_extents(&vg, &from.path, extents, to.as_deref()).await
         };
         let moved = self.inner.tasks.finish(moving.in_current_span()).await.map_err(Error::Interrupted)?;
         Ok(moved?)
@@ -103,7 +133,8 @@ impl<R: Host> Engine<R> {
             let planned = PlannedMove {
                 volume: range.volume.clone(),
                 bytes: range.length.saturating_mul(known.extent_size),
-                from: pv.path.clone(),
+                from: pv.clone(),
+                first_byte: None,
                 extents: last_of(range.start, range.length),
                 to: None,
             };
@@ -125,6 +156,12 @@ impl<R: Host> Engine<R> {
         tracing::info!(vg = %known.name, disk = pv.path, uuid = pv.uuid, "took an empty disk out of its group");
         Ok(())
     }
+}
+
+/// Takes the extents of volumes on a physical volume out of the books.
+fn without(mut ranges: Vec<UsedRange>, pv: &str, volumes: &BTreeSet<String>) -> Vec<UsedRange> {
+    ranges.retain(|range| range.pv != pv || !volumes.contains(&range.volume));
+    ranges
 }
 
 /// Returns the first and the last of so many extents.

@@ -1,0 +1,118 @@
+//! A disk of which sectors cannot be read any more when it is to be emptied: all other volumes leave it, and the one
+//! with these sectors stays as it is.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+
+use rustix::fs::OFlags;
+use topolvm_proto::lvmd::{DiskVolume, WatchStorageResponse};
+
+use crate::daemon::{Client, Lvmd, signed};
+use crate::evacuation::{
+    BLOCK, CONFIG, GROUP, Writer, contents, devices_of, evacuate, members, until_evacuation, until_state, until_told,
+};
+use crate::fixture::{DISKS, EXTENT, FailingDisk, Groups, run_ok, wait};
+use crate::scsi_disks::until;
+
+pub(crate) const TESTS: &[(&str, fn())] =
+    &[("of_a_disk_with_bad_sectors_all_is_moved_but_the_volume_with_them_which_stays_as_it_is", bad_sectors)];
+
+const EXTENTS: u64 = 20;
+/// The block of the volume that cannot be read, in its eleventh extent.
+const BAD: u64 = 10 * EXTENT / 4096 + 7;
+
+fn bad_sectors() {
+    let failing = FailingDisk::new();
+    let _group = Groups::on(GROUP, &[failing.device()]);
+    run_ok("vgchange", &["-q", "--addtag", "topolvm.io/disk-group=leaving", GROUP]);
+    let lvmd = Lvmd::start(CONFIG);
+    wait(async {
+        let client = lvmd.connect().await;
+        for name in ["a", "b", "c"] {
+            create(&client, name).await;
+        }
+        fill("b");
+        fill("c");
+        run_ok("vgextend", &["-qy", GROUP, DISKS[0]]);
+        until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)).await;
+        let uuid = run_ok("pvs", &["--noheadings", "-o", "pv_uuid", failing.device()]).trim().to_owned();
+        FailingDisk::fail_sectors(first_sector_of("b") + BAD * 8, 8);
+        let writer = Writer::start("/dev/leaving/a", EXTENTS * EXTENT);
+        evacuate(&client, uuid.clone(), 4 * EXTENT, true).await.unwrap();
+
+        let blocked = until_state(&client, &uuid, "blocked").await;
+        assert!(blocked.message.contains("cannot be read") && blocked.message.contains("b ("), "{blocked:?}");
+        // The others leave the disk all the same
+        let only_b = |remaining: u64| remaining > 0 && remaining <= EXTENTS * EXTENT;
+        let last = until_evacuation(&client, &uuid, |told| {
+            told.is_some_and(|told| only_b(told.remaining_bytes) && told.state == "blocked")
+                && ["^a$", "^c$"].iter().all(|volume| !devices_of(volume).contains(failing.device()))
+        })
+        .await;
+        assert!(last.message.contains("b (") && !last.message.contains("c ("), "{last:?}");
+        assert!(devices_of("^b$").contains(failing.device()), "{}", devices_of("^b$"));
+        let volumes = |told: &WatchStorageResponse| {
+            let pvs = told.volume_groups.iter().flat_map(|group| &group.physical_volumes);
+            pvs.filter(|pv| pv.uuid == uuid).flat_map(|pv| pv.volumes.clone()).collect::<Vec<_>>()
+        };
+        let only_b = DiskVolume { name: "b".to_owned(), state: "failing".to_owned() };
+        until_told(&client, |told| volumes(told) == [only_b.clone()]).await;
+        writer.check();
+        assert!(wrong_blocks("c").is_empty());
+        assert_eq!(wrong_blocks("b"), [BAD]);
+        assert_eq!(members().len(), 2, "a disk with a volume on it has left");
+        assert!(!run_ok("lvs", &["-a", "--noheadings", "-o", "lv_name", GROUP]).contains("pvmove"));
+        // It can still be removed, and then the disk leaves
+        client.remove(GROUP, "b").await.unwrap();
+        until("the end of the evacuation", || (members() == [DISKS[0]]).then_some(()));
+        assert!(wrong_blocks("c").is_empty());
+    });
+}
+
+async fn create(client: &Client, name: &str) {
+    let request = topolvm_proto::lvmd::CreateLvRequest {
+        name: name.to_owned(),
+        device_class: GROUP.to_owned(),
+        size_bytes: signed(EXTENTS * EXTENT),
+        ..Default::default()
+    };
+    client.create_with(request).await.unwrap();
+}
+
+/// Returns where on its disk a volume of one piece begins.
+fn first_sector_of(volume: &str) -> u64 {
+    let fields = ["--segments", "--noheadings", "--units=s", "--nosuffix", "-o", "pe_start,pvseg_start"];
+    let listed = run_ok("pvs", &[&fields[..], &["-S", &format!("lv_name={volume}")]].concat());
+    let numbers: Vec<u64> = listed.split_whitespace().map(|number| number.parse().unwrap()).collect();
+    let [start, extent] = numbers[..] else { panic!("{listed}") };
+    start + extent * EXTENT / 512
+}
+
+/// Writes its number to each block of a volume.
+fn fill(volume: &str) {
+    let device = OpenOptions::new().write(true).open(format!("/dev/{GROUP}/{volume}")).unwrap();
+    for block in 0..EXTENTS * EXTENT / 4096 {
+        device.write_all_at(&contents(block), block * 4096).unwrap();
+    }
+    device.sync_all().unwrap();
+}
+
+/// Returns the blocks that cannot be read or are not what was written, past the page cache.
+fn wrong_blocks(volume: &str) -> Vec<u64> {
+    let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap();
+    let device = OpenOptions::new().read(true).custom_flags(flags).open(format!("/dev/{GROUP}/{volume}")).unwrap();
+    let is_wrong = |block: &u64| {
+        let read = read_block(&device, *block);
+        read.is_none_or(|bytes| bytes != contents(*block))
+    };
+    (0..EXTENTS * EXTENT / 4096).filter(is_wrong).collect()
+}
+
+/// Reads a block into memory that is aligned as direct I/O wants it.
+fn read_block(device: &File, block: u64) -> Option<Vec<u8>> {
+    let mut room = vec![0; 2 * BLOCK];
+    let start = room.as_ptr().align_offset(BLOCK);
+    let bytes = &mut room[start..start + BLOCK];
+    device.read_exact_at(bytes, block * 4096).ok()?;
+    Some(bytes.to_vec())
+}
