@@ -142,8 +142,8 @@ pub enum Error {
     },
     /// Volumes stay on a disk that is to be emptied because disks fail.
     #[error(
-        "cannot move from {disk}: {why}; the other volumes are moved. Copy the files of each to a new volume or restore \
-         a backup, and remove it; if it is a mirror, pull the disk out and replace it as a missing one"
+        "cannot move from {disk}: {why}; the other volumes are moved. Copy the files of each to a new volume or \
+         restore a backup, and remove it; if it is a mirror, pull the disk out and replace it as a missing one"
     )]
     VolumesStay {
         /// Its device.

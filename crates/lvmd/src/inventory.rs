@@ -89,11 +89,11 @@ pub struct DiskVolumes {
 pub struct DiskVolume {
     /// Its name.
     pub name: String,
-    /// What the disk is to it.
+    /// State of it on the disk.
     pub state: VolumeState,
 }
 
-/// What a disk is to a volume that is on it. The worst comes first.
+/// State of a volume on one of its disks. The worst comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VolumeState {
     /// The disk is missing, and nothing else has what was on it.

@@ -151,7 +151,7 @@ pub(crate) const ALL: &[Check] = &[
     ),
     check(
         "volumes",
-        "each LogicalVolume has its PersistentVolume or VolumeSnapshotContent, its node and its LV, and the other way round",
+        "each LogicalVolume has its PersistentVolume or VolumeSnapshotContent, its node and its LV, and vice versa",
         "what belongs to nothing takes space, and a PersistentVolume without a LogicalVolume cannot be mounted",
         volumes::check,
     ),

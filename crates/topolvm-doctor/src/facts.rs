@@ -82,7 +82,7 @@ pub struct Facts {
     pub snapshot_classes: ReadResult<Vec<SnapshotClass>>,
     /// VolumeSnapshots of all namespaces; empty where they are not served.
     pub snapshots: ReadResult<Vec<Snapshot>>,
-    /// All VolumeSnapshotContents; empty where they are not served. They must have been listed before the LogicalVolumes.
+    /// All VolumeSnapshotContents; empty where they are not served.
     pub snapshot_contents: ReadResult<Vec<SnapshotContent>>,
     /// Events with the reason `FailedCreate`, with which controllers report pods that they could not create.
     pub creation_events: ReadResult<Vec<Event>>,

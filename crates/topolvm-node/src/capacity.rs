@@ -1,5 +1,6 @@
 //! Publishes the capacity of this node: free space is followed in lvmd, shown as metrics and written to annotations
-//! of the Node object, where the controller and the scheduler read it. On request it is shown in the Node's status, too.
+//! of the Node object, where the controller and the scheduler read it. On request it is shown in the Node's status,
+//! too.
 //!
 //! Tasks that retry for ever: lvmd, the API server and the Node object may each go away and come back.
 

@@ -21,7 +21,8 @@ use step::Step;
 
 pub(super) use request::find_disk;
 
-/// Time until a volume of which a part could not be read is tried again: a disk that fails is not to be read for nothing.
+/// Time until a volume of which a part could not be read is tried again: a disk that fails is not to be read for
+/// nothing.
 const FAILURE_PAUSE: Duration = Duration::from_mins(10);
 
 /// A physical volume that is being emptied: for metrics.
@@ -143,7 +144,7 @@ impl<R: Host> Engine<R> {
         let again = Instant::now() + FAILURE_PAUSE;
         if group.evacuation.set_unreadable(&disk.uuid, volume, error, again) {
             let (vg, disk) = (&group.name, &disk.path);
-            tracing::error!(%vg, disk, volume, error, "cannot move a volume from a disk that is to be emptied; it stays");
+            tracing::error!(%vg, disk, volume, error, "cannot move a volume from a disk that is emptied; it stays");
             self.publish();
         }
     }

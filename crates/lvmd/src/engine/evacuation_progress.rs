@@ -31,8 +31,8 @@ pub(super) struct EvacuationProgress {
     volumes_version: Mutex<Option<VolumesVersion>>,
 }
 
-/// The count of changes of the group; and UUID, whether it is missing, and the volumes that fail of each physical volume
-/// that counts.
+/// The count of changes of the group; and UUID, whether it is missing, and the volumes that fail of each physical
+/// volume that counts.
 pub(super) type VolumesVersion = (u64, Vec<(String, bool, BTreeSet<String>)>);
 
 /// A volume of which a part could not be read when it was to be moved.

@@ -13,7 +13,8 @@ use crate::read_error::{ReadError, read};
 use crate::shell::quote;
 use crate::snapshots::SnapshotContent;
 
-/// Time in which csi-provisioner makes the PersistentVolume of a volume, csi-snapshotter tells the content of a snapshot, and the agent removes a volume.
+/// Time in which csi-provisioner makes the PersistentVolume of a volume, csi-snapshotter tells the content of a
+/// snapshot, and the agent removes a volume.
 const ON_THE_WAY: SignedDuration = SignedDuration::from_mins(10);
 
 pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
@@ -69,8 +70,8 @@ impl<'a> SnapshotContents<'a> {
         })
     }
 
-    /// Returns whether one of them has the snapshot, or waits for it: csi-snapshotter has the id of a snapshot later than
-    /// the snapshot is made, and calls it `snapshot-UID` for the content `snapcontent-UID`.
+    /// Returns whether one of them has the snapshot, or waits for it: csi-snapshotter has the id of a snapshot later
+    /// than the snapshot is made, and calls it `snapshot-UID` for the content `snapcontent-UID`.
     fn refer_to(&self, volume: &LogicalVolume) -> bool {
         volume.volume_id().is_some_and(|id| self.handles.contains(id))
             || volume

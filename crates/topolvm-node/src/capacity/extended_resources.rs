@@ -33,7 +33,7 @@ pub(super) struct ExtendedResources {
     node: String,
 }
 
-/// What a Node shows of our resources.
+/// State of a Node, and the resources of ours in its status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shown {
     state: NodeState,
@@ -151,8 +151,8 @@ fn resources_patch(flavor: ApiFlavor, classes: &DeviceClasses, shown: &Shown) ->
     (!is_same).then(|| json!({"status": {"capacity": capacity, "allocatable": allocatable}}))
 }
 
-/// Returns the resources that a Node is to have; a value is an `i64` in the API server. A Node that takes no volumes has no free bytes; one without volumes and without a
-/// selecting label has none of them.
+/// Returns the resources that a Node is to have; a value is an `i64` in the API server. A Node that takes no volumes
+/// has no free bytes; one without volumes and without a selecting label has none of them.
 fn wanted_resources(flavor: ApiFlavor, classes: &DeviceClasses, state: NodeState) -> Resources {
     if state == NodeState::Excluded {
         return Resources::new();

@@ -1,6 +1,5 @@
-//! The ways in which an LV and its objects lose each other, one after the other in one cluster: each ends in a report or
-//! in quarantine, and no data is lost. Those that need another cluster are in `etcd_backup` and in the trials of claims
-//! that are made again.
+//! The ways in which an LV and its objects lose each other, one after the other in one cluster: each ends in a report
+//! or in quarantine, and no data is lost. A restored etcd is in `etcd_backup`.
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
@@ -27,7 +26,7 @@ struct Volume {
     group: &'static str,
 }
 
-/// What happens to a volume, and what is checked then.
+/// A function that does something to a volume, and checks what becomes of it.
 type Cause = fn(&Fixture, &Volume) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -115,7 +114,8 @@ fn start_without_api(fixture: &Fixture, volume: &Volume) -> Result<()> {
     fixture.delete_pod(volume.claim)
 }
 
-/// PersistentVolume and claim are deleted without their finalizers while csi-provisioner is away. The LogicalVolume stays.
+/// PersistentVolume and claim are deleted without their finalizers while csi-provisioner is away. The LogicalVolume
+/// stays.
 fn force_persistent_volume(fixture: &Fixture, volume: &Volume) -> Result<()> {
     Sidecar::Provisioner.stop(&fixture.cluster)?;
     for object in [format!("persistentvolumeclaim/{}", volume.claim), format!("persistentvolume/{}", volume.name)] {
@@ -128,8 +128,8 @@ fn force_persistent_volume(fixture: &Fixture, volume: &Volume) -> Result<()> {
     ensure_object_stays(fixture, &volume.name)
 }
 
-/// csi-provisioner ends after it has asked for the volume, and the claim is deleted before it comes back: nobody makes a
-/// PersistentVolume. The LogicalVolume and its LV stay.
+/// csi-provisioner ends after it has asked for the volume, and the claim is deleted before it comes back: nobody makes
+/// a PersistentVolume. The LogicalVolume and its LV stay.
 fn kill_provisioner(fixture: &Fixture) -> Result<Volume> {
     let name = "provisioner-dies";
     fixture.node.script("kill -STOP $(pidof topolvm-node)")?;
@@ -172,7 +172,7 @@ fn kill_snapshotter(fixture: &Fixture, volume: &Volume) -> Result<()> {
     fixture.node.script(&format!("lvs {THIN_VG}/{lv}")).map(drop)
 }
 
-/// Waits until the agent has looked at everything again, and checks that the object is there, in the plugin's list, too.
+/// Checks that the object has its LV still, and that the plugin lists it.
 fn ensure_object_stays(fixture: &Fixture, object: &str) -> Result<()> {
     fixture.wait_value_present(OBJECTS, object, ".status.volumeID")?;
     let listed = plugin::json(&fixture.cluster, &["volumes", "--all-namespaces"])?.to_string();
