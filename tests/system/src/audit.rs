@@ -102,7 +102,7 @@ impl Right {
         match SIDECARS.iter().position(|sidecar| *sidecar == name) {
             Some(index) => SIDECARS.get(index..=index).unwrap_or_default(),
             None if name == "topolvm-sidecars" => &SIDECARS,
-            None if name == "node" => &["topolvm-node"],
+            None if name == "node" || name.starts_with("node-") => &["topolvm-node"],
             None if name == "scheduler" => &["topolvm-scheduler"],
             None => &["topolvm-controller"],
         }

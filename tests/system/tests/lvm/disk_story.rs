@@ -125,6 +125,8 @@ impl Story {
         let has_data = self.random.below(3) == 0;
         if has_data {
             self.lvmd.kill();
+            // What it has begun goes on, with the path of a disk that is blank for a moment yet
+            until("the end of LVM", || lvm_processes().is_empty().then_some(()));
         }
         ScsiDisks::plug_new();
         let device = self.disks.device(self.count);
