@@ -31,7 +31,7 @@ pub(crate) const INIT_FILE: &str = "node-init";
 const KEPT: &str = "kept";
 const AGENT_PORT: u16 = 7070;
 /// Time that a node has to become Ready: ten times what it takes on two busy CPUs.
-const READY_TIMEOUT: Duration = Duration::from_secs(90);
+const READY_TIMEOUT: Duration = Duration::from_mins(3);
 /// Time that a command in a node has.
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(2);
 

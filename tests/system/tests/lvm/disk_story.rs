@@ -88,7 +88,8 @@ impl Story {
     fn advance(&mut self) -> String {
         match self.random.below(11) {
             0 | 1 if self.count < if self.has_volumes { MANY_LARGE } else { MANY } => self.plug_in(),
-            2 if self.is_out.is_none() => {
+            // Without the only disk of a group there is none, and a new one of its name would meet it again
+            2 if self.is_out.is_none() && members(GROUP).len() > 1 => {
                 let index = usize::try_from(self.random.below(u64::try_from(self.count).unwrap())).unwrap();
                 self.disks.pull(index);
                 self.is_out = Some(index);

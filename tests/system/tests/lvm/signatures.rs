@@ -1,11 +1,11 @@
 //! Signatures on disks: made by their own programs where the machine has these, otherwise the bytes that stand in the
 //! format's description.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek as _, SeekFrom};
 use std::os::unix::fs::FileExt as _;
 
 use crate::fixture::run_ok;
-use crate::scsi_disks::SIZE;
 
 /// A kind of content that somebody else has on a disk.
 pub(crate) struct Signature {
@@ -33,21 +33,24 @@ pub(crate) const SIGNATURES: &[Signature] = &[
     },
     Signature { name: "MBR", make: |disk| write(disk, 446, &mbr()) },
     Signature { name: "GPT", make: |disk| write(disk, 512, b"EFI PART\0\0\x01\0\x5c\0\0\0") },
-    Signature { name: "GPT, of which the copy at the end is left", make: |disk| write(disk, end(512), b"EFI PART") },
+    Signature {
+        name: "GPT, of which the copy at the end is left",
+        make: |disk| write(disk, end(disk, 512), b"EFI PART"),
+    },
     Signature { name: "md 1.2", make: |disk| write(disk, 4096, &[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]) },
-    Signature { name: "md 0.90 at the end", make: |disk| write(disk, end(64 << 10), &[0xfc, 0x4e, 0x2b, 0xa9]) },
+    Signature { name: "md 0.90 at the end", make: |disk| write(disk, end(disk, 64 << 10), &[0xfc, 0x4e, 0x2b, 0xa9]) },
     Signature {
         name: "RAID of the firmware at the end",
-        make: |disk| write(disk, end(1024), b"Intel Raid ISM Cfg Sig. "),
+        make: |disk| write(disk, end(disk, 1024), b"Intel Raid ISM Cfg Sig. "),
     },
     Signature { name: "ZFS", make: |disk| write(disk, 128 << 10, &0x00ba_b10c_u64.to_le_bytes()) },
     Signature {
         name: "ZFS, of which the last label is left",
-        make: |disk| write(disk, end(128 << 10), &0x00ba_b10c_u64.to_le_bytes()),
+        make: |disk| write(disk, end(disk, 128 << 10), &0x00ba_b10c_u64.to_le_bytes()),
     },
     Signature { name: "Ceph BlueStore", make: |disk| write(disk, 0, b"bluestore block device\n") },
     Signature { name: "bcache", make: |disk| write(disk, 4096 + 24, &BCACHE) },
-    Signature { name: "DRBD at the end", make: |disk| write(disk, end(4096) + 60, &[0x83, 0x74, 0x02, 0x6d]) },
+    Signature { name: "DRBD at the end", make: |disk| write(disk, end(disk, 4096) + 60, &[0x83, 0x74, 0x02, 0x6d]) },
     Signature { name: "data that no program has a signature for", make: |disk| write(disk, 1 << 20, b"x") },
 ];
 
@@ -62,9 +65,9 @@ fn mbr() -> [u8; 66] {
     table
 }
 
-/// Returns the place so many bytes before the end.
-fn end(bytes: u64) -> u64 {
-    u64::try_from(SIZE).unwrap() - bytes
+/// Returns the place so many bytes before the end of a disk.
+fn end(disk: &str, bytes: u64) -> u64 {
+    File::open(disk).unwrap().seek(SeekFrom::End(0)).unwrap() - bytes
 }
 
 fn write(disk: &str, place: u64, bytes: &[u8]) {
