@@ -30,7 +30,7 @@ pub(crate) const INIT_FILE: &str = "node-init";
 /// Directory of a node with a script for each program that its boot starts.
 const KEPT: &str = "kept";
 const AGENT_PORT: u16 = 7070;
-/// Time that a node has to become Ready: ten times what it takes on two busy CPUs.
+/// Time that a node has to become Ready, also while others start and something is built on the same two CPUs.
 const READY_TIMEOUT: Duration = Duration::from_mins(3);
 /// Time that a command in a node has.
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(2);
