@@ -13,7 +13,7 @@ use topolvm_proto::lvmd::{CreateLvRequest, DiskRequest, EvacuateDiskRequest};
 
 use crate::daemon::{Client, Lvmd, signed};
 use crate::disk_groups::{group, members};
-use crate::fixture::{EXTENT, Random, is_soak, run, run_ok, runs, seed, wait};
+use crate::fixture::{EXTENT, Random, run, run_ok, runs, seed, wait};
 use crate::kills::lvm_processes;
 use crate::scsi_disks::{ScsiDisks, contents, until};
 use crate::signatures::SIGNATURES;
@@ -33,7 +33,7 @@ const MANY_VOLUMES: usize = 12;
 /// Disks with volumes do not grow: those of the driver have no more bytes then, and wrap around.
 fn random_story(has_volumes: bool) {
     let mut story = Story::begin(has_volumes);
-    for step in 0..runs(if is_soak() { 200 } else { 40 }) {
+    for step in 0..runs(200) {
         let done = story.advance();
         story.told.push(format!("{step}: {done}"));
         story.check("then");

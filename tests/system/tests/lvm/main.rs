@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         run_ok("cp", &["-r", "/etc/lvm", OWN_LVM_SETTINGS]);
     }
     // What is left to chance is soaked: a change is not to fail over the moment at which something else was killed.
-    let random: &[Tests] = if fixture::is_soak() { &[kills::TESTS, stories::TESTS] } else { &[] };
+    let random: &[Tests] = if fixture::is_soak() { &[kills::TESTS, stories::TESTS, disk_story::TESTS] } else { &[] };
     let tests = driver::TESTS
         .iter()
         .chain(daemon::TESTS)
@@ -89,7 +89,6 @@ fn main() -> ExitCode {
         .chain(evacuation::TESTS)
         .chain(failing_disk::TESTS)
         .chain(disk_requests::TESTS)
-        .chain(disk_story::TESTS)
         .chain(group_pools::TESTS)
         .chain(pool_growth::TESTS)
         .chain(moved::TESTS);
