@@ -43,6 +43,17 @@ pub enum Error {
     /// LVM refuses changes because physical volumes of the group are missing.
     #[error("{0}")]
     Incomplete(Refusal),
+    /// LVM finds two volume groups of this name, and reads and changes neither.
+    #[error(
+        "LVM finds two volume groups of the name {vg} and uses neither ({stderr}); `vgs -o vg_uuid,vg_name,pv_name` \
+         shows which is which: rename one with `vgrename UUID NAME`, or take its disks out"
+    )]
+    DuplicateName {
+        /// The name.
+        vg: VgName,
+        /// LVM's standard error.
+        stderr: String,
+    },
     /// The kernel has a thin device with the id that LVM chose for a new volume, which no volume has: an LVM that was
     /// killed left it.
     #[error("{command}: {stderr}; {}", thin_device_remedy(vg, *id))]
@@ -141,6 +152,9 @@ impl Error {
         let said = |text: &str| is_from_lvm && output.stderr.lines().any(|line| line.trim() == text);
         if said(&format!("Volume group \"{vg}\" not found")) {
             return Self::GroupNotFound(vg.clone());
+        }
+        if said(&format!("Multiple VGs found with the same name: skipping {vg}")) {
+            return Self::DuplicateName { vg: vg.clone(), stderr: on_one_line(&output.stderr) };
         }
         if let Some(name) = name
             && (said(&format!("Failed to find logical volume \"{vg}/{name}\""))
@@ -259,6 +273,12 @@ mod tests {
     // The texts are what LVM 2.03.16 wrote.
     #[rstest]
     #[case::group("GroupNotFound", "  Volume group \"vg1\" not found\n  Cannot process volume group vg1\n")]
+    #[case::two_groups(
+        "DuplicateName",
+        "  WARNING: VG name vg1 is used by VGs p9XfaK and asplef.\n  Fix duplicate VG names with vgrename uuid, a \
+         device filter, or system IDs.\n  Multiple VGs found with the same name: skipping vg1\n  Use --select \
+         vg_uuid=<uuid> in place of the VG name.\n"
+    )]
     #[case::volume("VolumeNotFound", "  Failed to find logical volume \"vg1/a\"\n")]
     #[case::volume_to_resize("VolumeNotFound", "  Logical volume a not found in volume group vg1.\n")]
     #[case::volume_to_rename("VolumeNotFound", "  Existing logical volume \"a\" not found in volume group \"vg1\"\n")]

@@ -19,6 +19,14 @@ pub enum Error {
     /// LVM does not find the volume group of a class. Nothing is known of the volumes in it.
     #[error("volume group {0} not found; check that its disks are there")]
     VolumeGroupMissing(VgName),
+    /// LVM has not read the volume group since lvmd began. Nothing is known of the volumes in it.
+    #[error("volume group {vg} cannot be read: {why}")]
+    VolumeGroupUnreadable {
+        /// The group.
+        vg: VgName,
+        /// What LVM said.
+        why: String,
+    },
     /// LVM finds the volume group without some of its physical volumes, and changes nothing in it.
     #[error(
         "volume group {vg} lacks {missing} of its physical volumes, so LVM makes nothing in it; bring the disks back, \

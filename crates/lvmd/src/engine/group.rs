@@ -54,7 +54,7 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 struct Cache {
-    /// The last report of LVM; `None` when LVM said that there is no such group.
+    /// The last report of LVM; `None` when LVM said that there is no such group, or never read it.
     report: Option<Arc<VolumeGroup>>,
     /// The last report on a group that has gone since.
     lost: Option<Arc<VolumeGroup>>,
@@ -129,15 +129,19 @@ impl Group {
         Arc::clone(&self.change_lock).try_lock_owned().ok()
     }
 
-    /// Returns the last report of LVM; `None` when LVM said that there is no such group.
+    /// Returns the last report of LVM; `None` when LVM said that there is no such group, or never read it.
     pub(super) fn cached(&self) -> Option<Arc<VolumeGroup>> {
         self.cache.read().report.clone()
     }
 
     /// Returns the last report of LVM. Fails with [`Error::VolumeGroupMissing`] when LVM said that there is no such
-    /// group.
+    /// group, and with [`Error::VolumeGroupUnreadable`] when LVM did not read it yet.
     pub(super) fn try_cached(&self) -> Result<Arc<VolumeGroup>, Error> {
-        self.cached().ok_or_else(|| Error::VolumeGroupMissing(self.name.clone()))
+        let cache = self.cache.read();
+        cache.report.clone().ok_or_else(|| match &cache.stale_reason {
+            Some(why) => Error::VolumeGroupUnreadable { vg: self.name.clone(), why: why.clone() },
+            None => Error::VolumeGroupMissing(self.name.clone()),
+        })
     }
 
     /// Returns a volume that was just created or changed from the report that came with the change.

@@ -146,16 +146,17 @@ impl<R: Host> Engine<R> {
         let mut found = Vec::new();
         let mut missing = None;
         for group in self.groups().into_values() {
-            match group.cached() {
-                Some(known) => {
+            match group.try_cached() {
+                Ok(known) => {
                     if let Some(volume) = known.volume(name.as_str())
                         && self.matches_request(&known, volume, requested)?
                     {
                         found.push(group);
                     }
                 }
-                None if group.lost_volume(name.as_str()) => missing = Some(group.name.clone()),
-                None => {}
+                Err(error @ Error::VolumeGroupUnreadable { .. }) => missing = Some(error),
+                Err(error) if group.lost_volume(name.as_str()) => missing = Some(error),
+                Err(_) => {}
             }
         }
         if found.len() > 1 {
@@ -164,7 +165,7 @@ impl<R: Host> Engine<R> {
         }
         match (found.pop(), missing) {
             (Some(group), _) => Ok(Some(group)),
-            (None, Some(missing)) => Err(Error::VolumeGroupMissing(missing)),
+            (None, Some(missing)) => Err(missing),
             (None, None) => Ok(None),
         }
     }

@@ -77,7 +77,8 @@ impl<R: Host> Engine<R> {
         self.publish();
     }
 
-    fn mark_stale(&self, group: &Group, error: &lvm::Error) {
+    /// Notes that LVM could not report on a group.
+    pub(super) fn mark_stale(&self, group: &Group, error: &lvm::Error) {
         let is_slow = matches!(error, lvm::Error::Timeout { .. });
         if group.mark_stale(&error.to_string(), is_slow) {
             let vg = &group.name;

@@ -58,7 +58,7 @@ pub enum StartError {
 
 impl<R: Host> Engine<R> {
     /// Checks that LVM works and that every class that is not optional has its volume group and thin pool, then starts
-    /// the background tasks of each volume group. These first remove the volumes that an earlier process of this
+    /// the background tasks of each volume group. A group of whose name LVM finds two is there, and cannot be read. These first remove the volumes that an earlier process of this
     /// instance left unfinished.
     pub async fn start(
         lvm: Lvm<R>,
@@ -101,12 +101,14 @@ impl<R: Host> Engine<R> {
         let tracked = self.groups();
         let used = classes.volume_groups();
         let new: Vec<_> = used.iter().filter(|group| !tracked.contains_key(*group)).cloned().collect();
-        let (mut found, mut missing) = (Vec::new(), Vec::new());
-        for result in self.inner.lvm.volume_groups(&new).await {
+        let (mut found, mut missing, mut ambiguous) = (Vec::new(), Vec::new(), Vec::new());
+        for (vg, result) in new.iter().zip(self.inner.lvm.volume_groups(&new).await) {
             match result {
                 Ok(group) => found.push(group),
                 Err(lvm::Error::GroupNotFound(vg)) if !classes.requires(&vg) => missing.push(vg),
                 Err(lvm::Error::GroupNotFound(vg)) => return Err(no_volume_group(&classes, vg)),
+                // It is for a person to say which is meant, and the other groups are not to wait for that.
+                Err(error @ lvm::Error::DuplicateName { .. }) => ambiguous.push((vg.clone(), error)),
                 Err(error) => return Err(StartError::Lvm(error)),
             }
         }
@@ -114,6 +116,7 @@ impl<R: Host> Engine<R> {
             let _lock = group.lock().await;
             match self.current(group).await {
                 Ok(group) => check_thin_pools(&classes, &group)?,
+                Err(Error::Lvm(lvm::Error::DuplicateName { .. })) => {}
                 Err(Error::Lvm(error)) => return Err(StartError::Lvm(error)),
                 Err(_) if classes.requires(&group.name) => {
                     return Err(no_volume_group(&classes, group.name.clone()));
@@ -132,6 +135,10 @@ impl<R: Host> Engine<R> {
             tracing::warn!(%vg, "volume group not found; its optional device classes are offered when it is there");
             self.track(vg, None);
         }
+        for (vg, error) in ambiguous {
+            let group = self.track(vg, None);
+            self.mark_stale(&group, &error);
+        }
         *self.inner.classes.write() = Arc::new(classes);
         self.publish();
         Ok(())
@@ -142,10 +149,10 @@ impl<R: Host> Engine<R> {
         self.track(reported.name.clone(), Some(reported));
     }
 
-    /// Does the same for a group that the machine may lack.
-    fn track(&self, vg: VgName, reported: Option<VolumeGroup>) {
+    /// Does the same for a group that the machine may lack, and returns what is in the cache.
+    fn track(&self, vg: VgName, reported: Option<VolumeGroup>) -> Arc<Group> {
         let group = match self.inner.groups.write().entry(vg.clone()) {
-            Entry::Occupied(_) => return,
+            Entry::Occupied(entry) => return Arc::clone(entry.get()),
             Entry::Vacant(entry) => {
                 let missing_pvs = reported.as_ref().map_or(0, |group| group.missing_pvs);
                 storage_health::log_missing_pvs(&vg, 0, missing_pvs);
@@ -157,7 +164,9 @@ impl<R: Host> Engine<R> {
         self.inner.tasks.spawn("volume group", watching);
         let evacuating = evacuation::evacuate_disks(self.clone(), Arc::clone(&group), shutdown());
         self.inner.tasks.spawn("evacuation", evacuating);
-        self.inner.tasks.spawn("wiping", wiping::wipe_removed_volumes(self.clone(), group, shutdown()));
+        let wiping = wiping::wipe_removed_volumes(self.clone(), Arc::clone(&group), shutdown());
+        self.inner.tasks.spawn("wiping", wiping);
+        group
     }
 
     /// Returns the classes with the host's `activation/thin_pool_autoextend_threshold` (lvm.conf(5)) in the thin ones.

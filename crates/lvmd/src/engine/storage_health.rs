@@ -59,7 +59,9 @@ pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: 
                 problems.extend(group.pool_upkeep.problems());
                 problems.extend(describe_failed_volumes(&known));
             }
-            None if classes.requires(vg) => problems.push(Error::VolumeGroupMissing(vg.clone()).to_string()),
+            None if group.stale_reason().is_none() && classes.requires(vg) => {
+                problems.push(Error::VolumeGroupMissing(vg.clone()).to_string());
+            }
             None => {}
         }
     }

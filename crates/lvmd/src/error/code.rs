@@ -8,6 +8,7 @@ use super::{Error, InvalidRequest};
 
 /// The domain of the reasons in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "lvmd.topolvm.io";
+const VG_UNREADABLE: &str = "VG_UNREADABLE";
 
 impl GrpcCode for Error {
     fn code(&self) -> Code {
@@ -29,6 +30,7 @@ impl Error {
             Self::UnknownDeviceClass(_) => (Code::FailedPrecondition, "DEVICE_CLASS_UNKNOWN"),
             Self::UnknownOptionClass(_) => (Code::FailedPrecondition, "OPTION_CLASS_UNKNOWN"),
             Self::VolumeGroupMissing(_) => (Code::FailedPrecondition, "VG_NOT_FOUND"),
+            Self::VolumeGroupUnreadable { .. } => (Code::FailedPrecondition, VG_UNREADABLE),
             Self::PhysicalVolumesMissing { .. } => (Code::FailedPrecondition, "VG_INCOMPLETE"),
             Self::ThinPoolMissing { .. } => (Code::FailedPrecondition, "THIN_POOL_NOT_FOUND"),
             Self::PoolDoesNotZero { .. } => (Code::FailedPrecondition, "THIN_POOL_DOES_NOT_ZERO"),
@@ -65,6 +67,7 @@ fn lvm_code_and_reason(error: &lvm::Error) -> (Code, &'static str) {
     match error {
         lvm::Error::VolumeNotFound { .. } => (Code::NotFound, "LV_NOT_FOUND"),
         lvm::Error::GroupNotFound(_) => (Code::FailedPrecondition, "VG_NOT_FOUND"),
+        lvm::Error::DuplicateName { .. } => (Code::FailedPrecondition, VG_UNREADABLE),
         lvm::Error::Changed { .. } => (Code::Unavailable, "LV_BEING_MADE"),
         lvm::Error::AlreadyExists(_) => (Code::AlreadyExists, "LV_EXISTS"),
         lvm::Error::NoSpace(_) => (Code::ResourceExhausted, "NO_SPACE"),

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use lvm::Lvm;
 use lvmd::{Config, Engine, InstanceId, Settings, StartError, embed};
 use prometheus_client::registry::Registry;
@@ -44,6 +45,33 @@ async fn an_lvm_that_does_not_work_is_reported_at_the_start() {
     let lvm = FakeLvm::new().with_group("vg1", GIB).with_group("vg2", GIB);
     lvm.fail_always("fullreport", Fault::Spawn);
     assert!(matches!(start(lvm).await, Err(StartError::Lvm(_))));
+}
+
+/// LVM's words, with which it ends with 5, about a name that two volume groups have.
+const TWO_OF_ONE_NAME: &str = "WARNING: VG name vg1 is used by VGs p9XfaK and asplef.
+  Fix duplicate VG names with vgrename uuid, a device filter, or system IDs.
+  Multiple VGs found with the same name: skipping vg1
+  Use --select vg_uuid=<uuid> in place of the VG name.";
+
+#[tokio::test(start_paused = true)]
+async fn a_group_whose_name_another_has_is_told_and_keeps_nobody_from_starting() {
+    let lvm = FakeLvm::new().with_group("vg1", 20 * GIB).with_group("vg2", 20 * GIB);
+    // The report on both, that on the first, and the next one
+    for nth in [1, 2, 4] {
+        lvm.fail("fullreport", nth, Fault::says(TWO_OF_ONE_NAME));
+    }
+    let engine = start(lvm.clone()).await.unwrap();
+    let room = || engine.capacity().classes.iter().map(|class| class.free_bytes).collect::<Vec<_>>();
+    assert_eq!(room(), [0, 10 * GIB]);
+    let inventory = engine.watch_inventory();
+    let told = std::pin::pin!(inventory).next().await.unwrap().unwrap();
+    assert!(format!("{:?}", told.problems).contains("two volume groups of the name vg1"), "{:?}", told.problems);
+    assert_eq!(told.problems.len(), 1, "{:?}", told.problems);
+    let other = "9be1a4a3-7f35-4d24-9d6b-5d6f6a3f2f1c".parse().unwrap();
+    let error = engine.find("hdd", &other).await.unwrap_err();
+    assert!(matches!(error, lvmd::Error::VolumeGroupUnreadable { .. }), "{error}");
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(room(), [10 * GIB, 10 * GIB]);
 }
 
 #[tokio::test(start_paused = true)]

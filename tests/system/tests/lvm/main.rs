@@ -26,6 +26,7 @@ mod kills;
 mod lvm_conf;
 mod missing_disk;
 mod moved;
+mod one_name;
 mod pool_growth;
 mod power_cut;
 mod quarantine;
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
         .chain(lvm_conf::TESTS)
         .chain(disk_groups::TESTS)
         .chain(disk_groups_of_nodes::TESTS)
+        .chain(one_name::TESTS)
         .chain(evacuation::TESTS)
         .chain(failing_disk::TESTS)
         .chain(disk_requests::TESTS)
