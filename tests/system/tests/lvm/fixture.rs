@@ -1,5 +1,6 @@
 //! Volume groups, disks and random numbers for the tests.
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use lvm::{LvName, Lvm, NewVolume, SystemRunner, Tag, VgName, VolumeGroup};
@@ -139,18 +140,32 @@ impl Drop for FailingDisk {
 pub(crate) const OWN_LVM_SETTINGS: &str = "/run/lvm-of-the-tests";
 
 /// The file lvmlocal.conf of the guest, which is restored when this is dropped.
-pub(crate) struct LocalSettings(String);
+pub(crate) struct LocalSettings(Vec<(PathBuf, String)>);
 
 impl LocalSettings {
-    const FILE: &str = "/etc/lvm/lvmlocal.conf";
+    const FILE: &str = "lvmlocal.conf";
 
+    /// The settings of lvmd's LVM.
     pub(crate) fn new() -> Self {
-        Self(std::fs::read_to_string(Self::FILE).unwrap())
+        Self::of(&["/etc/lvm"])
+    }
+
+    /// The same, and those of the LVM that the tests run by hand.
+    pub(crate) fn of_all() -> Self {
+        if is_soak() { Self::of(&["/etc/lvm", OWN_LVM_SETTINGS]) } else { Self::new() }
+    }
+
+    fn of(directories: &[&str]) -> Self {
+        let file = |directory: &&str| Path::new(directory).join(Self::FILE);
+        let read = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());
+        Self(directories.iter().map(file).map(read).collect())
     }
 
     /// Writes the original lines and these after them.
     pub(crate) fn write(&self, more: &str) {
-        std::fs::write(Self::FILE, format!("{}{more}\n", self.0)).unwrap();
+        for (file, original) in &self.0 {
+            std::fs::write(file, format!("{original}{more}\n")).unwrap();
+        }
     }
 }
 

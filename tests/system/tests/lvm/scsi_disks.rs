@@ -33,7 +33,7 @@ impl ScsiDisks {
 
     /// Does the same with disks of so many MiB.
     pub(crate) fn of_size(mib: usize, count: usize, groups: &[&'static str]) -> Self {
-        let settings = LocalSettings::new();
+        let settings = LocalSettings::of_all();
         settings.write("devices/global_filter=[\"a|^/dev/ubd|\",\"a|^/dev/sd|\",\"r|.*|\"]");
         run_ok("modprobe", &["sd_mod"]);
         let count_of_hosts = format!("add_host={count}");
