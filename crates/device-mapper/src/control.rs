@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode, opcode};
 
-use crate::message::{self, HEADER, Info, MessageError};
+use crate::message::{self, HEADER, Info, MessageError, Subject};
 
 /// `DM_TABLE_STATUS`: group 0xfd, number 12, and the size of the header that it reads and writes.
 const TABLE_STATUS: Opcode = opcode::read_write::<[u8; HEADER]>(0xfd, 12);
@@ -33,7 +33,16 @@ impl Control {
 
     /// Returns the status of the device with this UUID; `None` when there is no such device.
     pub fn status(&self, uuid: &str) -> io::Result<Option<Info>> {
-        match self.request(TABLE_STATUS, uuid, message::parse_status) {
+        self.status_of(Subject::Uuid(uuid))
+    }
+
+    /// Returns the status of the device with this name; `None` when there is no such device.
+    pub fn status_by_name(&self, name: &str) -> io::Result<Option<Info>> {
+        self.status_of(Subject::Name(name))
+    }
+
+    fn status_of(&self, subject: Subject<'_>) -> io::Result<Option<Info>> {
+        match self.request(TABLE_STATUS, subject, message::parse_status) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => Ok(None),
             answer => answer.map(Some),
         }
@@ -41,19 +50,19 @@ impl Control {
 
     /// Lists names and numbers (major, minor) of all devices.
     pub fn devices(&self) -> io::Result<HashMap<String, (u32, u32)>> {
-        self.request(LIST_DEVICES, "", message::parse_device_list)
+        self.request(LIST_DEVICES, Subject::All, message::parse_device_list)
     }
 
     /// Makes a request, with more and more bytes for the answer.
     fn request<T>(
         &self,
         opcode: Opcode,
-        uuid: &str,
+        subject: Subject<'_>,
         decode: impl Fn(&[u8]) -> Result<T, MessageError>,
     ) -> io::Result<T> {
         let mut room = INITIAL_BUFFER;
         loop {
-            let mut message = message::request(uuid, room)?;
+            let mut message = message::request(subject, room)?;
             self.call(opcode, &mut message)?;
             match decode(&message) {
                 Err(MessageError::Full) if room < MAX_BUFFER => room *= 4,

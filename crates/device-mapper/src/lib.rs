@@ -9,4 +9,4 @@ mod status;
 
 pub use control::Control;
 pub use message::{Info, MessageError, Target};
-pub use status::{RaidStatus, ThinPoolStatus, thin_mapped_sectors};
+pub use status::{RaidStatus, ThinPoolStatus, mirror_has_failed, thin_mapped_sectors};

@@ -21,6 +21,9 @@ const DATA_START: usize = 16;
 const TARGET_COUNT: usize = 20;
 const OPEN_COUNT: usize = 24;
 const FLAGS: usize = 28;
+const DEVICE_NAME: usize = 48;
+/// `DM_NAME_LEN` with the zero at the end.
+const DEVICE_NAME_LEN: usize = 128;
 const UUID: usize = 176;
 /// `DM_UUID_LEN` with the zero at the end.
 const UUID_LEN: usize = 129;
@@ -36,9 +39,9 @@ const NAME: usize = 12;
 /// An answer that makes no sense, or a question that cannot be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// Longer than device-mapper allows.
-    #[error("a device-mapper UUID has at most 128 bytes and no zero byte")]
-    Uuid,
+    /// A name or UUID that is longer than device-mapper allows.
+    #[error("a device-mapper UUID has at most 128 bytes, a name 127, and neither has a zero byte")]
+    Key,
     /// The answer is cut off.
     #[error("the kernel's answer is cut off")]
     Short,
@@ -71,19 +74,34 @@ pub struct Target {
     pub status: String,
 }
 
-/// Returns the request for the status of the device with this UUID, or for the list of all devices without one, with
-/// `size` bytes for the answer.
-pub(crate) fn request(uuid: &str, size: usize) -> Result<Vec<u8>, MessageError> {
-    if uuid.len() >= UUID_LEN || uuid.bytes().any(|byte| byte == 0) {
-        return Err(MessageError::Uuid);
+/// What is asked about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Subject<'a> {
+    /// The device with this UUID.
+    Uuid(&'a str),
+    /// The device with this name.
+    Name(&'a str),
+    /// All devices.
+    All,
+}
+
+/// Returns a request with `size` bytes for the answer.
+pub(crate) fn request(subject: Subject<'_>, size: usize) -> Result<Vec<u8>, MessageError> {
+    let (place, room, key) = match subject {
+        Subject::Uuid(uuid) => (UUID, UUID_LEN, uuid),
+        Subject::Name(name) => (DEVICE_NAME, DEVICE_NAME_LEN, name),
+        Subject::All => (UUID, UUID_LEN, ""),
+    };
+    if key.len() >= room || key.bytes().any(|byte| byte == 0) {
+        return Err(MessageError::Key);
     }
     let mut message = vec![0; size.max(HEADER)];
     let length = u32::try_from(message.len()).map_err(|_| MessageError::Full)?;
     let header = u32::try_from(HEADER).map_err(|_| MessageError::Full)?;
-    for (place, number) in [(0, VERSION), (DATA_SIZE, length), (DATA_START, header), (FLAGS, NOFLUSH)] {
-        put(&mut message, place, &number.to_ne_bytes());
+    for (field, number) in [(0, VERSION), (DATA_SIZE, length), (DATA_START, header), (FLAGS, NOFLUSH)] {
+        put(&mut message, field, &number.to_ne_bytes());
     }
-    put(&mut message, UUID, uuid.as_bytes());
+    put(&mut message, place, key.as_bytes());
     Ok(message)
 }
 
@@ -166,7 +184,7 @@ mod tests {
     use super::*;
 
     fn answered(targets: &[(&str, &str)]) -> Vec<u8> {
-        let mut message = request("LVM-x", 4096).unwrap();
+        let mut message = request(Subject::Uuid("LVM-x"), 4096).unwrap();
         put(&mut message, TARGET_COUNT, &u32::try_from(targets.len()).unwrap().to_ne_bytes());
         put(&mut message, OPEN_COUNT, &2u32.to_ne_bytes());
         let mut place = 0;
@@ -191,7 +209,7 @@ mod tests {
 
     #[test]
     fn every_device_is_listed_with_its_numbers() {
-        let mut message = request("", 4096).unwrap();
+        let mut message = request(Subject::All, 4096).unwrap();
         assert_eq!(parse_device_list(&message).unwrap(), HashMap::new());
         for (place, number, next, name) in
             [(0, 254 << 8 | 3, 40u32, "vg-a"), (40, (1 << 20) | (253 << 8) | 0x2a, 0, "vg-b")]
@@ -221,9 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_that_the_kernel_cannot_take_is_refused() {
-        assert_eq!(request(&"x".repeat(129), 4096), Err(MessageError::Uuid));
-        assert_eq!(request("a\0b", 4096), Err(MessageError::Uuid));
-        assert!(request(&"x".repeat(128), 4096).is_ok());
+    fn a_key_that_the_kernel_cannot_take_is_refused() {
+        assert_eq!(request(Subject::Uuid(&"x".repeat(129)), 4096), Err(MessageError::Key));
+        assert_eq!(request(Subject::Uuid("a\0b"), 4096), Err(MessageError::Key));
+        assert!(request(Subject::Uuid(&"x".repeat(128)), 4096).is_ok());
+        assert_eq!(request(Subject::Name(&"x".repeat(128)), 4096), Err(MessageError::Key));
+        assert_eq!(request(Subject::Name("vg-a"), 4096).unwrap().get(48..53), Some(&b"vg-a\0"[..]));
     }
 }

@@ -1,4 +1,4 @@
-//! Status lines of targets: thin pool, thin, RAID.
+//! Status lines of targets: thin pool, thin, RAID, mirror.
 
 use std::num::ParseIntError;
 
@@ -98,6 +98,15 @@ impl RaidStatus {
     }
 }
 
+/// Returns whether a device of a `mirror` target has failed to be read or written, from `DEVICES DEVICE... DONE/TOTAL 1
+/// HEALTH ...`: one letter of `HEALTH` for each device, `A` of one that is well. A change of the table begins anew.
+pub fn mirror_has_failed(status: &str) -> Result<bool, InvalidStatus> {
+    let mut words = status.split_whitespace();
+    let devices: usize = words.next().ok_or(InvalidStatus::Short)?.parse()?;
+    let health = words.nth(devices.saturating_add(2)).ok_or(InvalidStatus::Short)?;
+    Ok(health.chars().any(|letter| letter != 'A'))
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -125,6 +134,16 @@ mod tests {
     #[case("Fail", None)]
     fn a_thin_device_says_how_much_of_it_was_written(#[case] status: &str, #[case] expected: Option<u64>) {
         assert_eq!(thin_mapped_sectors(status), expected);
+    }
+
+    #[rstest]
+    #[case("2 98:0 7:0 13/40 1 AA 1 core", Ok(false))]
+    #[case("2 98:0 7:0 39/40 1 AS 1 core", Ok(true))]
+    #[case("2 98:0 7:0 40/40 1 DA 3 disk 254:3 A", Ok(true))]
+    #[case("2 98:0 7:0 40/40", Err(InvalidStatus::Short))]
+    #[case("18446744073709551615 a", Err(InvalidStatus::Short))]
+    fn a_mirror_says_which_devices_have_failed(#[case] status: &str, #[case] expected: Result<bool, InvalidStatus>) {
+        assert_eq!(mirror_has_failed(status), expected);
     }
 
     #[test]

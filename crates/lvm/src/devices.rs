@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use crate::metadata::{self, ByteRange, HEADER, LABEL_SPACE, Version};
+use crate::volume::mapper_name;
 use crate::wipe::ExclusiveDevice;
 use crate::{Device, GroupLock, LogicalVolume, PhysicalVolume, VgName, VolumeGroup, Wipeable};
 
@@ -51,6 +52,10 @@ pub trait Devices: Send + Sync + 'static {
 
     /// Lists all devices of device-mapper by name; see [`LogicalVolume::mapper_name`].
     fn mapped(&self) -> io::Result<HashMap<String, Device>>;
+
+    /// Returns whether a disk has failed to be read or written by a move of extents of a group, which `pvmove` itself
+    /// does not look at. The kernel forgets it when the move ends.
+    fn is_move_failing(&self, vg: &VgName) -> io::Result<bool>;
 
     /// Returns the kernel's list of partitions, which changes whenever a block device comes or goes.
     fn partitions(&self) -> io::Result<String>;
@@ -194,6 +199,21 @@ impl Devices for SystemDevices {
         Ok(devices.into_iter().map(|(name, (major, minor))| (name, Device { major, minor })).collect())
     }
 
+    fn is_move_failing(&self, vg: &VgName) -> io::Result<bool> {
+        let control = self.control()?;
+        // LVM calls the hidden volumes `pvmove0` and so on
+        let prefix = mapper_name(vg, "pvmove", "");
+        for name in control.devices()?.into_keys().filter(|name| is_numbered(name, &prefix)) {
+            let targets = control.status_by_name(&name)?.map(|info| info.targets).unwrap_or_default();
+            for target in targets.iter().filter(|target| target.target_type == "mirror") {
+                if device_mapper::mirror_has_failed(&target.status).map_err(io::Error::other)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     fn partitions(&self) -> io::Result<String> {
         std::fs::read_to_string(self.path("/proc/partitions"))
     }
@@ -213,6 +233,10 @@ impl Devices for SystemDevices {
     fn lock_group(&self, directory: &Path, vg: &VgName, timeout: Duration) -> io::Result<GroupLock> {
         GroupLock::acquire(&self.root.join(directory.strip_prefix("/").unwrap_or(directory)), vg, timeout)
     }
+}
+
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix).is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn block() -> u64 {

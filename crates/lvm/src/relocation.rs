@@ -106,6 +106,28 @@ pub fn begun_moves(ranges: &[UsedRange]) -> impl Iterator<Item = &UsedRange> {
     ranges.iter().filter(|range| range.moved_from.as_ref() == Some(&range.pv))
 }
 
+/// Returns the extents, each range by first one and number, that a volume has on a physical volume and did not have
+/// before.
+pub fn arrived(before: &[UsedRange], after: &[UsedRange], volume: &str, pv: &str) -> Vec<(u64, u64)> {
+    let of_volume = |ranges: &[UsedRange]| {
+        let here = ranges.iter().filter(|range| range.volume == volume && range.pv == pv);
+        let mut here: Vec<_> = here.map(|range| (range.start, range.start.saturating_add(range.length))).collect();
+        here.sort_unstable();
+        here
+    };
+    let (before, mut arrived) = (of_volume(before), Vec::new());
+    for (mut start, end) in of_volume(after) {
+        for &(had_start, had_end) in &before {
+            let new_end = had_start.clamp(start, end);
+            arrived.push((start, new_end - start));
+            start = had_end.clamp(start, end);
+        }
+        arrived.push((start, end - start));
+    }
+    arrived.retain(|(_, length)| *length > 0);
+    arrived
+}
+
 /// Returns the targets on which nothing lies that must lie apart from the range.
 fn allowed<'a>(
     range: &'a UsedRange,

@@ -159,6 +159,23 @@ pub enum Error {
         /// The volumes, each with its reason.
         why: String,
     },
+    /// A disk has failed while a part of a volume was moved, which stays where it was.
+    #[error(
+        "a disk failed while a part of {volume} was moved from {from} to {to}; it stays where it was, with all that was \
+         written meanwhile. `dmesg` tells which of the two failed; if it is {to}, empty that one as well, and the \
+         volumes go to other disks"
+    )]
+    MoveFailed {
+        /// The volume, which may be a hidden one, with its group.
+        volume: String,
+        /// The device that it is moved from.
+        from: String,
+        /// The device that it is moved to.
+        to: String,
+    },
+    /// A part of a volume cannot be read where it was moved to.
+    #[error(transparent)]
+    MovedIncompletely(IncompleteMove),
     /// The volume is not of the kind that may be changed in this way.
     #[error("logical volume {0} {1}")]
     NotAllowed(FullName, String),
@@ -217,6 +234,27 @@ pub enum Error {
     /// A name or tag of lvmd's own is not valid for LVM.
     #[error(transparent)]
     Tag(#[from] InvalidName),
+}
+
+/// A part of a volume that was moved and cannot be read where it is now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a part of {volume} was moved from {from} to {to} and cannot be read there: {why}. What it had at the end of the move \
+     is still on {from}, in the extents {} to {}, where lvmd writes nothing as long as that disk is to be emptied: stop \
+     what uses the volume and copy it from there, or restore a backup, before {from} gets other volumes",
+    .extents.0, .extents.1
+)]
+pub struct IncompleteMove {
+    /// The volume, which may be a hidden one, with its group.
+    pub volume: String,
+    /// The device that it was moved from.
+    pub from: String,
+    /// The first and the last extent that it had there.
+    pub extents: (u64, u64),
+    /// The device that it was moved to.
+    pub to: String,
+    /// Why it cannot be read.
+    pub why: String,
 }
 
 /// Maps LVM's two "not found" to what they mean here; every other error stays what it is.

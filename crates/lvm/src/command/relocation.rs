@@ -27,6 +27,12 @@ impl LvmCommand {
         Self::new(Effect::Change, words)
     }
 
+    /// Ends the move of extents of a physical volume: what is not moved yet stays where it was, with all that was
+    /// written meanwhile.
+    pub fn abort_move(from: &str) -> Self {
+        Self::new(Effect::Change, ["pvmove"].into_iter().chain(OWN_PROCESS).chain(["--abort", from]))
+    }
+
     /// Allows or forbids LVM to make volumes on a physical volume, and changes its tags, in one command, which takes no
     /// selection.
     pub fn change_pv(pv: &str, allocatable: bool, add: &[Tag], remove: &[Tag]) -> Self {

@@ -21,6 +21,11 @@ impl<R: CommandRunner> Lvm<R> {
         self.change_pvs(vg, &LvmCommand::move_extents(from, extents, to)).await
     }
 
+    /// Ends the move of extents of a physical volume; see [`LvmCommand::abort_move`].
+    pub async fn abort_move(&self, vg: &VgName, from: &str) -> Result<(), Error> {
+        self.change_pvs(vg, &LvmCommand::abort_move(from)).await
+    }
+
     /// Allows or forbids LVM to make volumes on a physical volume, and changes its tags.
     pub async fn change_pv(
         &self,

@@ -153,3 +153,12 @@ fn what_lvm_has_begun_to_move_comes_first() {
     assert_eq!(check_room(&ranges, &["a"], &targets(&[("b", 10)])), Ok(()));
     assert_eq!(begun_moves(&ranges).map(|range| range.pv.as_str()).collect::<Vec<_>>(), ["a"]);
 }
+
+#[test]
+fn what_has_arrived_is_what_was_not_there_before_although_segments_grow_together() {
+    let before = [range("b", 10, 5, "v"), range("b", 30, 2, "v"), range("b", 0, 4, "other"), range("a", 0, 9, "v")];
+    let after = [range("b", 8, 14, "v"), range("b", 30, 2, "v"), range("b", 40, 1, "v"), range("c", 0, 3, "v")];
+    assert_eq!(arrived(&before, &after, "v", "b"), [(8, 2), (15, 7), (40, 1)]);
+    assert_eq!(arrived(&before, &before, "v", "b"), []);
+    assert_eq!(arrived(&[], &after, "v", "c"), [(0, 3)]);
+}

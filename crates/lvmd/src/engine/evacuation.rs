@@ -82,7 +82,12 @@ fn leaving_disks(group: &Group) -> (Vec<LeavingDisk>, Room) {
     let leaving = known.pvs.iter().filter(|_| request::is_ours(&known)).filter_map(|pv| {
         let wish = EvacuationWish::of(pv)?;
         let used = pv.size.saturating_sub(pv.free);
-        (used > 0 || wish.remove).then(|| LeavingDisk { uuid: pv.uuid.clone(), path: pv.path.clone(), wish })
+        let is_stopped = group.evacuation.stopped(&pv.uuid).is_some();
+        (used > 0 || wish.remove || is_stopped).then(|| LeavingDisk {
+            uuid: pv.uuid.clone(),
+            path: pv.path.clone(),
+            wish,
+        })
     });
     let room = Room { free: known.allocatable_bytes(), missing_pvs: known.missing_pvs, pvs: known.pvs.len() };
     (leaving.collect(), room)

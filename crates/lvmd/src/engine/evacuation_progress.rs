@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::Instant;
 
-use crate::error::Error;
+use crate::error::{Error, IncompleteMove};
 use crate::inventory::{DiskVolumes, EvacuationEntry, EvacuationState};
 use crate::tags::EvacuationWish;
 
@@ -25,6 +25,8 @@ pub(super) struct EvacuationProgress {
     obstacles: Mutex<BTreeMap<String, String>>,
     /// The volumes that could not be read, by UUID of the physical volume that they are on.
     unreadable: Mutex<BTreeMap<String, BTreeMap<String, Unreadable>>>,
+    /// The physical volumes from which nothing is moved any more, by UUID: the only good copy may be on them.
+    stopped: Mutex<BTreeMap<String, IncompleteMove>>,
     /// The volumes on physical volumes that are missing or are to be emptied, by UUID of these.
     volumes: Mutex<BTreeMap<String, DiskVolumes>>,
     /// Facts from which these follow, of when they were last asked for.
@@ -61,6 +63,16 @@ impl EvacuationProgress {
     /// Forgets why it could not be emptied. Returns whether there was a reason.
     pub(super) fn clear_obstacle(&self, uuid: &str) -> bool {
         self.obstacles.lock().remove(uuid).is_some()
+    }
+
+    /// Has nothing moved from a physical volume any more until nobody wants it to be emptied.
+    pub(super) fn stop(&self, uuid: &str, lost: IncompleteMove) {
+        self.stopped.lock().insert(uuid.to_owned(), lost);
+    }
+
+    /// Returns why nothing is moved from a physical volume any more.
+    pub(super) fn stopped(&self, uuid: &str) -> Option<IncompleteMove> {
+        self.stopped.lock().get(uuid).cloned()
     }
 
     /// Stores that a volume cannot be read, and is not to be moved before this moment. Returns whether that is news.
@@ -131,6 +143,7 @@ impl EvacuationProgress {
         let before = obstacles.len() + unreadable.len();
         obstacles.retain(|uuid, _| exists(uuid));
         unreadable.retain(|uuid, volumes| exists(uuid) && !volumes.is_empty());
+        self.stopped.lock().retain(|uuid, _| exists(uuid));
         obstacles.len() + unreadable.len() < before
     }
 

@@ -292,6 +292,12 @@ impl Group {
         self.ask_device_mapper(devices, Devices::mapped).await
     }
 
+    /// Returns whether a disk has failed under a move of extents of the group.
+    pub(super) async fn is_move_failing<D: Devices>(&self, devices: &Arc<D>) -> io::Result<bool> {
+        let vg = self.name.clone();
+        self.ask_device_mapper(devices, move |devices| devices.is_move_failing(&vg)).await
+    }
+
     /// Returns the bytes that these thin volumes use in their pools, by name, without those that have no device.
     pub(super) async fn thin_usage<D: Devices>(
         &self,

@@ -47,7 +47,9 @@ impl Error {
             Self::GroupNotOurs(_) => (Code::FailedPrecondition, "VG_NOT_OURS"),
             Self::DiskNotFound { .. } => (Code::NotFound, "PV_NOT_FOUND"),
             Self::DiskNotAdded { .. } => (Code::FailedPrecondition, "DISK_NOT_ADDED"),
-            Self::VolumesStay { .. } => (Code::FailedPrecondition, "PV_FAILING"),
+            Self::VolumesStay { .. } | Self::MoveFailed { .. } | Self::MovedIncompletely(_) => {
+                (Code::FailedPrecondition, "PV_FAILING")
+            }
             Self::DiskNotAllowed { .. } => (Code::FailedPrecondition, "PV_NOT_ALLOWED"),
             Self::BeingMade { .. } | Self::NotEmpty { .. } => (Code::Unavailable, "LV_BEING_MADE"),
             Self::Quarantined(_) => (Code::Unavailable, "LV_QUARANTINED"),

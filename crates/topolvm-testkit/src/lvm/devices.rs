@@ -63,6 +63,10 @@ impl Devices for FakeLvm {
         Ok(mapped.collect())
     }
 
+    fn is_move_failing(&self, _: &VgName) -> io::Result<bool> {
+        Ok(false)
+    }
+
     fn partitions(&self) -> io::Result<String> {
         let state = self.state();
         let disks: BTreeMap<_, _> =

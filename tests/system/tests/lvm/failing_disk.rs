@@ -1,7 +1,7 @@
 //! A disk of which sectors cannot be read any more when it is to be emptied: all other volumes leave it, and the one
-//! with these sectors stays as it is.
+//! with these sectors stays as it is. And one that cannot be written when another is emptied: nothing goes there.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 
 use rustix::fs::OFlags;
@@ -14,8 +14,11 @@ use crate::evacuation::{
 use crate::fixture::{DISKS, EXTENT, FailingDisk, Groups, run_ok, wait};
 use crate::scsi_disks::until;
 
-pub(crate) const TESTS: &[(&str, fn())] =
-    &[("of_a_disk_with_bad_sectors_all_is_moved_but_the_volume_with_them_which_stays_as_it_is", bad_sectors)];
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("of_a_disk_with_bad_sectors_all_is_moved_but_the_volume_with_them_which_stays_as_it_is", bad_sectors),
+    ("nothing_leaves_a_disk_that_is_emptied_when_the_disk_that_it_goes_to_fails", dead_target),
+    ("what_cannot_be_read_where_it_was_moved_to_is_told_and_is_still_where_it_was", target_that_fails_at_the_end),
+];
 
 const EXTENTS: u64 = 20;
 /// The block of the volume that cannot be read, in its eleventh extent.
@@ -61,12 +64,90 @@ fn bad_sectors() {
         assert!(wrong_blocks("c").is_empty());
         assert_eq!(wrong_blocks("b"), [BAD]);
         assert_eq!(members().len(), 2, "a disk with a volume on it has left");
-        assert!(!run_ok("lvs", &["-a", "--noheadings", "-o", "lv_name", GROUP]).contains("pvmove"));
+        assert!(!has_move());
         // It can still be removed, and then the disk leaves
         client.remove(GROUP, "b").await.unwrap();
         until("the end of the evacuation", || (members() == [DISKS[0]]).then_some(()));
         assert!(wrong_blocks("c").is_empty());
     });
+}
+
+/// A group of the first disk with a full volume that is written to all the time, to which a disk comes that cannot be
+/// written in some sectors.
+struct BadTarget {
+    // Ends first
+    lvmd: Lvmd,
+    uuid: String,
+    _group: Groups,
+    failing: FailingDisk,
+}
+
+impl BadTarget {
+    fn with_bad_sectors(first: u64, count: u64) -> Self {
+        let failing = FailingDisk::new();
+        let group = Groups::on(GROUP, &[DISKS[0]]);
+        run_ok("vgchange", &["-q", "--addtag", "topolvm.io/disk-group=leaving", GROUP]);
+        let uuid = run_ok("pvs", &["--noheadings", "-o", "pv_uuid", DISKS[0]]).trim().to_owned();
+        let lvmd = Lvmd::start(CONFIG);
+        wait(async {
+            let client = lvmd.connect().await;
+            create(&client, "b").await;
+            fill("b");
+            run_ok("vgextend", &["-qy", GROUP, failing.device()]);
+            until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)).await;
+        });
+        // Where the first volume comes: behind the first MiB, in which the metadata is
+        FailingDisk::fail_sectors(2048 + first, count);
+        Self { lvmd, uuid, _group: group, failing }
+    }
+
+    async fn until_blocked(&self) -> String {
+        let client = self.lvmd.connect().await;
+        evacuate(&client, self.uuid.clone(), 0, true).await.unwrap();
+        let blocked = until_state(&client, &self.uuid, "blocked").await;
+        until("the end of the move", || (!has_move()).then_some(()));
+        blocked.message
+    }
+}
+
+fn dead_target() {
+    // The kernel forgets what has failed when all is copied: it takes its time here
+    let throttle = "/sys/module/dm_mirror/parameters/raid1_resync_throttle";
+    run_ok("modprobe", &["dm-mirror"]);
+    fs::write(throttle, "2").unwrap();
+    let bed = BadTarget::with_bad_sectors(EXTENT / 512, 8);
+    wait(async {
+        let told = bed.until_blocked().await;
+        assert!(told.contains("a disk failed while a part of leaving/b was moved"), "{told}");
+        assert!(!devices_of("^b$").contains(bed.failing.device()), "{}", devices_of("^b$"));
+        assert!(wrong_blocks("b").is_empty());
+        // The other disk is mended, and its volumes can be changed, and the evacuation goes on
+        FailingDisk::repair();
+        fs::write(throttle, "100").unwrap();
+        evacuate(&bed.lvmd.connect().await, bed.uuid.clone(), 0, true).await.unwrap();
+        until("the end of the evacuation", || (members() == [bed.failing.device()]).then_some(()));
+        assert!(wrong_blocks("b").is_empty());
+    });
+}
+
+fn target_that_fails_at_the_end() {
+    let bed = BadTarget::with_bad_sectors(EXTENTS * EXTENT / 512 - 8, 8);
+    let last = EXTENTS * EXTENT / 4096 - 1;
+    wait(async {
+        let told = bed.until_blocked().await;
+        let expected = format!("cannot be read there: {}", std::io::Error::from_raw_os_error(5));
+        assert!(told.contains("leaving/b was moved") && told.contains(&expected), "{told}");
+        assert!(told.contains("in the extents 0 to 19"), "{told}");
+        assert_eq!(wrong_blocks("b"), [last]);
+        // The disk does not leave, and has what it had
+        assert_eq!(members().len(), 2);
+        let disk = File::open(DISKS[0]).unwrap();
+        assert_eq!(read_block(&disk, (1 << 20) / 4096 + last).unwrap(), contents(last));
+    });
+}
+
+fn has_move() -> bool {
+    run_ok("lvs", &["-a", "--noheadings", "-o", "lv_name", GROUP]).contains("pvmove")
 }
 
 async fn create(client: &Client, name: &str) {

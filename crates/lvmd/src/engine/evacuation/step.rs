@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lvm::relocation::{begun_moves, next_piece};
+use lvm::relocation::{arrived, begun_moves, next_piece};
 use lvm::{Devices as _, Host, PhysicalVolume, UsedRange, VolumeGroup};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use topolvm_runtime::error_chain;
 use tracing::Instrument as _;
 
@@ -15,11 +16,14 @@ use super::request::{find_disk, is_ours, refusal, targets};
 use crate::engine::group::Group;
 use crate::engine::preconditions::check_no_missing_pvs;
 use crate::engine::state::Engine;
-use crate::error::Error;
+use crate::error::{Error, IncompleteMove};
 use crate::tags::EvacuationWish;
 
 /// Most bytes of a piece: a volume that is moved cannot be changed meanwhile, and lvmd does not end.
 const LARGEST_PIECE: u64 = 512 << 20;
+/// Interval at which the kernel is asked whether a move goes well, a twentieth of that at which LVM looks for the end of
+/// it: what has failed is forgotten with the end.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(50);
 /// Time in which a piece may be moved by the rate that was asked for.
 const PIECE_SECONDS: u64 = 2;
 
@@ -42,7 +46,16 @@ pub(super) struct PlannedMove {
     first_byte: Option<u64>,
     /// First and last extent.
     extents: (u64, u64),
-    to: Option<String>,
+    to: Option<Destination>,
+}
+
+/// Where a piece is moved to.
+#[derive(Debug)]
+struct Destination {
+    pv: PhysicalVolume,
+    /// What the volume has there before that.
+    ranges: Vec<UsedRange>,
+    extent_size: u64,
 }
 
 impl PlannedMove {
@@ -60,6 +73,9 @@ impl<R: Host> Engine<R> {
         let Some((pv, wish)) = known.pv_of_uuid(uuid).and_then(|pv| Some((pv, EvacuationWish::of(pv)?))) else {
             return Ok(Step::Nothing);
         };
+        if let Some(lost) = group.evacuation.stopped(uuid) {
+            return Err(Error::MovedIncompletely(lost));
+        }
         check_no_missing_pvs(&known)?;
         let pv = find_disk(&known, &pv.uuid)?;
         if pv.free == pv.size {
@@ -82,33 +98,92 @@ impl<R: Host> Engine<R> {
         let disk_start = ranges.iter().find(|range| range.pv == uuid).map_or(0, |range| range.disk_start);
         let first_byte = disk_start.saturating_add(piece.start.saturating_mul(known.extent_size));
         let target = piece.target.as_deref().and_then(|target| known.pv_of_uuid(target));
+        let destination = target.map(|target| Destination {
+            pv: target.clone(),
+            ranges: ranges.iter().filter(|range| range.volume == piece.volume).cloned().collect(),
+            extent_size: known.extent_size,
+        });
         Ok(Step::Move(Box::new(PlannedMove {
             volume: piece.volume,
             bytes: piece.length.saturating_mul(known.extent_size),
             from: pv.clone(),
             first_byte: target.map(|_| first_byte),
             extents: last_of(piece.start, piece.length),
-            to: target.map(|target| target.path.clone()),
+            to: destination,
         })))
     }
 
     /// Reads a piece that is to be moved. LVM moves what cannot be read as if it could: the copy of a whole region has
     /// whatever was on the other disk before, and what could be read of it is gone with the rest.
     pub(super) async fn read_piece(&self, planned: &PlannedMove) -> Result<io::Result<()>, Error> {
-        let Some(start) = planned.first_byte else { return Ok(Ok(())) };
-        let (devices, pv, length) = (self.devices(), planned.from.clone(), planned.bytes);
+        match planned.first_byte {
+            Some(start) => self.read_disk(&planned.from, start, planned.bytes).await,
+            None => Ok(Ok(())),
+        }
+    }
+
+    async fn read_disk(&self, pv: &PhysicalVolume, start: u64, length: u64) -> Result<io::Result<()>, Error> {
+        let (devices, pv) = (self.devices(), pv.clone());
         tokio::task::spawn_blocking(move || devices.read_through(&pv, start, length)).await.map_err(Error::Interrupted)
     }
 
-    /// Moves a piece, to its end also when the shutdown begins. Other volumes are changed meanwhile.
-    pub(super) async fn move_piece(&self, group: &Group, planned: PlannedMove) -> Result<(), Error> {
-        let (lvm, vg) = (self.inner.lvm.clone(), group.name.clone());
+    /// Moves a piece, to its end also when the shutdown begins. Other volumes are changed meanwhile. LVM takes no notice
+    /// of a disk that cannot be written and ends well: the kernel is asked meanwhile, and the move is aborted then. It
+    /// forgets what has failed when all is copied, so what has arrived is read in the end.
+    pub(super) async fn move_piece(&self, group: &Arc<Group>, planned: PlannedMove) -> Result<(), Error> {
+        let (engine, group) = (self.clone(), Arc::clone(group));
         let moving = async move {
-            let PlannedMove { from, extents, to, .. } = planned;
-            lvm.move_extents(&vg, &from.path, extents, to.as_deref()).await
+            let (lvm, vg) = (&engine.inner.lvm, &group.name);
+            let (from, to) = (&planned.from.path, planned.to.as_ref().map(|to| &*to.pv.path));
+            let mut moving = pin!(lvm.move_extents(vg, from, planned.extents, to));
+            let moved = tokio::select! {
+                moved = &mut moving => Some(moved),
+                () = engine.until_move_fails(&group) => None,
+            };
+            if let Some(moved) = moved {
+                moved?;
+                return engine.check_arrival(&group, &planned).await;
+            }
+            let aborted = lvm.abort_move(vg, from).await;
+            // It ends by itself, in any case
+            drop(moving.await);
+            aborted?;
+            let (volume, from) = (format!("{vg}/{}", planned.volume), from.clone());
+            Err(Error::MoveFailed { volume, from, to: to.unwrap_or("another disk").to_owned() })
         };
-        let moved = self.inner.tasks.finish(moving.in_current_span()).await.map_err(Error::Interrupted)?;
-        Ok(moved?)
+        self.inner.tasks.finish(moving.in_current_span()).await.map_err(Error::Interrupted)?
+    }
+
+    /// Reads what has arrived of a piece. What cannot be read is still where the piece was before: on a disk to which
+    /// nothing is written while it is to be emptied.
+    async fn check_arrival(&self, group: &Group, planned: &PlannedMove) -> Result<(), Error> {
+        let Some(Destination { pv, ranges, extent_size }) = &planned.to else { return Ok(()) };
+        let after = self.inner.lvm.used_ranges(&group.name).await?;
+        let disk_start = after.iter().find(|range| range.pv == pv.uuid).map_or(0, |range| range.disk_start);
+        for (start, length) in arrived(ranges, &after, &planned.volume, &pv.uuid) {
+            let first_byte = disk_start.saturating_add(start.saturating_mul(*extent_size));
+            if let Err(error) = self.read_disk(pv, first_byte, length.saturating_mul(*extent_size)).await? {
+                let lost = IncompleteMove {
+                    volume: format!("{}/{}", group.name, planned.volume),
+                    from: planned.from.path.clone(),
+                    extents: planned.extents,
+                    to: pv.path.clone(),
+                    why: error.to_string(),
+                };
+                group.evacuation.stop(&planned.from.uuid, lost.clone());
+                return Err(Error::MovedIncompletely(lost));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a disk fails under a move of extents of a group.
+    async fn until_move_fails(&self, group: &Group) {
+        let devices = self.devices();
+        // A device-mapper that does not answer says nothing of the disks
+        while !group.is_move_failing(&devices).await.unwrap_or(false) {
+            sleep(HEALTH_INTERVAL).await;
+        }
     }
 
     /// Finishes what an LVM that was killed has begun to move in a group whose disks lvmd may change. Volumes work
