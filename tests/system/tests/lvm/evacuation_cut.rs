@@ -14,18 +14,16 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use rustix::fs::OFlags;
-use testbed::guest::{Guest, GuestSpec, Output};
 use topolvm_proto::lvmd::PhysicalVolumeItem;
 
 use crate::daemon::{Client, Lvmd, signed};
 use crate::evacuation::{BLOCK, GROUP, contents, evacuate, members, stop, until_state, until_told};
 use crate::fixture::{EXTENT, MIB, Random, run, run_ok, runs, seed, wait};
+use crate::power_cycles::{LONG, PowerCycles};
 use crate::scsi_disks::until;
 
 /// Argument before the directory of the notes on the command line of the part that runs in the guest.
 pub(crate) const ROLE: &str = "evacuation-power-cut";
-/// Timeout that is longer than a boot and the end of an evacuation take.
-const LONG: Duration = Duration::from_mins(3);
 const DISKS: [&str; 3] = ["/dev/ubda", "/dev/ubdb", "/dev/ubdc"];
 const CONFIG: &str = "
 device-classes:
@@ -72,25 +70,15 @@ impl Boot {
 fn power_is_cut() {
     let test = "an_evacuation_goes_on_after_each_power_cut";
     let (cuts, mut random) = (runs(5).min(50), Random(seed(test)));
-    let disks = tempfile::tempdir_in("/dev/shm").unwrap();
-    let notes = tempfile::tempdir().unwrap();
-    let program = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
-    let directory = notes.path().to_str().unwrap().to_owned();
+    let machine = PowerCycles::new(ROLE, &[512 * MIB; DISKS.len()]);
+    let notes = machine.notes();
     for number in 0..=cuts {
         let boot = Boot { number, seed: random.below(u64::MAX), is_last: number == cuts };
-        boot.save(notes.path());
-        let guest = Guest::start(GuestSpec {
-            disks: vec![512 * MIB; DISKS.len()],
-            disk_dir: Some(disks.path().to_owned()),
-            out_dir: Some(notes.path().to_owned()),
-            timeout: LONG,
-            output: Output::Keep,
-            ..GuestSpec::new([program.clone(), ROLE.to_owned(), directory.clone()])
-        })
-        .unwrap();
+        boot.save(notes);
+        let guest = machine.boot();
         let wanted = if boot.is_last { "the disk has left" } else { "a piece is being moved" };
         let outcome = guest.wait_for_stdout(wanted, LONG);
-        let failure = fs::read_to_string(notes.path().join(FAILED)).ok();
+        let failure = fs::read_to_string(notes.join(FAILED)).ok();
         if outcome.is_err() || failure.is_some() || boot.is_last {
             let said = guest.wait().map(|guest| (guest.status, String::from_utf8_lossy(&guest.stderr).into_owned()));
             let is_well = outcome.is_ok() && matches!(said, Ok((0, _)));
@@ -99,11 +87,11 @@ fn power_is_cut() {
         }
         sleep(Duration::from_millis(random.below(900)));
         guest.kill();
-        let failure = fs::read_to_string(notes.path().join(FAILED)).ok();
+        let failure = fs::read_to_string(notes.join(FAILED)).ok();
         assert!(failure.is_none(), "before power cut {number}: {failure:?}");
     }
-    let half_moved = fs::read_to_string(notes.path().join(HALF_MOVED)).unwrap_or_default().lines().count();
-    let synced: usize = VOLUMES.iter().map(|(name, ..)| Journal::load(notes.path(), name).0.len()).sum();
+    let half_moved = fs::read_to_string(notes.join(HALF_MOVED)).unwrap_or_default().lines().count();
+    let synced: usize = VOLUMES.iter().map(|(name, ..)| Journal::load(notes, name).0.len()).sum();
     println!("{test}: {cuts} power cuts, {half_moved} of them in the middle of a move, {synced} writes, none lost");
     assert!(half_moved > 0 && synced > 500, "{half_moved} moves were cut, {synced} writes");
 }

@@ -29,6 +29,7 @@ mod moved;
 mod one_name;
 mod pool_growth;
 mod power_cut;
+mod power_cycles;
 mod quarantine;
 mod raid;
 mod scsi_disks;

@@ -11,19 +11,17 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
-use testbed::guest::{Guest, GuestSpec, Output};
 use testbed::size::GIB;
 
 use crate::daemon::Lvmd;
 use crate::fixture::{Random, run, runs, seed, wait};
 use crate::kills::{Counts, Kept, Request, Story};
+use crate::power_cycles::{LONG, PowerCycles};
 use crate::thin::{CLASSES, pools};
 
 /// Argument before the directory of the notes on the command line of the part that runs in the guest.
 pub(crate) const ROLE: &str = "power-cut";
 const NOTES: &str = "notes";
-/// Timeout that is longer than a boot and the repair of everything take.
-const LONG: Duration = Duration::from_mins(3);
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![Trial::test("a_power_cut_at_any_moment_leaks_nothing_and_adopts_nothing_half_made", || {
@@ -35,21 +33,10 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn power_is_cut() {
     let test = "a_power_cut_at_any_moment";
     let (cuts, mut random) = (runs(200) / 10, Random(seed(test)));
-    let disks = tempfile::tempdir_in("/dev/shm").unwrap();
-    let notes = tempfile::tempdir().unwrap();
-    let program = std::env::current_exe().unwrap().to_str().unwrap().to_owned();
-    let directory = notes.path().to_str().unwrap().to_owned();
-    fs::write(notes.path().join("seed"), random.below(u64::MAX).to_string()).unwrap();
+    let machine = PowerCycles::new(ROLE, &[GIB, GIB]);
+    fs::write(machine.notes().join("seed"), random.below(u64::MAX).to_string()).unwrap();
     for number in 0..=cuts {
-        let guest = Guest::start(GuestSpec {
-            disks: vec![GIB, GIB],
-            disk_dir: Some(disks.path().to_owned()),
-            out_dir: Some(notes.path().to_owned()),
-            timeout: LONG,
-            output: Output::Keep,
-            ..GuestSpec::new([program.clone(), ROLE.to_owned(), directory.clone()])
-        })
-        .unwrap();
+        let guest = machine.boot();
         if let Err(error) = guest.wait_for_stdout("everything is there", LONG) {
             let said = guest.wait().map(|guest| String::from_utf8_lossy(&guest.stderr).into_owned());
             panic!("after {number} power cuts: {error:#}\n{}", said.unwrap_or_else(|error| format!("{error:#}")));
