@@ -71,13 +71,17 @@ impl<R: CommandRunner> Lvm<R> {
         results
     }
 
-    /// Reports all volume groups of the machine but these, which takes one process if there are no others. Groups that
-    /// come or go at the same time may be missing.
-    pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<VolumeGroup>, Error> {
+    /// Reports all volume groups of the machine but these, each with its own result, which takes one process if there
+    /// are no others. Groups that come or go at the same time may be missing.
+    pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<Result<VolumeGroup, Error>>, Error> {
         let mut names = self.parse(&LvmCommand::group_names(), report::group_names).await?;
         names.retain(|name| !known.contains(name));
-        let found = self.volume_groups(&names).await.into_iter();
-        found.filter(|result| !matches!(result, Err(Error::GroupNotFound(_)))).collect()
+        // Two of one name are listed twice
+        names.sort_unstable();
+        names.dedup();
+        let mut found = self.volume_groups(&names).await;
+        found.retain(|result| !matches!(result, Err(Error::GroupNotFound(_))));
+        Ok(found)
     }
 
     async fn report_in_one_command(&self, vgs: &[VgName]) -> Option<Vec<Result<VolumeGroup, Error>>> {

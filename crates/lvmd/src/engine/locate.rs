@@ -170,14 +170,23 @@ impl<R: Host> Engine<R> {
         }
     }
 
-    /// Asks LVM for all groups that are not tracked, searches them for a volume, and tracks its group from then on.
+    /// Asks LVM for all groups that are not tracked, searches them for a volume, and tracks its group from then on. A
+    /// group that cannot be read proves nothing.
     pub(super) async fn search_other_groups(
         &self,
         name: &LvName,
         requested: RequestedClass,
     ) -> Result<Option<Arc<Group>>, Error> {
         let tracked: Vec<_> = self.groups().into_keys().collect();
+        let mut unreadable = None;
         for group in self.inner.lvm.volume_groups_except(&tracked).await? {
+            let group = match group {
+                Ok(group) => group,
+                Err(error) => {
+                    unreadable = Some(error);
+                    continue;
+                }
+            };
             if let Some(volume) = group.volume(name.as_str())
                 && self.matches_request(&group, volume, requested)?
             {
@@ -186,7 +195,7 @@ impl<R: Host> Engine<R> {
                 return self.group(&vg).map(Some);
             }
         }
-        Ok(None)
+        unreadable.map_or(Ok(None), |error| Err(error.into()))
     }
 
     /// Returns whether a volume that has the requested name is the requested one. A UUID is the name of one volume

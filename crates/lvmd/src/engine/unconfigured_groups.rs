@@ -36,16 +36,23 @@ pub(super) async fn retry<R: Host>(
 }
 
 impl<R: Host> Engine<R> {
-    /// Looks through all volume groups of the machine once, and tracks those that have volumes of lvmd's.
+    /// Looks through all volume groups of the machine once, and tracks those that have volumes of lvmd's. Fails if one
+    /// cannot be read, which does not hide the others.
     pub(super) async fn track_unconfigured_groups(&self) -> Result<(), lvm::Error> {
         let tracked: Vec<VgName> = self.groups().into_keys().collect();
+        let mut outcome = Ok(());
         for group in self.inner.lvm.volume_groups_except(&tracked).await? {
-            if group.volumes.iter().any(tags::is_managed) {
-                tracing::warn!(vg = %group.name, "volumes that lvmd made are in a volume group without a device class");
-                self.track_group(group);
+            match group {
+                Ok(group) if group.volumes.iter().any(tags::is_managed) => {
+                    let vg = &group.name;
+                    tracing::warn!(%vg, "volumes that lvmd made are in a volume group without a device class");
+                    self.track_group(group);
+                }
+                Ok(_) => {}
+                Err(error) => outcome = Err(error),
             }
         }
         self.publish();
-        Ok(())
+        outcome
     }
 }

@@ -12,9 +12,9 @@ use tonic::Code;
 use topolvm_proto::lvmd::GetFreeBytesRequest;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_runtime::{CancellationToken, Tasks};
-use topolvm_testkit::lvm::{FakeLvm, Fault};
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 
-use crate::node::{GIB, SOCKET};
+use crate::node::{GIB, MANAGED, SOCKET};
 
 async fn start(lvm: FakeLvm) -> Result<Engine<FakeLvm>, StartError> {
     let shutdown = CancellationToken::new();
@@ -72,6 +72,23 @@ async fn a_group_whose_name_another_has_is_told_and_keeps_nobody_from_starting()
     assert!(matches!(error, lvmd::Error::VolumeGroupUnreadable { .. }), "{error}");
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(room(), [10 * GIB, 10 * GIB]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_group_that_cannot_be_read_does_not_hide_the_volumes_of_a_former_class() {
+    let lvm = FakeLvm::new().with_group("vg1", 20 * GIB).with_group("vg2", 20 * GIB);
+    lvm.add_group("broken", GIB, 1);
+    lvm.add_group("former", GIB, 1);
+    lvm.add_volume("former", "a", FakeVolume { tags: vec![MANAGED.to_owned()], ..FakeVolume::thick(GIB) });
+    // After the report on the configured ones those on the two others, and on the first of them
+    for nth in [2, 3] {
+        lvm.fail("fullreport", nth, Fault::says("Volume group broken metadata invalid."));
+    }
+    let engine = start(lvm).await.unwrap();
+    let inventory = engine.watch_inventory();
+    let told = std::pin::pin!(inventory).next().await.unwrap().unwrap();
+    let names: Vec<_> = told.groups.iter().map(|group| group.name.as_str()).collect();
+    assert_eq!(names, ["former", "vg1", "vg2"]);
 }
 
 #[tokio::test(start_paused = true)]
