@@ -25,7 +25,7 @@ mod usage_batch;
 mod xfs;
 
 pub(crate) use blocking::{FILE_DEADLINE, run_blocking};
-pub use cgroups::{LimitError, LimitsInForce};
+pub use cgroups::{LimitError, LimitsInForce, PodLimits};
 pub use contents::Contents;
 pub use device::{BlockDevice, FilesystemUsage, OpenDevice, PathKind};
 pub use device_number::DeviceNumber;

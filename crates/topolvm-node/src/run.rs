@@ -134,6 +134,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let reports = agent.growth_reports(devices.clone(), client.clone());
     tasks.spawn("growth reports", reports.run(shutdown.clone()));
     let (publishes, published) = mpsc::unbounded_channel();
+    tasks.spawn("limits of I/O", limiter.clone().watch(publishes.clone(), shutdown.clone()));
     let (pod_changes, pods) = mpsc::unbounded_channel();
     let readiness = ReadinessCheck::new(lvmd.clone(), client.clone());
     let csi = csi_services(flavor, node.clone(), agent, readiness, tasks, publishes, shutdown);

@@ -7,6 +7,7 @@ pub mod browser;
 pub mod chaos;
 pub mod chart;
 pub mod commands;
+pub mod fake_api_server;
 pub mod fake_node;
 pub mod fresh_cluster;
 pub mod kustomization;

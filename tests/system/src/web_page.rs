@@ -1,9 +1,8 @@
 //! topolvm-controller with its web page over a fake API server, which has exactly the objects that somebody puts there.
 
 mod agents;
-mod api_server;
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -19,6 +18,8 @@ use topolvm_api::LogicalVolume;
 use topolvm_runtime::CancellationToken;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
+
+use crate::fake_api_server;
 
 pub use agents::Agents;
 
@@ -53,17 +54,11 @@ impl WebPage {
         api.set_clock(Timestamp::now());
         let runtime = runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let shutdown = CancellationToken::new();
-        let server = api_server::serve(&runtime, &api, &shutdown)?;
+        let server = fake_api_server::serve(&runtime, &api, &shutdown)?;
         let agents = Agents::serve(&runtime, &shutdown)?;
         let kubeconfig = directory.join("kubeconfig");
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "fake",
-            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
-            "clusters": [{"name": "fake", "cluster": {"server": format!("http://{server}")}}],
-            "users": [{"name": "fake", "user": {}}],
-        });
-        std::fs::write(&kubeconfig, config.to_string()).context("write the kubeconfig")?;
-        let address = free_address()?;
+        fake_api_server::write_kubeconfig(&kubeconfig, &server)?;
+        let address = fake_api_server::free_address()?;
         #[expect(clippy::disallowed_methods, reason = "the program is what is looked at")]
         let mut command = Command::new(TopolvmSpec::nodes(0)?.programs.join(CONTROLLER));
         command
@@ -144,10 +139,4 @@ impl Drop for WebPage {
         }
         drop(self.controller.wait());
     }
-}
-
-/// Returns an address of this machine on which nobody listens now.
-fn free_address() -> Result<String> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
-    Ok(listener.local_addr().context("ask for the free port")?.to_string())
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use topolvm_api::IoLimits;
 
+use crate::mount::{DeviceNumber, PodLimits};
 use crate::published_pods::PodInfo;
 
 /// Reason of an Event on a pod whose annotations cannot be meant.
@@ -23,6 +24,8 @@ pub(super) struct Trouble {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Enforcement {
     pub(super) pod: PodInfo,
+    /// The device of the volume; `None` where it has not been asked for limits.
+    pub(super) device: Option<DeviceNumber>,
     /// The limits that are to be in force.
     pub(super) wished: IoLimits,
     /// The limits that the kernel has shown.
@@ -36,7 +39,14 @@ impl Enforcement {
     /// Makes the state of a pod that neither has limits nor asks for any.
     pub(super) fn none(pod: PodInfo) -> Self {
         let none = IoLimits::default();
-        Self { pod, wished: none.clone(), in_force: none, exception: None, trouble: None }
+        Self { pod, device: None, wished: none.clone(), in_force: none, exception: None, trouble: None }
+    }
+
+    /// Returns the limits that the kernel is to have, unless there are none; of those that failed only if asked to.
+    pub(super) fn expected(&self, with_failed: bool) -> Option<PodLimits> {
+        let has_failed = self.in_force != self.wished;
+        let device = self.device.filter(|_| !self.wished.is_empty() && (with_failed || !has_failed))?;
+        Some(PodLimits { pod: self.pod.uid.clone(), device, limits: self.wished.clone() })
     }
 
     /// Returns whether there is nothing to tell of it.

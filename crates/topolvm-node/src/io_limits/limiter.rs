@@ -1,13 +1,14 @@
 //! The limiter: puts the limits of volumes into force for the pods that have them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use topolvm_api::{ApiFlavor, IoLimits, LogicalVolume};
-use topolvm_runtime::error_chain;
+use topolvm_runtime::{CancellationToken, error_chain};
 
 use super::LimitIo;
 use super::enforcement::{ByPod, Enforcement, FAILED, INVALID, Trouble, VolumeRates};
@@ -15,13 +16,17 @@ use super::pod_wishes::{PodWish, PodWishes};
 use super::report::IoReport;
 use crate::events::Events;
 use crate::lvmd_client::{LvmdClient, LvmdError};
-use crate::mount::{DeviceNumber, LimitError, LimitsInForce};
+use crate::mount::{DeviceNumber, LimitError, LimitsInForce, PodLimits};
 use crate::published_pods::{PodInfo, PublishedPods};
 
 /// Time for kubelet to make the cgroup of a pod, which it does beside the mounts of its volumes.
 const CGROUP_APPEARS: Duration = Duration::from_secs(2);
 /// Pause between two looks. Nothing tells of a directory that appears somewhere in a tree.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Interval of the looks at limits that are in force, so that a change is undone within five seconds.
+const LOOK_AT_LIMITS: Duration = Duration::from_secs(2);
+/// Number of those looks after which limits that the kernel did not take are tried again.
+const TRY_AGAIN: u32 = 15;
 
 /// Limits the I/O of the pods that have volumes. Clones share what they know.
 #[derive(Clone, Debug)]
@@ -100,6 +105,25 @@ impl IoLimiter {
         Ok(Some(IoReport::of(&own, known.get(id).into_iter().flat_map(ByPod::values))))
     }
 
+    /// Looks whether limits are still in force, and sends the id of each volume for which they are not to `lost`. The
+    /// kernel tells of no change: systemd disables the controller, and with it all limits, where no unit accounts for
+    /// I/O, and with cgroups of version 1 a container that has just started has none. Ends with `shutdown`.
+    pub(crate) async fn watch(
+        self,
+        lost: mpsc::UnboundedSender<String>,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let mut round = 0_u32;
+        while shutdown.run_until_cancelled(tokio::time::sleep(LOOK_AT_LIMITS)).await.is_some() {
+            round = round.wrapping_add(1);
+            for id in self.0.find_lost(round.is_multiple_of(TRY_AGAIN)).await {
+                // The receiver is dropped only at shutdown
+                drop(lost.send(id));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the ids of the volumes that a pod has.
     pub(crate) fn volumes_of_pod(&self, uid: &str) -> Vec<String> {
         self.0.published.volumes(uid)
@@ -117,6 +141,32 @@ impl IoLimiter {
 }
 
 impl Limiter {
+    /// Returns the ids of the volumes for which limits are not in force any more.
+    async fn find_lost(&self, with_failed: bool) -> Vec<String> {
+        let expected: Vec<(String, PodLimits)> = {
+            let known = self.known.lock();
+            let of_volume = |(id, pods): (&String, &ByPod)| {
+                let limits = pods.values().filter_map(|state| state.expected(with_failed));
+                limits.map(|limits| (id.clone(), limits)).collect::<Vec<_>>()
+            };
+            known.iter().flat_map(of_volume).collect()
+        };
+        if expected.is_empty() {
+            return Vec::new();
+        }
+        let found = self.limit_io.find_lost(expected.iter().map(|(_, limits)| limits.clone()).collect()).await;
+        let lost = found.unwrap_or_else(|error| {
+            tracing::debug!(error = error_chain(&error), "cannot look at limits of I/O");
+            Vec::new()
+        });
+        let lost: BTreeSet<_> =
+            expected.into_iter().filter(|(_, limits)| lost.contains(limits)).map(|(id, _)| id).collect();
+        for volume in &lost {
+            tracing::info!(volume, "limits of I/O are not in force, and are set again");
+        }
+        lost.into_iter().collect()
+    }
+
     /// Returns the limits that the object asks for; a message if they cannot be meant.
     fn own_limits(&self, volume: &LogicalVolume) -> Result<IoLimits, String> {
         IoLimits::parse(self.flavor, |key| volume.annotation(key))
@@ -147,13 +197,13 @@ impl Limiter {
         };
         match self.limit_when_there(&pod.uid, device, &wished, deadline).await {
             Ok(LimitsInForce { limits: in_force, exception }) => {
-                Enforcement { pod: pod.clone(), wished, in_force, exception, trouble: invalid }
+                Enforcement { pod: pod.clone(), device: Some(device), wished, in_force, exception, trouble: invalid }
             }
             Err(error) => {
                 let failed = Trouble { reason: FAILED, message: error_chain(&error) };
                 tracing::warn!(pod = pod.name, %wished, error = failed.message, "cannot limit the I/O of the pod");
                 let none = Enforcement::none(pod.clone());
-                Enforcement { wished, trouble: Some(failed), ..none }
+                Enforcement { device: Some(device), wished, trouble: Some(failed), ..none }
             }
         }
     }

@@ -54,6 +54,17 @@ pub struct LimitsInForce {
     pub exception: Option<&'static str>,
 }
 
+/// Limits that a pod is to have on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodLimits {
+    /// UID of the pod.
+    pub pod: String,
+    /// The device.
+    pub device: DeviceNumber,
+    /// All of its limits on the device.
+    pub limits: IoLimits,
+}
+
 /// Error of limits that the kernel does not have.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
@@ -151,6 +162,28 @@ impl Cgroups {
             };
         }
         Ok(in_force)
+    }
+
+    /// Returns those limits that the kernel has no more, and changes nothing. A pod that has no cgroup has ended.
+    pub(super) fn find_lost(&self, expected: Vec<PodLimits>) -> Result<Vec<PodLimits>, LimitError> {
+        let hierarchy = Hierarchy::find(&self.process, &*self.files)?.ok_or(LimitError::NoController)?;
+        let mut lost = Vec::new();
+        for wanted in expected {
+            let PodLimits { pod, device, limits } = &wanted;
+            let directories = match hierarchy.version {
+                Version::Unified => self.find_pod(&hierarchy, pod)?,
+                // Searched everywhere when limits are set: here it would be for each pod, again and again
+                Version::Blkio => pod_directory::find_in(&self.parents.lock(), pod),
+            };
+            let are_in_force = |directory: &PathBuf| match hierarchy.version {
+                Version::Unified => io_max::are_in_force(&*self.files, directory, *device, limits),
+                Version::Blkio => blkio::are_in_force(&*self.files, directory, *device, limits),
+            };
+            if !directories.iter().all(are_in_force) {
+                lost.push(wanted);
+            }
+        }
+        Ok(lost)
     }
 
     /// Finds the directories of a pod, first where others were found.

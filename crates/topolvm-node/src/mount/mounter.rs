@@ -8,7 +8,7 @@ use topolvm_runtime::CancellationToken;
 
 use super::{
     BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, LimitError, LimitsInForce,
-    MkfsOptions, Mount, MountError, MountOptions, OpenDevice, PathKind, UsageBatch,
+    MkfsOptions, Mount, MountError, MountOptions, OpenDevice, PathKind, PodLimits, UsageBatch,
 };
 use crate::filesystem::Filesystem;
 
@@ -140,6 +140,12 @@ pub trait Mounter: Send + Sync + 'static {
         device: DeviceNumber,
         wished: &IoLimits,
     ) -> impl Future<Output = Result<LimitsInForce, LimitError>> + Send;
+
+    /// Returns those limits of I/O that the kernel has no more, and changes nothing. A pod that has ended lacks none.
+    fn find_lost_limits(
+        &self,
+        expected: Vec<PodLimits>,
+    ) -> impl Future<Output = Result<Vec<PodLimits>, LimitError>> + Send;
 
     /// Returns the I/O statistics of all block devices. Opens no device.
     fn disk_statistics(&self)

@@ -15,8 +15,8 @@ use super::cgroups::Cgroups;
 use super::command::{CommandLine, Programs, failed_command};
 use super::{
     BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, LimitError, LimitsInForce,
-    MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, UsageBatch, device, device_uses,
-    disk_statistics, filesystem_commands, mount_table, usage_batch,
+    MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, PodLimits, UsageBatch, device,
+    device_uses, disk_statistics, filesystem_commands, mount_table, usage_batch,
 };
 use crate::filesystem::Filesystem;
 
@@ -244,6 +244,11 @@ impl Mounter for SystemMounter {
         let (cgroups, pod, wished) = (self.cgroups.clone(), pod.to_owned(), wished.clone());
         run_blocking(FILE_DEADLINE, Path::new("/sys/fs/cgroup"), move |_| Ok(cgroups.limit(&pod, device, &wished)))
             .await?
+    }
+
+    async fn find_lost_limits(&self, expected: Vec<PodLimits>) -> Result<Vec<PodLimits>, LimitError> {
+        let cgroups = self.cgroups.clone();
+        run_blocking(FILE_DEADLINE, Path::new("/sys/fs/cgroup"), move |_| Ok(cgroups.find_lost(expected))).await?
     }
 
     async fn disk_statistics(&self) -> Result<HashMap<DeviceNumber, DiskStatistics>, MountError> {

@@ -29,7 +29,8 @@ pub struct Triggers {
     pub lvmd_returns: mpsc::Receiver<()>,
     /// State of the device classes, sent when something has changed in lvmd's volume groups.
     pub device_classes: channel::Receiver<DeviceClasses>,
-    /// Ids of volumes that were published or unpublished, so that they may be removed now, or have other pods.
+    /// Ids of volumes that were published or unpublished, so that they may be removed now, or have other pods, and of
+    /// those of which limits of I/O have gone.
     pub published: mpsc::UnboundedReceiver<String>,
     /// UIDs of pods that have changed.
     pub pods: mpsc::UnboundedReceiver<String>,

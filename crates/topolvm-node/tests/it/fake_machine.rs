@@ -14,7 +14,7 @@ use topolvm_api::IoLimits;
 use topolvm_node::Filesystem;
 use topolvm_node::mount::{
     BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, HungTask, LimitError,
-    LimitsInForce, MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, UsageBatch,
+    LimitsInForce, MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, PodLimits, UsageBatch,
 };
 use topolvm_runtime::CancellationToken;
 use topolvm_testkit::lvm::{EXTENT, FakeLvm};
@@ -458,6 +458,10 @@ impl Mounter for Machine {
 
     async fn limit_io(&self, pod: &str, device: DeviceNumber, wished: &IoLimits) -> Result<LimitsInForce, LimitError> {
         self.cgroups().limit_io(pod, device, wished)
+    }
+
+    async fn find_lost_limits(&self, expected: Vec<PodLimits>) -> Result<Vec<PodLimits>, LimitError> {
+        Ok(self.cgroups().find_lost(expected))
     }
 
     async fn disk_statistics(&self) -> Result<HashMap<DeviceNumber, DiskStatistics>, MountError> {

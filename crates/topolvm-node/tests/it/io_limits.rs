@@ -1,5 +1,7 @@
 //! Limits of I/O: what objects and pods ask for, what the kernel of the machine has, and what the condition says.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use topolvm_proto::csi::node_client::NodeClient;
 use topolvm_proto::csi::volume_capability::{AccessType, MountVolume};
@@ -200,6 +202,30 @@ async fn what_changes_while_the_agent_is_away_is_in_force_when_it_is_back() {
         assert_eq!(bed.limits(), expected);
         bed.stop().await;
     }
+}
+
+#[tokio::test]
+async fn limits_that_something_else_takes_away_are_set_again() {
+    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+    bed.publish().await;
+    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    // Again and again, until it is not done any more for something else that has happened before
+    let (quiet, deadline) = (Duration::from_secs(1), Instant::now() + Duration::from_secs(20));
+    loop {
+        bed.agent.machine.cgroups().forget_limits();
+        let lost = Instant::now();
+        while bed.limits() != "bytes written 10Mi/s" {
+            assert!(Instant::now() < deadline, "limits that are lost stay so");
+            tokio::task::yield_now().await;
+        }
+        if lost.elapsed() > quiet {
+            break;
+        }
+    }
+    bed.annotate_volume(json!({}));
+    bed.until_told("", "", "").await;
+    assert_eq!(bed.limits(), "");
+    bed.stop().await;
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@ use tokio::runtime::Runtime;
 use topolvm_api::LogicalVolume;
 use topolvm_runtime::CancellationToken;
 
-use super::{NAMESPACE, api_server};
+use super::NAMESPACE;
+use crate::fake_api_server;
 
 /// Volumes of a large node.
 const MOST_VOLUMES: usize = 500;
@@ -41,7 +42,7 @@ impl Agents {
             let volumes = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
             async move { metrics(&volumes, began.elapsed().as_secs()) }
         };
-        let address = api_server::start(runtime, Router::new().route("/metrics", get(page)), shutdown)?;
+        let address = fake_api_server::start(runtime, Router::new().route("/metrics", get(page)), shutdown)?;
         let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).context("no port")?;
         Ok(Self { port, volumes })
     }

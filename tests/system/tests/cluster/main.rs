@@ -16,6 +16,7 @@ mod devices;
 mod disks;
 mod disks_of_nodes;
 mod etcd_backup;
+mod evacuation;
 mod events;
 mod examples;
 mod extender;
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
     ];
     let with_processes = [
         job::trials_with_processes(),
+        evacuation::trials_with_processes(),
         health::trials(),
         scheduling::trials(),
         extender::trials(),

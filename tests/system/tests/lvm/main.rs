@@ -8,6 +8,7 @@
     reason = "in a test a panic is the right answer, real programs are tested, and random tests print their seeds"
 )]
 
+mod blkio_limits;
 mod burst;
 mod contract;
 mod crash;
@@ -94,7 +95,8 @@ fn main() -> ExitCode {
         .chain(disk_requests::TESTS)
         .chain(group_pools::TESTS)
         .chain(pool_growth::TESTS)
-        .chain(moved::TESTS);
+        .chain(moved::TESTS)
+        .chain(blkio_limits::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();

@@ -1,12 +1,14 @@
 //! The Debian package of lvmd in a guest with systemd and udevd: an administrator's commands for the service, and their
-//! effect on volumes.
+//! effect on volumes. And topolvm-node, which limits the I/O of pods in the cgroups that systemd makes.
 #![expect(
     clippy::unwrap_used,
     clippy::unwrap_in_result,
     clippy::disallowed_methods,
-    reason = "in a test a panic is the right answer, and real programs are what is tested"
+    clippy::print_stderr,
+    reason = "in a test a panic is the right answer, real programs are what is tested, and rates are measured"
 )]
 
+mod io_limits;
 mod node;
 mod package;
 mod sandbox;
@@ -20,7 +22,7 @@ use testbed::guest::GuestSpec;
 use testbed::size::GIB;
 
 fn main() -> ExitCode {
-    let tests = unit::TESTS.iter().chain(sandbox::TESTS).chain(package::TESTS);
+    let tests = unit::TESTS.iter().chain(sandbox::TESTS).chain(io_limits::TESTS).chain(package::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
             test();

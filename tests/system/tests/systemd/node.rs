@@ -202,9 +202,17 @@ impl Held {
 
 /// Runs a request with a connection to lvmd.
 fn call<T, F: Future<Output = Result<T, Status>>>(ask: impl FnOnce(Channel) -> F) -> Result<T, Status> {
+    call_at(SOCKET, ask)
+}
+
+/// Runs a request with a connection to the program behind a socket.
+pub(crate) fn call_at<T, F: Future<Output = Result<T, Status>>>(
+    socket: &str,
+    ask: impl FnOnce(Channel) -> F,
+) -> Result<T, Status> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let endpoint = Endpoint::try_from(format!("unix:{SOCKET}")).unwrap();
+        let endpoint = Endpoint::try_from(format!("unix:{socket}")).unwrap();
         let channel = endpoint.connect().await.map_err(|error| Status::unavailable(error.to_string()))?;
         ask(channel).await
     })

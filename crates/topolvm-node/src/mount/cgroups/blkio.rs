@@ -33,6 +33,16 @@ pub(super) fn limit(
     Ok(LimitsInForce { limits: wished.clone(), exception })
 }
 
+/// Returns whether the kernel shows these limits on a device, and no others, for each container of the pod.
+pub(super) fn are_in_force(files: &dyn CgroupFiles, directory: &Path, device: DeviceNumber, limits: &IoLimits) -> bool {
+    with_descendants(directory).iter().all(|directory| {
+        IoLimit::ALL.into_iter().all(|limit| match files.read(&directory.join(file(limit))) {
+            Ok(text) => parse(&text, device) == limits.get(limit),
+            Err(_) => !directory.exists(),
+        })
+    })
+}
+
 /// Sets a limit, unless it is set; 0 is the kernel's "none".
 fn set(files: &dyn CgroupFiles, path: &Path, device: DeviceNumber, wished: Option<u64>) -> Result<(), LimitError> {
     let read = || files.read(path).map_err(|error| LimitError::file("read", path, error));

@@ -44,6 +44,16 @@ pub(super) fn limit(
     Ok(LimitsInForce { limits: wished.clone(), exception })
 }
 
+/// Returns whether the kernel shows these limits on a device, and no others, for the pod whose cgroup this is. Of one
+/// that has gone meanwhile it does.
+pub(super) fn are_in_force(files: &dyn CgroupFiles, directory: &Path, device: DeviceNumber, limits: &IoLimits) -> bool {
+    match files.read(&directory.join(FILE)) {
+        Ok(text) => parse(&text, device) == *limits,
+        // The file goes with the controller, and the limits with it
+        Err(_) => !directory.exists(),
+    }
+}
+
 /// Returns whether a process is in a cgroup or below it.
 pub(super) fn is_populated(files: &dyn CgroupFiles, directory: &Path) -> bool {
     files.read(&directory.join("cgroup.events")).is_ok_and(|text| text.lines().any(|line| line == "populated 1"))

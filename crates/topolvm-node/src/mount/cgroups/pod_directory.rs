@@ -29,11 +29,10 @@ pub(super) fn find_pod_directories(root: &Path, pod: &str) -> Result<Vec<PathBuf
     Ok(found)
 }
 
-/// Finds the directories of a pod that are directly in one of these.
+/// Finds the directories of a pod that are directly in one of these. Lists none of them: they have one for each pod.
 pub(super) fn find_in(parents: &[PathBuf], pod: &str) -> Vec<PathBuf> {
     let Some(name) = PodName::new(pod) else { return Vec::new() };
-    let children = parents.iter().filter_map(|parent| std::fs::read_dir(parent).ok());
-    children.flat_map(|entries| directories(entries.flatten())).filter(|directory| name.is_of(directory)).collect()
+    parents.iter().flat_map(|parent| name.paths_in(parent)).filter(|directory| directory.is_dir()).collect()
 }
 
 fn directories(entries: impl Iterator<Item = DirEntry>) -> impl Iterator<Item = PathBuf> {
@@ -52,6 +51,13 @@ impl PodName {
     fn new(pod: &str) -> Option<Self> {
         (!pod.is_empty())
             .then(|| Self { cgroupfs: format!("pod{pod}"), systemd: format!("-pod{}.slice", pod.replace('-', "_")) })
+    }
+
+    /// Returns the paths that the pod can have in a directory. The name of a slice begins with that of the one above.
+    fn paths_in(&self, parent: &Path) -> impl Iterator<Item = PathBuf> {
+        let slice = parent.file_name().and_then(|name| name.to_str()?.strip_suffix(".slice"));
+        let slice = slice.map(|above| parent.join(format!("{above}{}", self.systemd)));
+        std::iter::once(parent.join(&self.cgroupfs)).chain(slice)
     }
 
     fn is_of(&self, directory: &Path) -> bool {

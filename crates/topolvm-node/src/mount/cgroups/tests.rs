@@ -226,6 +226,38 @@ fn a_controller_that_is_not_enabled_for_pods_is_enabled_down_to_the_pod() {
 }
 
 #[test]
+fn limits_are_lost_with_the_controller_and_with_what_others_write_and_not_with_the_pod() {
+    let path = format!("kubepods/pod{UID}");
+    let machine = Machine::unified(&path);
+    let expected = vec![PodLimits { pod: UID.to_owned(), device: DEVICE, limits: limits() }];
+    let lost = || machine.cgroups.find_lost(expected.clone()).unwrap();
+    machine.limit(&limits()).unwrap();
+    assert_eq!(lost(), []);
+    let file = machine.path(&format!("sys/fs/cgroup/{path}/io.max"));
+    fs::write(&file, "253:7 rbps=max wbps=1 riops=500 wiops=max\n").unwrap();
+    assert_eq!(lost(), expected);
+    fs::remove_file(&file).unwrap();
+    assert_eq!(lost(), expected);
+    fs::remove_dir_all(file.parent().unwrap()).unwrap();
+    assert_eq!(lost(), []);
+}
+
+#[test]
+fn in_version_1_a_container_that_has_just_started_lacks_the_limits() {
+    let machine = Machine::new(BLKIO, FakeKernel::default());
+    let pod = format!("kubepods/pod{UID}");
+    machine.make_blkio(&pod);
+    let expected = vec![PodLimits { pod: UID.to_owned(), device: DEVICE, limits: limits() }];
+    let lost = || machine.cgroups.find_lost(expected.clone()).unwrap();
+    machine.limit(&limits()).unwrap();
+    assert_eq!(lost(), []);
+    machine.make_blkio(&format!("{pod}/c1"));
+    assert_eq!(lost(), expected);
+    machine.limit(&limits()).unwrap();
+    assert_eq!(lost(), []);
+}
+
+#[test]
 fn a_controller_that_cannot_be_enabled_is_an_error_that_names_the_file() {
     let machine = Machine::new(UNIFIED, FakeKernel { refuses: true, ..FakeKernel::default() });
     machine.make("sys/fs/cgroup", &format!("kubepods/pod{UID}"), "cpu io memory", false);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use topolvm_api::IoLimits;
-use topolvm_node::mount::{DeviceNumber, LimitError, LimitsInForce};
+use topolvm_node::mount::{DeviceNumber, LimitError, LimitsInForce, PodLimits};
 
 /// The cgroups of all pods, with what a kernel would have of limits of I/O.
 #[derive(Debug, Default)]
@@ -23,6 +23,17 @@ impl Cgroups {
     pub(crate) fn limits(&self, pod: &str) -> String {
         let of_pod = self.limits.iter().filter(|((uid, _), _)| uid == pod);
         of_pod.map(|(_, limits)| limits.to_string()).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Forgets all limits, as when the controller is disabled and enabled again.
+    pub(crate) fn forget_limits(&mut self) {
+        self.limits.clear();
+    }
+
+    pub(super) fn find_lost(&self, mut expected: Vec<PodLimits>) -> Vec<PodLimits> {
+        expected
+            .retain(|PodLimits { pod, device, limits }| self.limits.get(&(pod.clone(), device.minor)) != Some(limits));
+        expected
     }
 
     pub(super) fn limit_io(
