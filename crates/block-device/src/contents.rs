@@ -41,6 +41,12 @@ pub(crate) fn examine(size: u64, mut read: impl FnMut(u64, &mut [u8]) -> io::Res
     Ok(Contents::Blank)
 }
 
+/// Reads the first bytes of a disk with `read`, which fills the buffer from a place.
+pub(crate) fn read_first(read: impl FnOnce(u64, &mut [u8]) -> io::Result<()>) -> io::Result<()> {
+    let mut buffer = AlignedPiece::new();
+    read(0, buffer.get(AlignedPiece::ALIGNMENT).ok_or(io::ErrorKind::InvalidInput)?)
+}
+
 /// Returns where the pieces to read begin, in order.
 fn places(size: u64, piece: u64) -> Vec<u64> {
     let whole = |from: u64, to: u64| (from / piece..to.div_ceil(piece)).map(move |number| number * piece);

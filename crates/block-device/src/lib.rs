@@ -38,6 +38,9 @@ pub trait Machine: Debug + Send + Sync + 'static {
 
 /// An open disk. While it is open the kernel gives its number to no other.
 pub trait OpenDisk: Debug + Send {
+    /// Reads the first bytes, for the time that it takes.
+    fn touch(&self) -> io::Result<()>;
+
     /// Reads the beginning, the end and places in between.
     fn contents(&self) -> io::Result<Contents>;
 

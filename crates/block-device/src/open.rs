@@ -45,6 +45,10 @@ impl OpenDevice {
 }
 
 impl OpenDisk for OpenDevice {
+    fn touch(&self) -> io::Result<()> {
+        contents::read_first(|place, buffer| fill(&self.file, place, buffer))
+    }
+
     fn contents(&self) -> io::Result<Contents> {
         let size = rustix::fs::seek(&self.file, SeekFrom::End(0))?;
         contents::examine(size, |place, buffer| fill(&self.file, place, buffer))

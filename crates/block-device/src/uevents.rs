@@ -27,7 +27,7 @@ impl Uevents {
         Ok(Self { socket: Receiver::from_owned_fd_unchecked(socket)? })
     }
 
-    /// Waits for a message about a block device. Lost ones count as one. Cancel safe.
+    /// Waits for a message about a block device that is none of device-mapper's. Lost ones count as one. Cancel safe.
     pub async fn block_device(&mut self) {
         let mut buffer = [0; LONGEST];
         loop {
@@ -45,9 +45,11 @@ impl Uevents {
     }
 }
 
-/// Returns whether a message is about a block device: strings that each end with a zero byte.
+/// Returns whether a message is about a block device: strings that each end with a zero byte. Devices of device-mapper
+/// do not count: they come and go with each logical volume.
 fn is_of_block_device(message: &[u8]) -> bool {
-    message.split(|byte| *byte == 0).any(|field| field == b"SUBSYSTEM=block")
+    let has = |is_wanted: fn(&[u8]) -> bool| message.split(|byte| *byte == 0).any(is_wanted);
+    has(|field| field == b"SUBSYSTEM=block") && !has(|field| field.starts_with(b"DEVNAME=dm-"))
 }
 
 #[cfg(test)]
@@ -63,5 +65,14 @@ mod tests {
         assert!(!is_of_block_device(of("net").as_bytes()));
         assert!(!is_of_block_device(of("blocks").as_bytes()));
         assert!(!is_of_block_device(b""));
+    }
+
+    #[test]
+    fn logical_volumes_are_no_reason_to_look_at_disks() {
+        let of = |name: &str| format!("change@/devices/x\0ACTION=change\0SUBSYSTEM=block\0DEVNAME={name}\0SEQNUM=7\0");
+        assert!(!is_of_block_device(of("dm-12").as_bytes()));
+        for disk in ["sdb", "nvme0n1", "md0"] {
+            assert!(is_of_block_device(of(disk).as_bytes()), "{disk}");
+        }
     }
 }

@@ -6,6 +6,7 @@ mod eligibility;
 mod memory;
 mod request;
 mod scan;
+mod silence;
 mod watch;
 
 pub use scan::{ScanError, Scanner};

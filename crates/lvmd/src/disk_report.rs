@@ -14,7 +14,8 @@ pub struct DiskReport {
     pub disks: Vec<DiskFinding>,
     /// All disk groups, in the order of the configuration.
     pub groups: Vec<GroupFinding>,
-    /// The reason for which the disks could not be looked at; the rest is that of the time before.
+    /// The reason for which the disks could not be looked at, or have not been yet because some do not answer; the rest
+    /// is that of the time before.
     pub failure: Option<String>,
 }
 

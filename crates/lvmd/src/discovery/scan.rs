@@ -1,11 +1,14 @@
 //! One look at all disks, which changes nothing.
 
-use std::collections::HashSet;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::{Contents, Disk, Machine, Number, OpenDisk};
+use futures::StreamExt as _;
+use futures::future::join_all;
+use futures::stream;
 use lvm::{CommandRunner, GroupDisk, Lvm};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -14,11 +17,18 @@ use tokio::time::timeout;
 use topolvm_runtime::error_chain;
 
 use super::eligibility::{Facts, find_groups, limit_candidates};
+use super::silence::{self, Silence};
 use crate::disk_group::{DiskGroup, DiskGroups, NodeLabels};
 use crate::disk_report::{DiskReport, Refusal, Verdict};
 
-/// Timeout for what is read of a disk. One that does not answer must not keep the others from being found.
-const DISK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Timeout for a look at a disk, which has time to wake up. One that does not answer must not keep the others from
+/// being found.
+const DISK_TIMEOUT: Duration = Duration::from_secs(20);
+/// Disks that are read at the same time, so that some that do not answer hold up no other for long.
+const READ_AT_ONCE: usize = 8;
+/// Time after which it is asked for which disks LVM may be waiting, and timeout of one read of each. Disks answer in
+/// milliseconds.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The errors of a look at all disks.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +41,9 @@ pub enum ScanError {
     /// LVM does not list its physical volumes.
     #[error("LVM does not list the physical volumes of the machine")]
     Lvm(#[source] lvm::Error),
+    /// It does not do so in time, and disks do not answer.
+    #[error("LVM does not list the physical volumes of the machine: {0}")]
+    Silence(String),
 }
 
 /// Looks at the disks of a machine. Clones share what they know of disks that hang.
@@ -40,8 +53,10 @@ pub struct Scanner<M, R> {
     lvm: Lvm<R>,
     /// The labels of this node; `None` until somebody tells them.
     labels: watch::Receiver<Option<Arc<NodeLabels>>>,
-    /// Disks that a thread waits for.
-    busy: Arc<Mutex<HashSet<Number>>>,
+    silence: Silence,
+    patience: Duration,
+    /// The disks that did not answer when LVM did not end in time, with their paths.
+    stuck: Arc<Mutex<Vec<(Number, String)>>>,
 }
 
 /// A report and LVM's physical volumes, on which it rests.
@@ -68,7 +83,9 @@ impl<M, R> Clone for Scanner<M, R> {
             machine: Arc::clone(&self.machine),
             lvm: self.lvm.clone(),
             labels: self.labels.clone(),
-            busy: Arc::clone(&self.busy),
+            silence: self.silence.clone(),
+            patience: self.patience,
+            stuck: Arc::clone(&self.stuck),
         }
     }
 }
@@ -76,41 +93,105 @@ impl<M, R> Clone for Scanner<M, R> {
 impl<M: Machine, R: CommandRunner> Scanner<M, R> {
     /// Looks at the disks of this machine with this LVM, on a node that has the labels of the channel at the time.
     pub fn new(machine: M, lvm: Lvm<R>, labels: watch::Receiver<Option<Arc<NodeLabels>>>) -> Self {
-        Self { machine: Arc::new(machine), lvm, labels, busy: Arc::default() }
+        Self {
+            machine: Arc::new(machine),
+            lvm,
+            labels,
+            silence: Silence::default(),
+            patience: PATIENCE,
+            stuck: Arc::default(),
+        }
     }
 
     /// Reports all disks.
     pub async fn report(&self, groups: &DiskGroups) -> Result<DiskReport, ScanError> {
-        self.scan(groups).await.map(|scan| scan.report)
+        self.scan(groups, |_| {}).await.map(|scan| scan.report)
     }
 
-    pub(super) async fn scan(&self, groups: &DiskGroups) -> Result<Scan, ScanError> {
-        let (disks, pvs) = self.inventory().await?;
+    /// Looks at all disks. Says which disks do not answer while LVM waits for them.
+    pub(super) async fn scan(&self, groups: &DiskGroups, held_up: impl Fn(String) + Sync) -> Result<Scan, ScanError> {
+        let disks = self.disks().await?;
+        let pvs = self.physical_volumes(&disks, held_up).await?;
         let labels = self.labels.borrow().clone();
         let group_findings = find_groups(groups, &pvs, labels.as_deref());
         let facts = Facts::new(groups, &pvs, &group_findings, labels.as_deref(), &disks);
         let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.judge(disk)).collect();
-        for finding in findings.iter_mut().filter(|finding| finding.verdict == Verdict::Candidate) {
+        let candidates = findings.iter_mut().filter(|finding| finding.verdict == Verdict::Candidate);
+        let examined = stream::iter(candidates).for_each_concurrent(READ_AT_ONCE, async |finding| {
             if let Err(refusal) = self.examine(&finding.disk).await {
                 finding.verdict = Verdict::Refused(vec![refusal]);
             }
-        }
+        });
+        examined.await;
         limit_candidates(&mut findings, groups, &group_findings);
         Ok(Scan { report: DiskReport { disks: findings, groups: group_findings, failure: None }, pvs })
     }
 
-    /// Lists the disks and LVM's physical volumes.
-    async fn inventory(&self) -> Result<(Vec<Disk>, Vec<GroupDisk>), ScanError> {
+    async fn disks(&self) -> Result<Vec<Disk>, ScanError> {
         let machine = Arc::clone(&self.machine);
         let disks = spawn_blocking(move || machine.disks()).await.map_err(io::Error::other);
-        let disks = disks.and_then(|disks| disks).map_err(ScanError::Inventory)?;
-        Ok((disks, self.lvm.physical_volumes().await.map_err(ScanError::Lvm)?))
+        disks.and_then(|disks| disks).map_err(ScanError::Inventory)
+    }
+
+    /// Lists LVM's physical volumes. While LVM does not answer it is said which of these disks do not.
+    async fn physical_volumes(
+        &self,
+        disks: &[Disk],
+        held_up: impl Fn(String) + Sync,
+    ) -> Result<Vec<GroupDisk>, ScanError> {
+        // Of an LVM that waits for a dead disk not even a kill rids the machine, so there must not be one for each look
+        if let Some(silence) = self.describe_stuck() {
+            return Err(ScanError::Silence(silence));
+        }
+        let mut listing = pin!(self.lvm.physical_volumes());
+        let listed = if let Ok(listed) = timeout(self.patience, &mut listing).await {
+            listed
+        } else {
+            self.touch(disks).await;
+            if let Some(silence) = self.describe_silence(disks) {
+                held_up(silence);
+            }
+            listing.await
+        };
+        self.note_stuck(disks, matches!(listed, Err(lvm::Error::Timeout { .. })));
+        listed.map_err(|error| self.describe_silence(disks).map_or(ScanError::Lvm(error), ScanError::Silence))
+    }
+
+    /// Remembers which disks do not answer if LVM has not ended in time.
+    fn note_stuck(&self, disks: &[Disk], has_timed_out: bool) {
+        let silent = disks.iter().filter(|disk| has_timed_out && self.silence.is_waiting(disk.number));
+        *self.stuck.lock() = silent.map(|disk| (disk.number, disk.path.clone())).collect();
+    }
+
+    /// Names those of them that still do not answer, if there are any.
+    fn describe_stuck(&self) -> Option<String> {
+        let mut stuck = self.stuck.lock();
+        stuck.retain(|(number, _)| self.silence.is_waiting(*number));
+        silence::describe(stuck.iter().map(|(_, path)| path.as_str()))
+    }
+
+    /// Reads a block of each disk, at the same time.
+    async fn touch(&self, disks: &[Disk]) {
+        join_all(disks.iter().map(async |disk| {
+            let (machine, number, disk) = (Arc::clone(&self.machine), disk.number, disk.clone());
+            let touch = move || machine.open(&disk).and_then(|open| open.touch());
+            // An error is an answer
+            drop(self.silence.ask(number, self.patience, touch).await);
+        }))
+        .await;
+    }
+
+    /// Names those of the disks for which somebody waits, if there are any.
+    fn describe_silence(&self, disks: &[Disk]) -> Option<String> {
+        let silent = disks.iter().filter(|disk| self.silence.is_waiting(disk.number));
+        silence::describe(silent.map(|disk| disk.path.as_str()))
     }
 
     /// Looks once more at a candidate and its group. Fails if it may not be added.
     pub(super) async fn look_again(&self, groups: &DiskGroups, disk: &Disk) -> Result<FreeDisk, Refusal> {
         let failed = |error: ScanError| Refusal::Failed(error_chain(&error));
-        let (disks, pvs) = self.inventory().await.map_err(failed)?;
+        let disks = self.disks().await.map_err(failed)?;
+        let pvs = self.physical_volumes(&disks, |_| {}).await.map_err(failed)?;
         let labels = self.labels.borrow().clone();
         let group_findings = find_groups(groups, &pvs, labels.as_deref());
         let facts = Facts::new(groups, &pvs, &group_findings, labels.as_deref(), &disks);
@@ -130,37 +211,34 @@ impl<M: Machine, R: CommandRunner> Scanner<M, R> {
     }
 
     /// Returns the open disk if it is blank and nobody uses it. Its number cannot become that of another disk while it
-    /// is open.
+    /// is open. A blkid that is not waited for any more is ended.
     async fn examine(&self, disk: &Disk) -> Result<Box<dyn OpenDisk>, Refusal> {
-        let (open, contents) = self.look(disk).await?;
-        let signature = self.lvm.signature(&disk.path).await.map_err(Refusal::Unreadable)?;
-        match (signature, contents) {
-            (Some(format), _) => Err(Refusal::Signature(format)),
-            (None, Contents::Data(offset)) => Err(Refusal::Data(offset)),
-            (None, Contents::Blank) => Ok(open),
-        }
+        let examining = async {
+            let (open, contents) = self.look(disk).await?;
+            let signature = self.lvm.signature(&disk.path).await.map_err(Refusal::Unreadable)?;
+            match (signature, contents) {
+                (Some(format), _) => Err(Refusal::Signature(format)),
+                (None, Contents::Data(offset)) => Err(Refusal::Data(offset)),
+                (None, Contents::Blank) => Ok(open),
+            }
+        };
+        timeout(DISK_TIMEOUT, examining).await.unwrap_or_else(|_| Err(no_answer()))
     }
 
     /// Opens, claims and reads a disk, in a thread that may wait for ever. The claim does not last: LVM needs it
     /// itself.
     async fn look(&self, disk: &Disk) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
-        let number = disk.number;
-        let no_answer = || Refusal::Unreadable("it does not answer".to_owned());
-        if !self.busy.lock().insert(number) {
-            return Err(no_answer());
-        }
-        let (machine, disk, busy) = (Arc::clone(&self.machine), disk.clone(), Arc::clone(&self.busy));
-        let looking = spawn_blocking(move || {
-            let found = look(&*machine, &disk);
-            busy.lock().remove(&number);
-            found
-        });
-        match timeout(DISK_TIMEOUT, looking).await {
-            Ok(Ok(found)) => found,
-            Ok(Err(error)) => Err(Refusal::Unreadable(error.to_string())),
-            Err(_) => Err(no_answer()),
+        let (machine, number, disk) = (Arc::clone(&self.machine), disk.number, disk.clone());
+        match self.silence.ask(number, DISK_TIMEOUT, move || look(&*machine, &disk)).await {
+            Some(Ok(found)) => found,
+            Some(Err(error)) => Err(Refusal::Unreadable(error.to_string())),
+            None => Err(no_answer()),
         }
     }
+}
+
+fn no_answer() -> Refusal {
+    Refusal::Unreadable("it does not answer".to_owned())
 }
 
 fn look(machine: &dyn Machine, disk: &Disk) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
@@ -175,3 +253,6 @@ fn look(machine: &dyn Machine, disk: &Disk) -> Result<(Box<dyn OpenDisk>, Conten
     drop(claim);
     Ok((open, contents))
 }
+
+#[cfg(test)]
+mod tests;

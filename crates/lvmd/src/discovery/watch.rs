@@ -113,7 +113,7 @@ impl<M: Machine, R: Host> Discovery<M, R> {
 
     /// Looks at all disks and publishes the report.
     async fn look(&mut self, groups: &DiskGroups) -> Option<Scan> {
-        let mut scan = match self.scanner.scan(groups).await {
+        let mut scan = match self.scanner.scan(groups, |why| self.publish_failure(why)).await {
             Ok(scan) => scan,
             Err(error) => {
                 self.publish_failure(error_chain(&error));

@@ -106,6 +106,10 @@ impl Machine for FakeLvm {
 }
 
 impl OpenDisk for FakeDisk {
+    fn touch(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn contents(&self) -> io::Result<Contents> {
         Ok(self.contents)
     }

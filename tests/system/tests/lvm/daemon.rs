@@ -87,6 +87,17 @@ impl Lvmd {
         assert!(said, "lvmd ended without {text:?}");
     }
 
+    /// Reads its log from now on in a thread, and forgets it, so that a long one does not hold it up.
+    pub(crate) fn discard_log(&mut self) {
+        let lines = self.log.take().unwrap();
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+    }
+
+    /// Returns the number of its threads.
+    pub(crate) fn threads(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap().count()
+    }
+
     fn spawn(launcher: &[&str], socket: &str, config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("lvmd.yaml");

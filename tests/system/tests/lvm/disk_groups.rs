@@ -25,7 +25,6 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_adds_a_disk_of_two_groups_to_neither", adds_a_disk_of_two_groups_to_neither),
     ("lvmd_takes_nothing_out_of_a_group_when_a_disk_is_pulled_and_put_back", survives_a_pull),
     ("lvmd_grows_a_group_with_its_disk", grows_with_the_disk),
-    ("lvmd_adds_twenty_disks_at_once", adds_many),
 ];
 
 /// The group `scsi` of all SCSI disks, with nothing to wait for but the kernel's messages.
@@ -261,10 +260,4 @@ fn grows_with_the_disk() {
     let size = || run_ok("vgs", &["--noheadings", "--units=m", "--nosuffix", "-o", "vg_size", "scsi"]);
     until("the growth", || (size().trim().parse::<f64>().unwrap() > 900.0).then_some(()));
     until("the report", || (verdict(&config, &disks.device(0)) == pair("member", "")).then_some(()));
-}
-
-fn adds_many() {
-    let _disks = ScsiDisks::new(20, &["scsi"]);
-    let _lvmd = Lvmd::start(&group("auto"));
-    until_members(20);
 }

@@ -11,6 +11,7 @@
 mod blkio_limits;
 mod burst;
 mod contract;
+mod counted_programs;
 mod crash;
 mod daemon;
 mod disk_groups;
@@ -25,6 +26,7 @@ mod fixture;
 mod group_pools;
 mod kills;
 mod lvm_conf;
+mod many_disks;
 mod missing_disk;
 mod moved;
 mod one_name;
@@ -35,6 +37,7 @@ mod quarantine;
 mod raid;
 mod scsi_disks;
 mod signatures;
+mod slow_disks;
 mod snapshot;
 mod stories;
 mod survival;
@@ -88,6 +91,8 @@ fn main() -> ExitCode {
         .chain(survival::TESTS)
         .chain(lvm_conf::TESTS)
         .chain(disk_groups::TESTS)
+        .chain(many_disks::TESTS)
+        .chain(slow_disks::TESTS)
         .chain(disk_groups_of_nodes::TESTS)
         .chain(one_name::TESTS)
         .chain(evacuation::TESTS)

@@ -15,6 +15,12 @@ pub(crate) const SIZE: usize = 16 << 20;
 const GROWN: &str = "1";
 const ADAPTERS: &str = "/sys/bus/pseudo/devices";
 const DRIVER: &str = "/sys/bus/pseudo/drivers/scsi_debug";
+/// The driver's option to say of commands that it is busy, so that the kernel asks again.
+const BUSY: &str = "0x8000";
+/// Jiffies in a second (`HZ` of User-Mode Linux), in which the driver has its delay.
+const JIFFIES: u64 = 100;
+/// Has LVM see these disks and those of the guest.
+const FILTER: &str = r#"devices/global_filter=["a|^/dev/ubd|","a|^/dev/sd|","r|.*|"]"#;
 const LONG: Duration = Duration::from_mins(1);
 
 /// Disks that are removed with all that is on them.
@@ -22,7 +28,7 @@ pub(crate) struct ScsiDisks {
     groups: Vec<&'static str>,
     /// Directory of the host adapters.
     adapters: PathBuf,
-    _settings: LocalSettings,
+    settings: LocalSettings,
 }
 
 impl ScsiDisks {
@@ -34,13 +40,13 @@ impl ScsiDisks {
     /// Does the same with disks of so many MiB.
     pub(crate) fn of_size(mib: usize, count: usize, groups: &[&'static str]) -> Self {
         let settings = LocalSettings::of_all();
-        settings.write("devices/global_filter=[\"a|^/dev/ubd|\",\"a|^/dev/sd|\",\"r|.*|\"]");
+        settings.write(FILTER);
         run_ok("modprobe", &["sd_mod"]);
         let count_of_hosts = format!("add_host={count}");
         let size = format!("dev_size_mb={mib}");
         let options = [&*size, "per_host_store=1", "max_luns=1", "num_tgts=1", "delay=0", "removable=0"];
         run_ok("modprobe", &[&["scsi_debug", &count_of_hosts], &options[..]].concat());
-        let disks = Self { groups: groups.to_vec(), adapters: ADAPTERS.into(), _settings: settings };
+        let disks = Self { groups: groups.to_vec(), adapters: ADAPTERS.into(), settings };
         for index in 0..count {
             disks.device(index);
         }
@@ -85,6 +91,36 @@ impl ScsiDisks {
         fs::write(format!("{DRIVER}/virtual_gb"), GROWN).unwrap();
         let device = self.device(index);
         fs::write(format!("/sys/block/{}/device/rescan", name(&device)), "1").unwrap();
+    }
+
+    /// Has all disks answer each read and write after so long, while the kernel waits for them.
+    pub(crate) fn slow_down(&self, delay: Duration) {
+        let patience = (2 * delay + LONG).as_secs().to_string();
+        for index in (0..).take_while(|index| self.host(*index).is_some()) {
+            fs::write(format!("/sys/block/{}/device/timeout", name(&self.device(index))), &patience).unwrap();
+        }
+        Self::set_delay(delay.as_secs() * JIFFIES);
+    }
+
+    /// Has all disks answer at once again. What was asked of them before is answered when its time has come, and what
+    /// is asked until then waits for that: the driver takes no other delay while it has something to do.
+    pub(crate) fn speed_up() {
+        for (file, value) in [("opts", BUSY), ("every_nth", "1")] {
+            fs::write(format!("{DRIVER}/{file}"), value).unwrap();
+        }
+        Self::set_delay(0);
+        for file in ["every_nth", "opts"] {
+            fs::write(format!("{DRIVER}/{file}"), "0").unwrap();
+        }
+    }
+
+    /// Has LVM read all disks for each command, also those that it does not need.
+    pub(crate) fn disable_hints(&self) {
+        self.settings.write(&format!("{FILTER}\ndevices/hints=\"none\""));
+    }
+
+    fn set_delay(jiffies: u64) {
+        until("another delay", || fs::write(format!("{DRIVER}/delay"), jiffies.to_string()).ok());
     }
 
     fn host(&self, index: usize) -> Option<PathBuf> {

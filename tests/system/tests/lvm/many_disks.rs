@@ -1,0 +1,118 @@
+//! A disk group of a node with 64 disks: what is taken, what is not, and what a look at all of them costs.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use topolvm_proto::lvmd::{DiskItem, WatchStorageResponse};
+
+use crate::counted_programs::{CountedPrograms, lvm_processes};
+use crate::daemon::{Client, Lvmd};
+use crate::disk_groups::members;
+use crate::evacuation::until_told;
+use crate::fixture::{EXTENT, wait};
+use crate::scsi_disks::{ScsiDisks, contents, until};
+use crate::signatures::SIGNATURES;
+
+pub(crate) const TESTS: &[(&str, fn())] =
+    &[("lvmd_takes_56_of_64_disks_once_each_and_then_looks_at_all_of_them_with_one_lvm_process", takes_many)];
+
+const DISKS: usize = 64;
+/// Disks of these that are somebody else's: every eighth.
+const MARKED: usize = DISKS / 8;
+/// Size of a disk in MiB: LVM's metadata and one extent.
+const MIB: usize = 6;
+/// Members of the group while it may not have more.
+const MOST: u64 = 40;
+/// Time in which all disks must be in the group, on a machine that does something else, too.
+const BOUND: Duration = Duration::from_mins(3);
+
+fn takes_many() {
+    let disks = ScsiDisks::of_size(MIB, DISKS, &["scsi"]);
+    let devices: Vec<_> = (0..DISKS).map(|index| disks.device(index)).collect();
+    let (marked, blank): (Vec<_>, Vec<_>) = devices.iter().cloned().enumerate().partition(|(index, _)| index % 8 == 3);
+    let [marked, blank] = [marked, blank].map(|disks| disks.into_iter().map(|(_, device)| device).collect::<Vec<_>>());
+    assert_eq!((marked.len(), blank.len()), (MARKED, DISKS - MARKED));
+    for (device, signature) in marked.iter().zip(SIGNATURES) {
+        signature.make(device);
+    }
+    let before: Vec<_> = marked.iter().map(|device| contents(device)).collect();
+    let programs = CountedPrograms::new();
+    let config = |limits: &str| {
+        format!(
+            "{}rescan-interval: 1\nsettle-time: 0\n\
+             disk-groups: [{{name: scsi, mode: auto, paths: ['/dev/sd[a-z]+'], {limits}}}]",
+            programs.config()
+        )
+    };
+
+    // No more than it may have, and no room beyond the reserve
+    let start = Instant::now();
+    let mut lvmd = Lvmd::start(&config(&format!("max-disks: {MOST}, spare-gb: 1")));
+    lvmd.discard_log();
+    wait(async {
+        let client = lvmd.connect().await;
+        let report = until_members(&client, MOST).await;
+        assert_report(&report, &devices, &marked, "group_full");
+        let left: Vec<_> = report.iter().filter(|disk| disk.reasons == ["group_full"]).collect();
+        assert_eq!(left.len(), blank.len() - usize::try_from(MOST).unwrap());
+        for disk in left {
+            assert!(contents(&disk.path).iter().all(|byte| *byte == 0), "{} was written to", disk.path);
+        }
+        assert_eq!(client.free_in("scsi").await.unwrap(), 0, "the reserve is given away");
+    });
+    assert!(lvmd.terminate().success());
+
+    let mut lvmd = Lvmd::start(&config("spare-gb: 0"));
+    lvmd.discard_log();
+    wait(async {
+        let client = lvmd.connect().await;
+        let all = u64::try_from(blank.len()).unwrap();
+        let report = until_members(&client, all).await;
+        assert_report(&report, &devices, &marked, "");
+        assert_eq!(client.free_in("scsi").await.unwrap(), all * EXTENT);
+    });
+    assert!(start.elapsed() < BOUND, "{:?}", start.elapsed());
+    let [in_group, expected] = [members("scsi"), blank.clone()].map(BTreeSet::from_iter);
+    assert_eq!(in_group, expected);
+    let counts = programs.counts();
+    assert_eq!(counts["vgcreate"] + counts["vgextend"], blank.len(), "a disk was added more than once: {counts:?}");
+    assert!(lvm_processes(&counts) < 4 * DISKS, "{counts:?}");
+
+    // At rest a look is one LVM process, and one blkid for each disk that is not blank
+    let first = until("a look at rest", || Some(programs.counts()).filter(|now| now["pvs"] > counts["pvs"]));
+    let last = until("three looks more", || Some(programs.counts()).filter(|now| now["pvs"] >= first["pvs"] + 3));
+    let looks = last["pvs"] - first["pvs"];
+    assert_eq!(lvm_processes(&last) - lvm_processes(&first), looks, "{first:?} {last:?}");
+    assert!(last["blkid"] - first["blkid"] <= (looks + 1) * MARKED, "{first:?} {last:?}");
+    for (device, before) in marked.iter().zip(before) {
+        assert!(contents(device) == before, "{device} was written to");
+    }
+}
+
+/// Waits until the group has so many disks, and lvmd says of all others why not.
+async fn until_members(client: &Client, count: u64) -> Vec<DiskItem> {
+    let is_so = |told: &WatchStorageResponse| {
+        told.disk_report.as_ref().is_some_and(|report| {
+            report.disk_groups.iter().any(|group| group.disks == count)
+                && report.disks.iter().all(|disk| disk.verdict != "candidate")
+        })
+    };
+    until_told(client, is_so).await.disk_report.unwrap().disks
+}
+
+/// Checks that each disk is in the report once: foreign ones with what is on them, the others as members or with this
+/// reason.
+fn assert_report(report: &[DiskItem], devices: &[String], marked: &[String], reason: &str) {
+    for device in devices {
+        let found: Vec<_> = report.iter().filter(|disk| disk.path == *device).collect();
+        let [disk] = found[..] else { panic!("{device} is listed {} times", found.len()) };
+        let words: Vec<_> = disk.reasons.iter().map(String::as_str).collect();
+        match (disk.verdict.as_str(), &words[..]) {
+            ("refused", ["signature" | "physical_volume" | "data"]) => assert!(marked.contains(device), "{disk:?}"),
+            ("refused", [word]) => assert_eq!(*word, reason, "{disk:?}"),
+            ("member", []) => assert!(!marked.contains(device), "{disk:?}"),
+            _ => panic!("{disk:?}"),
+        }
+        assert!(!disk.message.is_empty());
+    }
+}
