@@ -74,7 +74,7 @@ pub struct Target {
     pub status: String,
 }
 
-/// What is asked about.
+/// The devices of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Subject<'a> {
     /// The device with this UUID.

@@ -24,7 +24,7 @@ pub enum Error {
     VolumeGroupUnreadable {
         /// The group.
         vg: VgName,
-        /// What LVM said.
+        /// The words of LVM.
         why: String,
     },
     /// LVM finds the volume group without some of its physical volumes, and changes nothing in it.
@@ -161,8 +161,8 @@ pub enum Error {
     },
     /// A disk has failed while a part of a volume was moved, which stays where it was.
     #[error(
-        "a disk failed while a part of {volume} was moved from {from} to {to}; it stays where it was, with all that was \
-         written meanwhile. `dmesg` tells which of the two failed; if it is {to}, empty that one as well, and the \
+        "a disk failed while a part of {volume} was moved from {from} to {to}; it stays where it was, with all that \
+         was written meanwhile. `dmesg` tells which of the two failed; if it is {to}, empty that one as well, and the \
          volumes go to other disks"
     )]
     MoveFailed {
@@ -239,9 +239,9 @@ pub enum Error {
 /// A part of a volume that was moved and cannot be read where it is now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a part of {volume} was moved from {from} to {to} and cannot be read there: {why}. What it had at the end of the move \
-     is still on {from}, in the extents {} to {}, where lvmd writes nothing as long as that disk is to be emptied: stop \
-     what uses the volume and copy it from there, or restore a backup, before {from} gets other volumes",
+    "a part of {volume} was moved from {from} to {to} and cannot be read there: {why}. What it had at the end of the \
+     move is still on {from}, in the extents {} to {}, where lvmd writes nothing while that disk is to be emptied. \
+     Stop what uses the volume and copy it from there, or restore a backup, before {from} gets other volumes",
     .extents.0, .extents.1
 )]
 pub struct IncompleteMove {
@@ -253,7 +253,7 @@ pub struct IncompleteMove {
     pub extents: (u64, u64),
     /// The device that it was moved to.
     pub to: String,
-    /// Why it cannot be read.
+    /// The reason for which it cannot be read.
     pub why: String,
 }
 

@@ -58,8 +58,8 @@ pub enum StartError {
 
 impl<R: Host> Engine<R> {
     /// Checks that LVM works and that every class that is not optional has its volume group and thin pool, then starts
-    /// the background tasks of each volume group. A group of whose name LVM finds two is there, and cannot be read. These first remove the volumes that an earlier process of this
-    /// instance left unfinished.
+    /// the background tasks of each volume group. These first remove the volumes that an earlier process of this
+    /// instance left unfinished. A group of whose name LVM finds two counts as there, and cannot be read.
     pub async fn start(
         lvm: Lvm<R>,
         classes: DeviceClasses,

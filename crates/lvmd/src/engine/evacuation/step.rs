@@ -21,8 +21,8 @@ use crate::tags::EvacuationWish;
 
 /// Most bytes of a piece: a volume that is moved cannot be changed meanwhile, and lvmd does not end.
 const LARGEST_PIECE: u64 = 512 << 20;
-/// Interval at which the kernel is asked whether a move goes well, a twentieth of that at which LVM looks for the end of
-/// it: what has failed is forgotten with the end.
+/// Interval at which the kernel is asked whether a move goes well, a twentieth of that at which LVM looks for the end
+/// of it: what has failed is forgotten with the end.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(50);
 /// Time in which a piece may be moved by the rate that was asked for.
 const PIECE_SECONDS: u64 = 2;
@@ -49,11 +49,11 @@ pub(super) struct PlannedMove {
     to: Option<Destination>,
 }
 
-/// Where a piece is moved to.
+/// The place that a piece is moved to.
 #[derive(Debug)]
 struct Destination {
     pv: PhysicalVolume,
-    /// What the volume has there before that.
+    /// The extents that the volume had before.
     ranges: Vec<UsedRange>,
     extent_size: u64,
 }
@@ -127,9 +127,9 @@ impl<R: Host> Engine<R> {
         tokio::task::spawn_blocking(move || devices.read_through(&pv, start, length)).await.map_err(Error::Interrupted)
     }
 
-    /// Moves a piece, to its end also when the shutdown begins. Other volumes are changed meanwhile. LVM takes no notice
-    /// of a disk that cannot be written and ends well: the kernel is asked meanwhile, and the move is aborted then. It
-    /// forgets what has failed when all is copied, so what has arrived is read in the end.
+    /// Moves a piece, to its end also when the shutdown begins. Other volumes are changed meanwhile. LVM takes no
+    /// notice of a disk that cannot be written and ends well: the kernel is asked meanwhile, and the move is aborted
+    /// then. It forgets what has failed when all is copied, so what has arrived is read in the end.
     pub(super) async fn move_piece(&self, group: &Arc<Group>, planned: PlannedMove) -> Result<(), Error> {
         let (engine, group) = (self.clone(), Arc::clone(group));
         let moving = async move {
