@@ -131,7 +131,7 @@ fn dead_target() {
 }
 
 fn target_that_fails_at_the_end() {
-    let bed = BadTarget::with_bad_sectors(EXTENTS * EXTENT / 512 - 8, 8);
+    let mut bed = BadTarget::with_bad_sectors(EXTENTS * EXTENT / 512 - 8, 8);
     let last = EXTENTS * EXTENT / 4096 - 1;
     wait(async {
         let told = bed.until_blocked().await;
@@ -139,7 +139,13 @@ fn target_that_fails_at_the_end() {
         assert!(told.contains("leaving/b was moved") && told.contains(&expected), "{told}");
         assert!(told.contains("in the extents 0 to 19"), "{told}");
         assert_eq!(wrong_blocks("b"), [last]);
-        // The disk does not leave, and has what it had
+        // The disk has what it had, and does not leave, whatever becomes of lvmd
+        until("another wish", || {
+            run_ok("pvs", &["--noheadings", "-o", "pv_tags", DISKS[0]]).contains("evacuate=keep").then_some(())
+        });
+        bed.lvmd.kill();
+        bed.lvmd = Lvmd::start(CONFIG);
+        until_state(&bed.lvmd.connect().await, &bed.uuid, "empty").await;
         assert_eq!(members().len(), 2);
         let disk = File::open(DISKS[0]).unwrap();
         assert_eq!(read_block(&disk, (1 << 20) / 4096 + last).unwrap(), contents(last));

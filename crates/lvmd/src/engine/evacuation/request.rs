@@ -42,16 +42,27 @@ impl<R: Host> Engine<R> {
             let ranges = self.inner.lvm.used_ranges(&known.name).await?;
             check_room_for(&known, pv, &ranges)?;
         }
+        self.store_wish(group, &known, pv, wish).await?;
+        tracing::info!(vg = %known.name, disk = pv.path, ?wish, "a disk is to be emptied");
+        let known = group.try_cached()?;
+        let is_stored = EvacuationWish::of(find_disk(&known, uuid)?) == Some(wish);
+        if is_stored { Ok(()) } else { Err(Error::DiskVanished { vg: known.name.clone(), uuid: uuid.to_owned() }) }
+    }
+
+    /// Writes the wish that a physical volume be emptied into LVM's metadata, in the place of another one.
+    pub(super) async fn store_wish(
+        &self,
+        group: &Group,
+        known: &VolumeGroup,
+        pv: &PhysicalVolume,
+        wish: EvacuationWish,
+    ) -> Result<(), Error> {
         let add = wish.tag()?;
         let mut remove = evacuation_tags(pv)?;
         remove.retain(|tag| *tag != add);
         let changed = self.inner.lvm.change_pv(&known.name, &pv.path, false, &[add], &remove).await;
         self.refresh(group).await?;
-        changed?;
-        tracing::info!(vg = %known.name, disk = pv.path, ?wish, "a disk is to be emptied");
-        let known = group.try_cached()?;
-        let is_stored = EvacuationWish::of(find_disk(&known, uuid)?) == Some(wish);
-        if is_stored { Ok(()) } else { Err(Error::DiskVanished { vg: known.name.clone(), uuid: uuid.to_owned() }) }
+        Ok(changed?)
     }
 
     async fn end_evacuation(&self, group: &Group, uuid: &str) -> Result<(), Error> {

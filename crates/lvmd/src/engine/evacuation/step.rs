@@ -74,6 +74,10 @@ impl<R: Host> Engine<R> {
             return Ok(Step::Nothing);
         };
         if let Some(lost) = group.evacuation.stopped(uuid) {
+            // It must not leave either when lvmd has been started again and knows nothing of this
+            if wish.remove {
+                self.store_wish(group, &known, pv, EvacuationWish { remove: false, ..wish }).await?;
+            }
             return Err(Error::MovedIncompletely(lost));
         }
         check_no_missing_pvs(&known)?;
