@@ -171,6 +171,11 @@ impl Cluster {
         self.control_plane.processes.wait_until_ready(name, probe)
     }
 
+    /// Does the same within another time than a minute.
+    pub fn ready_within<T>(&self, name: &str, timeout: Duration, probe: impl FnMut() -> Result<T>) -> Result<T> {
+        self.control_plane.processes.wait_until_ready_within(name, timeout, probe)
+    }
+
     /// Returns the path of the log of a program of the cluster.
     pub fn log(&self, name: &str) -> PathBuf {
         self.control_plane.processes.log(name)

@@ -66,7 +66,17 @@ impl Processes {
 
     /// Calls `probe` until it succeeds. Fails when the program ends or is not ready within a minute, with the end of
     /// its log.
-    pub(crate) fn wait_until_ready<T>(&self, name: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn wait_until_ready<T>(&self, name: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
+        self.wait_until_ready_within(name, START_TIMEOUT, probe)
+    }
+
+    /// Does the same within another time.
+    pub(crate) fn wait_until_ready_within<T>(
+        &self,
+        name: &str,
+        timeout: Duration,
+        mut probe: impl FnMut() -> Result<T>,
+    ) -> Result<T> {
         let start = Instant::now();
         loop {
             let error = match probe() {
@@ -76,9 +86,9 @@ impl Processes {
             if !self.process(name)?.is_some_and(|process| process.is_alive()) {
                 bail!("{name} died: {}", log::tail(&self.log(name), 15));
             }
-            if start.elapsed() >= START_TIMEOUT {
+            if start.elapsed() >= timeout {
                 let log = log::tail(&self.log(name), 15);
-                return Err(error.context(format!("{name} was not ready after {START_TIMEOUT:?}: {log}")));
+                return Err(error.context(format!("{name} was not ready after {timeout:?}: {log}")));
             }
             let [first, longest] = POLL_INTERVALS;
             sleep((start.elapsed() / 8).clamp(first, longest));

@@ -88,21 +88,33 @@ fn script(devices: &[&Device<'_>], limit: IoLimit, expected: u64, seconds: u64) 
         IoLimit::WriteOperations => "wios",
         IoLimit::WriteBytes => "wbytes",
     };
-    let read = devices.iter().map(|Device { number, pod, .. }| {
-        format!(
-            "now+=($(sed -n 's/^{number} .*{key}=\\([0-9]*\\).*/\\1/p' \
-             $(find /sys/fs/cgroup -type d -name 'pod{pod}')/io.stat)); "
-        )
-    });
-    let (read, enough) = (read.collect::<Vec<_>>().concat(), seconds * expected);
+    let words =
+        |word: fn(&Device<'_>) -> String| devices.iter().map(|device| word(device)).collect::<Vec<_>>().join(" ");
+    let numbers = words(|device| device.number.clone());
+    let files = words(|Device { pod, .. }| format!("$(find /sys/fs/cgroup -type d -name 'pod{pod}')/io.stat"));
+    let enough = seconds * expected;
+    // A sample starts no program: on a busy machine that takes longer than may lie between time and count
     format!(
-        "sample() {{ now=(); read -r up _ </proc/uptime; {read} }}\n\
-         wait_for() {{ from=$1; end=$((SECONDS + 60)); until sample; (( now[0] >= from + $2 )); do \
-           (( SECONDS < end )) || {{ echo \"only $((now[0] - from)) of $2\" >&2; exit 1; }}; sleep 0.2; done; }}\n\
-         sample; wait_for ${{now[0]:-0}} {expected}\n\
-         start=$up; begun=(${{now[@]}}); wait_for ${{now[0]}} {enough}\n\
-         for i in ${{!now[@]}}; do \
-           awk -v n=$((now[i] - begun[i])) -v s=$start -v e=$up 'BEGIN {{ print n / (e - s) }}'; done"
+        "devices=({numbers}); files=({files})
+        sample() {{
+          now=(); read -r up _ </proc/uptime
+          for i in ${{!files[@]}}; do
+            while read -r device counts; do
+              [[ $device = ${{devices[i]}} && $counts =~ {key}=([0-9]+) ]] && now[i]=${{BASH_REMATCH[1]}}
+            done <${{files[i]}}
+          done
+        }}
+        wait_for() {{
+          from=$1; end=$((SECONDS + 60))
+          until sample; (( now[0] >= from + $2 )); do
+            (( SECONDS < end )) || {{ echo \"only $((now[0] - from)) of $2\" >&2; exit 1; }}; sleep 0.2
+          done
+        }}
+        sample; wait_for ${{now[0]:-0}} {expected}
+        start=$up; begun=(${{now[@]}}); wait_for ${{now[0]}} {enough}
+        for i in ${{!now[@]}}; do
+          awk -v n=$((now[i] - begun[i])) -v s=$start -v e=$up 'BEGIN {{ print n / (e - s) }}'
+        done"
     )
 }
 

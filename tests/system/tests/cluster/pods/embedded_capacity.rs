@@ -3,6 +3,7 @@
 //! the same, and whoever publishes keeps them true.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -70,10 +71,14 @@ pub(super) fn check_same(shared: &TestCluster, before: &Published) -> Result<()>
     Ok(())
 }
 
+/// Time until csi-provisioner has published what has changed: it asks once a minute unless the storage of a claim, or
+/// something else that it sees, has changed.
+const PUBLISHED: Duration = Duration::from_mins(3);
+
 /// Waits until the bytes that are published for a StorageClass on the node are as wanted.
 fn wait_published(shared: &TestCluster, node: &Node, class: &str, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
     let segment = (class.to_owned(), node.name().to_owned());
-    shared.cluster.ready("apiserver", || {
+    shared.cluster.ready_within("apiserver", PUBLISHED, || {
         let published = read_published(shared)?;
         let object = published.get(&segment).with_context(|| format!("nothing is published for {segment:?}"))?;
         let bytes = parse_bytes(&serde_json::from_value(object["capacity"].clone())?)?;
