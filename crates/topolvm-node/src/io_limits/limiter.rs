@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use topolvm_api::{ApiFlavor, IoLimits, LogicalVolume};
 use topolvm_runtime::{CancellationToken, error_chain};
@@ -42,6 +42,8 @@ struct Limiter {
     /// Known states of the pods of a volume, by volume id. A pod without an entry may have limits of an earlier
     /// process.
     known: Mutex<HashMap<String, ByPod>>,
+    /// Notified when a pod has limits, or is to have some.
+    limited: Notify,
 }
 
 impl IoLimiter {
@@ -53,7 +55,8 @@ impl IoLimiter {
         published: PublishedPods,
         events: Events,
     ) -> Self {
-        Self(Arc::new(Limiter { flavor, limit_io, wishes, published, events, known: Mutex::default() }))
+        let (known, limited) = (Mutex::default(), Notify::new());
+        Self(Arc::new(Limiter { flavor, limit_io, wishes, published, events, known, limited }))
     }
 
     /// Limits a pod that is about to get a volume. What fails does not keep the pod from starting: the condition of
@@ -114,7 +117,11 @@ impl IoLimiter {
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut round = 0_u32;
-        while shutdown.run_until_cancelled(tokio::time::sleep(LOOK_AT_LIMITS)).await.is_some() {
+        let next_look = async || {
+            self.0.until_limited().await;
+            tokio::time::sleep(LOOK_AT_LIMITS).await;
+        };
+        while shutdown.run_until_cancelled(next_look()).await.is_some() {
             round = round.wrapping_add(1);
             for id in self.0.find_lost(round.is_multiple_of(TRY_AGAIN)).await {
                 // The receiver is dropped only at shutdown
@@ -141,6 +148,14 @@ impl IoLimiter {
 }
 
 impl Limiter {
+    /// Waits until a pod has limits, or is to have some: a node without limits is not woken up for them.
+    async fn until_limited(&self) {
+        let is_limited = || self.known.lock().values().flat_map(ByPod::values).any(|of| of.expected(true).is_some());
+        while !is_limited() {
+            self.limited.notified().await;
+        }
+    }
+
     /// Returns the ids of the volumes for which limits are not in force any more.
     async fn find_lost(&self, with_failed: bool) -> Vec<String> {
         let expected: Vec<(String, PodLimits)> = {
@@ -227,7 +242,11 @@ impl Limiter {
     /// Stores the state of a pod, and publishes an Event of a trouble that is new.
     async fn remember(&self, id: &str, state: Enforcement) {
         let (pod, trouble) = (state.pod.clone(), state.trouble.clone());
+        let is_limited = state.expected(true).is_some();
         let before = self.known.lock().entry(id.to_owned()).or_default().insert(pod.uid.clone(), state);
+        if is_limited {
+            self.limited.notify_one();
+        }
         let before = before.and_then(|before| before.trouble);
         if let Some(trouble) = trouble.filter(|trouble| before.as_ref() != Some(trouble)) {
             self.events.io_limits_not_in_force(&pod, trouble.reason, &trouble.message).await;
