@@ -14,7 +14,7 @@ use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 
-use crate::node::{GIB, MANAGED, SOCKET};
+use crate::node::{GIB, MANAGED, SOCKET, two_of_one_name};
 
 async fn start(lvm: FakeLvm) -> Result<Engine<FakeLvm>, StartError> {
     let shutdown = CancellationToken::new();
@@ -47,18 +47,12 @@ async fn an_lvm_that_does_not_work_is_reported_at_the_start() {
     assert!(matches!(start(lvm).await, Err(StartError::Lvm(_))));
 }
 
-/// LVM's words, with which it ends with 5, about a name that two volume groups have.
-const TWO_OF_ONE_NAME: &str = "WARNING: VG name vg1 is used by VGs p9XfaK and asplef.
-  Fix duplicate VG names with vgrename uuid, a device filter, or system IDs.
-  Multiple VGs found with the same name: skipping vg1
-  Use --select vg_uuid=<uuid> in place of the VG name.";
-
 #[tokio::test(start_paused = true)]
 async fn a_group_whose_name_another_has_is_told_and_keeps_nobody_from_starting() {
     let lvm = FakeLvm::new().with_group("vg1", 20 * GIB).with_group("vg2", 20 * GIB);
     // The report on both, that on the first, and the next one
     for nth in [1, 2, 4] {
-        lvm.fail("fullreport", nth, Fault::says(TWO_OF_ONE_NAME));
+        lvm.fail("fullreport", nth, two_of_one_name("vg1"));
     }
     let engine = start(lvm.clone()).await.unwrap();
     let room = || engine.capacity().classes.iter().map(|class| class.free_bytes).collect::<Vec<_>>();

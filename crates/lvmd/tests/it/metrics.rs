@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::sleep;
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 
-use crate::node::{GIB, Node};
+use crate::node::{GIB, Node, two_of_one_name};
 
 /// The value of a line, which must be there.
 fn value(node: &Node, line: &str) -> f64 {
@@ -34,16 +34,10 @@ async fn a_group_that_lvm_cannot_be_asked_about_is_stale_and_grows_old() {
     assert!(value(&node, "topolvm_lvmd_volume_group_age_seconds{volume_group=\"vg-ssd\"}") >= 100.0);
 }
 
-/// LVM's words, with which it ends with 5, about a name that two volume groups have.
-const TWO_OF_ONE_NAME: &str = "WARNING: VG name vg-ssd is used by VGs p9XfaK and asplef.
-  Fix duplicate VG names with vgrename uuid, a device filter, or system IDs.
-  Multiple VGs found with the same name: skipping vg-ssd
-  Use --select vg_uuid=<uuid> in place of the VG name.";
-
 #[tokio::test(start_paused = true)]
 async fn a_group_of_whose_name_there_is_a_second_one_is_stale_and_not_gone() {
     let node = Node::start().await;
-    node.lvm.fail_always("fullreport", Fault::says(TWO_OF_ONE_NAME));
+    node.lvm.fail_always("fullreport", two_of_one_name("vg-ssd"));
     node.lvm.extend_group("vg-ssd", GIB);
     node.notice().await;
     assert!(value(&node, "topolvm_lvmd_volume_group_stale{volume_group=\"vg-ssd\"}") > 0.5);

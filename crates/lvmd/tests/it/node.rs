@@ -17,7 +17,7 @@ use topolvm_proto::lvmd::{
     NodeLabels, RemoveLvRequest, ResizeLvRequest,
 };
 use topolvm_runtime::{CancellationToken, Tasks};
-use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -51,6 +51,16 @@ device-classes:
      thin-pool: {name: pool, overprovision-ratio: 1.5}}
   - {name: other, volume-group: vg, spare-gb: 0, type: thin, thin-pool: {name: pool2, overprovision-ratio: 10}}
 ";
+
+/// The failure of LVM to report on a group when two have its name.
+pub(crate) fn two_of_one_name(vg: &str) -> Fault {
+    Fault::says(&format!(
+        "WARNING: VG name {vg} is used by VGs p9XfaK and asplef.
+  Fix duplicate VG names with vgrename uuid, a device filter, or system IDs.
+  Multiple VGs found with the same name: skipping {vg}
+  Use --select vg_uuid=<uuid> in place of the VG name."
+    ))
+}
 
 pub(crate) struct Node {
     pub(crate) lvm: FakeLvm,

@@ -140,20 +140,20 @@ impl<R: Host> Engine<R> {
             let (lvm, vg) = (&engine.inner.lvm, &group.name);
             let (from, to) = (&planned.from.path, planned.to.as_ref().map(|to| &*to.pv.path));
             let mut moving = pin!(lvm.move_extents(vg, from, planned.extents, to));
-            let moved = tokio::select! {
-                moved = &mut moving => Some(moved),
-                () = engine.until_move_fails(&group) => None,
-            };
-            if let Some(moved) = moved {
-                moved?;
-                return engine.check_arrival(&group, &planned).await;
+            tokio::select! {
+                moved = &mut moving => moved?,
+                () = engine.until_move_fails(&group) => {
+                    let aborted = lvm.abort_move(vg, from).await;
+                    let moved = moving.await;
+                    if aborted.is_ok() {
+                        let (volume, from) = (format!("{vg}/{}", planned.volume), from.clone());
+                        return Err(Error::MoveFailed { volume, from, to: to.unwrap_or("another disk").to_owned() });
+                    }
+                    // LVM may have come to the end before
+                    moved?;
+                }
             }
-            let aborted = lvm.abort_move(vg, from).await;
-            // It ends by itself, in any case
-            drop(moving.await);
-            aborted?;
-            let (volume, from) = (format!("{vg}/{}", planned.volume), from.clone());
-            Err(Error::MoveFailed { volume, from, to: to.unwrap_or("another disk").to_owned() })
+            engine.check_arrival(&group, &planned).await
         };
         self.inner.tasks.finish(moving.in_current_span()).await.map_err(Error::Interrupted)?
     }
