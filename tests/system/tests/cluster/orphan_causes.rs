@@ -119,10 +119,7 @@ fn start_without_api(fixture: &Fixture, volume: &Volume) -> Result<()> {
 fn force_persistent_volume(fixture: &Fixture, volume: &Volume) -> Result<()> {
     Sidecar::Provisioner.stop(&fixture.cluster)?;
     for object in [format!("persistentvolumeclaim/{}", volume.claim), format!("persistentvolume/{}", volume.name)] {
-        fixture.kubectl(&["delete", &object, "--wait=false"])?;
-        // Without finalizers it may be gone already
-        fixture.kubectl(&["patch", &object, "--type=merge", "-p", NO_FINALIZERS]).ok();
-        fixture.kubectl(&["wait", "--for=delete", &object, "--timeout=60s"])?;
+        delete_by_force(fixture, &object)?;
     }
     Sidecar::Provisioner.start(&fixture.cluster, &controller_socket(&fixture.cluster))?;
     ensure_object_stays(fixture, &volume.name)
@@ -160,8 +157,7 @@ fn kill_snapshotter(fixture: &Fixture, volume: &Volume) -> Result<()> {
     }
     fixture.node.script("kill -CONT $(pidof topolvm-node)")?;
     for object in ["volumesnapshot/cut".to_owned(), format!("volumesnapshotcontent/snapcontent-{uid}")] {
-        fixture.kubectl(&["delete", &object, "--wait=false"])?;
-        fixture.kubectl(&["patch", &object, "--type=merge", "-p", NO_FINALIZERS])?;
+        delete_by_force(fixture, &object)?;
     }
     fixture.wait_value_present(OBJECTS, &object, ".status.volumeID")?;
     for sidecar in sidecars {
@@ -170,6 +166,14 @@ fn kill_snapshotter(fixture: &Fixture, volume: &Volume) -> Result<()> {
     ensure_object_stays(fixture, &object)?;
     let lv = fixture.value(OBJECTS, &object, ".status.volumeID")?;
     fixture.node.script(&format!("lvs {THIN_VG}/{lv}")).map(drop)
+}
+
+/// Deletes an object of which nobody is there to take the finalizers off.
+fn delete_by_force(fixture: &Fixture, object: &str) -> Result<()> {
+    fixture.kubectl(&["delete", object, "--wait=false"])?;
+    // It may have had none yet, and be gone already
+    fixture.kubectl(&["patch", object, "--type=merge", "-p", NO_FINALIZERS]).ok();
+    fixture.kubectl(&["wait", "--for=delete", object, "--timeout=60s"]).map(drop)
 }
 
 /// Checks that the object has its LV still, and that the plugin lists it.
