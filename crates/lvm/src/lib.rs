@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 mod command;
+mod cut_move;
 mod devices;
 mod driver;
 mod error;
@@ -21,6 +22,7 @@ pub mod metadata;
 mod name;
 mod output;
 pub mod relocation;
+mod repair;
 pub mod report;
 mod runner;
 mod system;
@@ -39,10 +41,10 @@ pub use lv_attr::{InvalidLvAttr, LvAttr, Problem, State, VolumeType};
 pub use metadata::Version;
 pub use name::{FullName, InvalidName, LvName, Tag, VgName};
 pub use output::{Output, RunError};
-pub use report::{GroupDisk, ReportError, UsedRange};
+pub use repair::RepairError;
+pub use report::{AnyVolume, GroupDisk, ReportError, UsedRange};
 pub use runner::CommandRunner;
 pub use system::{PrefixError, SystemRunner};
-pub use thin_device::ThinDeviceError;
 pub use volume::{Device, LogicalVolume, PhysicalVolume, Segment, VolumeGroup};
 pub use wipe::{Wipe, Wipeable};
 

@@ -155,6 +155,12 @@ impl LvAttr {
         char::from(policy.to_ascii_lowercase())
     }
 
+    /// Tells whether LVM has it locked, as long as a pvmove moves it.
+    pub(crate) fn is_locked(self) -> bool {
+        let [_, _, policy, ..] = self.0;
+        policy.is_ascii_uppercase()
+    }
+
     /// Returns the state of the volume in the kernel.
     pub fn state(self) -> State {
         self.0[STATE].into()

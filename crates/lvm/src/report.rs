@@ -1,6 +1,7 @@
 //! LVM's reports with `--nameprefixes`: one line for each group, physical and logical volume, `LVM2_FIELD='value'` for
 //! each field. Lists are separated by commas, "none" is empty or -1.
 
+mod all_volumes;
 mod physical_volumes;
 mod used_ranges;
 
@@ -10,6 +11,8 @@ use std::str::FromStr;
 
 use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, LvName, PhysicalVolume, Segment, VgName, VolumeGroup};
 
+pub use all_volumes::AnyVolume;
+pub(crate) use all_volumes::all_volumes;
 pub use physical_volumes::GroupDisk;
 pub(crate) use physical_volumes::physical_volumes;
 pub use used_ranges::UsedRange;

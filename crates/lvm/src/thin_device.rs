@@ -2,48 +2,16 @@
 //! it did; killed in between it leaves a device whose id it chooses again for the next volume. A snapshot cannot be
 //! made then. A new volume is: LVM takes the device for it, with whatever was written there.
 
-use std::io;
-use std::path::PathBuf;
-use std::time::Duration;
-
 use device_mapper::ThinPoolStatus;
 
 use crate::report::{self, ThinVolume};
 use crate::volume::mapper_name;
-use crate::{Devices as _, Error, GroupLock, Host, LvName, Lvm, LvmCommand, Output, RunError, VgName};
+use crate::{GroupLock, Host, LvName, Lvm, LvmCommand, RepairError, VgName};
 
 /// Suffix of the name of a pool's device: the layer that thin devices use.
 const POOL: &str = "-tpool";
 /// Suffix of the name of the device with a pool's metadata.
 const METADATA: &str = "_tmeta";
-/// Timeout for LVM's lock of the group.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Reason for which a thin device was not removed. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum ThinDeviceError {
-    /// LVM's lock of the group cannot be had, so LVM may be about to use the device.
-    #[error("cannot take LVM's lock of the volume group")]
-    Lock(#[source] io::Error),
-    /// LVM gave no answer.
-    #[error(transparent)]
-    Lvm(#[from] Error),
-    /// `dmsetup` or `thin_ls` (thin-provisioning-tools) cannot be run.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// One of them failed.
-    #[error("{program} failed: {said}")]
-    Program {
-        /// Its name.
-        program: &'static str,
-        /// Its standard error.
-        said: String,
-    },
-    /// A volume has it, or LVM and the kernel disagree about more than this device, or it may hold data.
-    #[error("{0}")]
-    Doubtful(String),
-}
-
 /// State of a thin pool by LVM and the kernel, valid for as long as the lock is held.
 struct LockedPool {
     lock: GroupLock,
@@ -65,10 +33,10 @@ impl<R: Host> Lvm<R> {
     /// Removes a thin device from a pool if it is proven, while LVM's lock keeps everybody else away, that no volume
     /// has it and that nothing is lost with it: nobody ever wrote to it, or the transaction in which it was made never
     /// ended. LVM gives a device to nobody before that.
-    pub async fn remove_unused_thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<(), ThinDeviceError> {
+    pub async fn remove_unused_thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<(), RepairError> {
         let LockedPool { lock, volumes, status } = self.lock_pool(vg, pool).await?;
         if let Some(owner) = volumes.iter().find(|volume| volume.is_device(pool, id)) {
-            return Err(ThinDeviceError::Doubtful(format!("volume {} has thin device {id}", owner.name)));
+            return Err(RepairError::Doubtful(format!("volume {} has thin device {id}", owner.name)));
         }
         check_unused(self.thin_device(vg, pool, id).await?, &status)?;
         self.send_pool_message(vg, pool, &format!("delete {id}")).await?;
@@ -84,10 +52,10 @@ impl<R: Host> Lvm<R> {
         vg: &VgName,
         pool: &LvName,
         name: &LvName,
-    ) -> Result<bool, ThinDeviceError> {
+    ) -> Result<bool, RepairError> {
         let LockedPool { lock, volumes, status } = self.lock_pool(vg, pool).await?;
         let volume = volumes.iter().find(|volume| *volume.name == *name.as_str());
-        let no_device = || ThinDeviceError::Doubtful(format!("LVM names no thin device of volume {name}"));
+        let no_device = || RepairError::Doubtful(format!("LVM names no thin device of volume {name}"));
         let id = volume.and_then(|volume| volume.device).ok_or_else(no_device)?;
         let device = self.thin_device(vg, pool, id).await?;
         drop(lock);
@@ -95,27 +63,24 @@ impl<R: Host> Lvm<R> {
     }
 
     /// Acquires LVM's lock of the group and reads the state of a pool. Fails when LVM and the kernel disagree about it.
-    async fn lock_pool(&self, vg: &VgName, pool: &LvName) -> Result<LockedPool, ThinDeviceError> {
-        let directory = self.setting("global/locking_dir", |value| Some(PathBuf::from(value))).await?;
-        let (devices, group) = (self.runner().devices(), vg.clone());
-        let locking = tokio::task::spawn_blocking(move || devices.lock_group(&directory, &group, LOCK_TIMEOUT));
-        let lock = locking.await.map_err(io::Error::other).flatten().map_err(ThinDeviceError::Lock)?;
+    async fn lock_pool(&self, vg: &VgName, pool: &LvName) -> Result<LockedPool, RepairError> {
+        let lock = self.hold_group_lock(vg).await?;
         let volumes = self.parse(&LvmCommand::thin_ids(vg), report::thin_ids).await?;
         let status = self.thin_pool_status(vg, pool).await?;
         check_consistent(&volumes, &status, pool)?;
         Ok(LockedPool { lock, volumes, status })
     }
 
-    async fn thin_pool_status(&self, vg: &VgName, pool: &LvName) -> Result<ThinPoolStatus, ThinDeviceError> {
+    async fn thin_pool_status(&self, vg: &VgName, pool: &LvName) -> Result<ThinPoolStatus, RepairError> {
         let said = self.program("dmsetup", &["status", &mapper_name(vg, pool.as_str(), POOL)]).await?;
         // START LENGTH TYPE and the status itself
         let status = said.split_once(" thin-pool ").map(|(_, status)| status);
-        let no_status = || ThinDeviceError::Doubtful(format!("not the status of a thin pool: {said}"));
+        let no_status = || RepairError::Doubtful(format!("not the status of a thin pool: {said}"));
         ThinPoolStatus::parse(status.ok_or_else(no_status)?).map_err(|_| no_status())
     }
 
     /// Reads a device from a snapshot of the pool's metadata, as the metadata of a pool in use must be read.
-    async fn thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<Option<ThinDevice>, ThinDeviceError> {
+    async fn thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<Option<ThinDevice>, RepairError> {
         self.send_pool_message(vg, pool, "reserve_metadata_snap").await?;
         let metadata = format!("/dev/mapper/{}", mapper_name(vg, pool.as_str(), METADATA));
         let listed = ["--metadata-snap", "--no-headers", "--format", "DEV,MAPPED_BLOCKS,TRANSACTION", &metadata];
@@ -124,26 +89,14 @@ impl<R: Host> Lvm<R> {
         Ok(thin_devices(&listed?)?.into_iter().find(|device| device.id == id))
     }
 
-    async fn send_pool_message(&self, vg: &VgName, pool: &LvName, message: &str) -> Result<(), ThinDeviceError> {
+    async fn send_pool_message(&self, vg: &VgName, pool: &LvName, message: &str) -> Result<(), RepairError> {
         self.program("dmsetup", &["message", &mapper_name(vg, pool.as_str(), POOL), "0", message]).await.map(drop)
-    }
-
-    async fn program(&self, program: &'static str, args: &[&str]) -> Result<String, ThinDeviceError> {
-        let args: Vec<_> = args.iter().map(|&arg| arg.to_owned()).collect();
-        let Output { code, stdout, stderr, .. } = self.runner().run_program(program, &args).await?;
-        tracing::debug!(program, ?args, ?code, stderr, "ran");
-        let said = String::from_utf8_lossy(&stdout).trim().to_owned();
-        if code == Some(0) {
-            Ok(said)
-        } else {
-            Err(ThinDeviceError::Program { program, said: stderr.trim().to_owned() })
-        }
     }
 }
 
 /// Checks that LVM and the kernel agree about the last transaction, and that nobody else reads the pool's metadata.
-fn check_consistent(volumes: &[ThinVolume], status: &ThinPoolStatus, pool: &LvName) -> Result<(), ThinDeviceError> {
-    let doubtful = |why: String| Err(ThinDeviceError::Doubtful(why));
+fn check_consistent(volumes: &[ThinVolume], status: &ThinPoolStatus, pool: &LvName) -> Result<(), RepairError> {
+    let doubtful = |why: String| Err(RepairError::Doubtful(why));
     let noted = volumes.iter().find(|volume| *volume.name == *pool.as_str()).and_then(|pool| pool.transaction);
     if status.transaction.is_none() || status.transaction != noted {
         let text = |id: Option<u64>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
@@ -161,25 +114,25 @@ fn check_consistent(volumes: &[ThinVolume], status: &ThinPoolStatus, pool: &LvNa
 }
 
 /// Checks that no data is lost with a device: nobody wrote to it, or its transaction never ended.
-fn check_unused(device: Option<ThinDevice>, status: &ThinPoolStatus) -> Result<(), ThinDeviceError> {
+fn check_unused(device: Option<ThinDevice>, status: &ThinPoolStatus) -> Result<(), RepairError> {
     match device {
         Some(device) if device.mapped_blocks == 0 || Some(device.transaction) == status.transaction => Ok(()),
-        Some(ThinDevice { id, mapped_blocks, transaction }) => Err(ThinDeviceError::Doubtful(format!(
+        Some(ThinDevice { id, mapped_blocks, transaction }) => Err(RepairError::Doubtful(format!(
             "thin device {id} was made in transaction {transaction}, which ended, and has {mapped_blocks} blocks: \
              it may be a volume of older metadata"
         ))),
-        None => Err(ThinDeviceError::Doubtful("thin_ls does not list the device".to_owned())),
+        None => Err(RepairError::Doubtful("thin_ls does not list the device".to_owned())),
     }
 }
 
-fn thin_devices(listed: &str) -> Result<Vec<ThinDevice>, ThinDeviceError> {
+fn thin_devices(listed: &str) -> Result<Vec<ThinDevice>, RepairError> {
     let device = |line: &str| {
         let mut words = line.split_whitespace();
         let mut number = || words.next()?.parse::<u64>().ok();
         let (id, mapped_blocks, transaction) = (number()?, number()?, number()?);
         Some(ThinDevice { id: u32::try_from(id).ok()?, mapped_blocks, transaction })
     };
-    let unreadable = |line: &str| ThinDeviceError::Doubtful(format!("not a line of thin_ls: {line:?}"));
+    let unreadable = |line: &str| RepairError::Doubtful(format!("not a line of thin_ls: {line:?}"));
     listed.lines().map(|line| device(line).ok_or_else(|| unreadable(line))).collect()
 }
 

@@ -6,6 +6,8 @@ use crate::{LvName, Tag, VgName};
 /// Has LVM copy in the process that is started, which lvmd knows and waits for, and not in a daemon.
 const OWN_PROCESS: [&str; 2] = ["--config", "global/use_lvmpolld=0"];
 
+const ALL_VOLUMES: [&str; 5] = ["-a", "--noheadings", "--nameprefixes", "-o", "lv_name,lv_attr,segtype,lv_parent"];
+
 impl LvmCommand {
     /// Lists which extents of a group's physical volumes belong to which volume, hidden ones as well.
     pub fn used_ranges(vg: &VgName) -> Self {
@@ -31,6 +33,26 @@ impl LvmCommand {
     /// written meanwhile.
     pub fn abort_move(from: &str) -> Self {
         Self::new(Effect::Change, ["pvmove"].into_iter().chain(OWN_PROCESS).chain(["--abort", from]))
+    }
+
+    /// Lists all volumes of a group, hidden ones as well, with what they are parts of.
+    pub fn all_volumes(vg: &VgName) -> Self {
+        Self::new(Effect::Read, ["lvs"].into_iter().chain(ALL_VOLUMES).chain([vg.as_str()]))
+    }
+
+    /// Lists the same without LVM's lock, for whoever has it. The states of the volumes are missing.
+    pub fn all_volumes_under_lock(vg: &VgName) -> Self {
+        Self::new(Effect::Read, ["lvs", "--readonly"].into_iter().chain(ALL_VOLUMES).chain([vg.as_str()]))
+    }
+
+    /// Removes the hidden volume of a move that has ended. LVM refuses one that goes on.
+    pub fn remove_ended_move(vg: &VgName, volume: &str) -> Self {
+        Self::new(Effect::Change, ["lvremove", "-y", &format!("{vg}/{volume}")])
+    }
+
+    /// Deactivates a hidden part of a volume. LVM refuses one that is in use.
+    pub fn deactivate_part(vg: &VgName, part: &str) -> Self {
+        Self::new(Effect::Change, ["lvchange", "-an", &format!("{vg}/{part}")])
     }
 
     /// Allows or forbids LVM to make volumes on a physical volume, and changes its tags, in one command, which takes no

@@ -56,7 +56,7 @@ impl<R: CommandRunner> Lvm<R> {
         self.change_pvs(vg, &LvmCommand::forget_missing_disks(vg)).await
     }
 
-    async fn change_pvs(&self, vg: &VgName, command: &LvmCommand) -> Result<(), Error> {
+    pub(crate) async fn change_pvs(&self, vg: &VgName, command: &LvmCommand) -> Result<(), Error> {
         self.ask(command, |output| match output.code {
             Some(0) => Ok(()),
             _ => Err(Error::from_output(command, vg, None, output)),

@@ -41,12 +41,29 @@ impl<R: Host> Engine<R> {
         let suspended =
             known.volumes.iter().filter(|volume| tags::is_managed(volume) && volume.attr.state() == State::Suspended);
         let names: Vec<LvName> = suspended.filter_map(|volume| volume.name.parse().ok()).collect();
+        if !names.is_empty() {
+            // LVM would resume with tables that were loaded for a move, of which the metadata may know nothing
+            self.resume_cut_moves(group).await;
+        }
         for name in names {
             tracing::warn!(vg = %group.name, %name, "resuming a volume that a killed LVM left suspended");
             if let Err(error) = self.store_outcome(group, self.inner.lvm.refresh(&group.name, &name).await) {
                 let error = error_chain(&error);
                 let vg = &group.name;
                 tracing::error!(%vg, %name, error, "cannot resume a volume; all who use it wait, see `dmsetup info`");
+            }
+        }
+    }
+
+    /// Mends what a killed pvmove has left in the kernel.
+    pub(super) async fn resume_cut_moves(&self, group: &Group) {
+        let vg = &group.name;
+        match self.inner.lvm.resume_cut_moves(vg).await {
+            Ok(devices) if devices.is_empty() => {}
+            Ok(devices) => tracing::warn!(%vg, ?devices, "mended the devices that a killed pvmove has left"),
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::error!(%vg, error, "cannot mend what a killed pvmove has left; see `dmsetup info`");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Empties physical volumes in the background: moves what lies on them to the others of their group, in pieces, one at
 //! a time in each group. The wish to do so is a tag in LVM's metadata, see [`EvacuationWish`].
 
+mod cut_moves;
 mod queue;
 mod request;
 mod step;

@@ -85,7 +85,7 @@ async fn live(events: Vec<Event>) {
             assert_eq!(lvm.group_of_disk(name), None, "{name} had data");
         }
     }
-    let allowed = ["vgcreate", "vgextend", "pvresize", "pvs", "fullreport", "vgs", "lvmconfig"];
+    let allowed = ["vgcreate", "vgextend", "pvresize", "pvs", "fullreport", "vgs", "lvs", "lvmconfig"];
     for command in lvm.commands() {
         assert!(allowed.iter().any(|allowed| command.starts_with(allowed)), "{command}");
         assert!(!command.contains("--yes") && !command.contains(" -y") && !command.contains(" -f"), "{command}");

@@ -83,6 +83,23 @@ impl State {
         Ok(row(fields, |field| if field == "lv_name" { name } else { volume.monitoring }.to_owned()))
     }
 
+    /// Lists the volumes of a group. It has no hidden ones.
+    pub(super) fn all_volumes(&mut self, args: &[&str]) -> Result {
+        let ["-a", "--noheadings", "--nameprefixes", "-o", fields @ "lv_name,lv_attr,segtype,lv_parent", vg] = args
+        else {
+            return Err(CommandError::usage("Invalid arguments"));
+        };
+        let group = self.find_group(vg)?;
+        let volume = |(name, volume): (&String, &FakeVolume)| {
+            row(fields, |field| match field {
+                "lv_parent" => String::new(),
+                "segtype" => of_segment(volume, field),
+                field => of_volume(vg, name, volume, group, field),
+            })
+        };
+        Ok(group.volumes.iter().map(volume).collect::<Vec<_>>().join("\n"))
+    }
+
     pub(super) fn group_names(&self) -> String {
         self.groups.keys().map(|vg| row("vg_name", |_| vg.clone())).collect::<Vec<_>>().join("\n")
     }

@@ -256,6 +256,7 @@ impl State {
             }
             // All settings have LVM's defaults
             "lvmconfig" => into_output(Ok(String::new())),
+            "lvs" if args.contains(&"-a") => into_output(self.all_volumes(&args)),
             "lvs" => into_output(self.monitoring(&args)),
             "lvcreate" => into_output(self.lvcreate(&args)),
             "lvextend" => into_output(self.lvextend(&args)),

@@ -87,6 +87,12 @@ impl Lvmd {
         assert!(said, "lvmd ended without {text:?}");
     }
 
+    /// Kills it and returns what it has logged and nobody has read.
+    pub(crate) fn end(mut self) -> Vec<String> {
+        self.kill();
+        self.log.take().unwrap().map_while(Result::ok).collect()
+    }
+
     /// Reads its log from now on in a thread, and forgets it, so that a long one does not hold it up.
     pub(crate) fn discard_log(&mut self) {
         let lines = self.log.take().unwrap();

@@ -13,6 +13,7 @@ mod burst;
 mod contract;
 mod counted_programs;
 mod crash;
+mod cut_moves;
 mod daemon;
 mod disk_groups;
 mod disk_groups_of_nodes;
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         .chain(one_name::TESTS)
         .chain(evacuation::TESTS)
         .chain(failing_disk::TESTS)
+        .chain(cut_moves::TESTS)
         .chain(disk_requests::TESTS)
         .chain(group_pools::TESTS)
         .chain(pool_growth::TESTS)

@@ -55,7 +55,9 @@ pub(super) fn supervise(shared: &Shared, kernel: &Kernel, layer: Option<&Path>) 
         End::Interrupted => "interrupted: the guest was killed".to_owned(),
         End::Unwanted => "the guest was killed on request".to_owned(),
     };
-    bail!("{reason}; its last messages:\n{}", shared.scratch.last_messages())
+    let [stdout, stderr] =
+        [&shared.stdout, &shared.stderr].map(|kept| String::from_utf8_lossy(&lock(kept)).into_owned());
+    bail!("{reason}; its last messages:\n{}\n{stdout}{stderr}", shared.scratch.last_messages())
 }
 
 fn finish(shared: &Shared, status: i32) -> Finished {

@@ -6,13 +6,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lvm::relocation::{arrived, begun_moves, next_piece};
+use lvm::relocation::{arrived, next_piece};
 use lvm::{Devices as _, Host, PhysicalVolume, UsedRange, VolumeGroup};
 use tokio::time::{Instant, sleep};
-use topolvm_runtime::error_chain;
 use tracing::Instrument as _;
 
-use super::request::{find_disk, is_ours, refusal, targets};
+use super::request::{find_disk, refusal, targets};
 use crate::engine::group::Group;
 use crate::engine::preconditions::check_no_missing_pvs;
 use crate::engine::state::Engine;
@@ -59,6 +58,18 @@ struct Destination {
 }
 
 impl PlannedMove {
+    /// Returns what LVM has begun to move from a physical volume.
+    pub(super) fn begun(range: &UsedRange, from: &PhysicalVolume, extent_size: u64) -> Self {
+        Self {
+            volume: range.volume.clone(),
+            bytes: range.length.saturating_mul(extent_size),
+            from: from.clone(),
+            first_byte: None,
+            extents: last_of(range.start, range.length),
+            to: None,
+        }
+    }
+
     /// Returns whether it is the same piece, wherever it goes.
     pub(super) fn is_same_piece(&self, other: &Self) -> bool {
         (&self.volume, &self.from.uuid, self.extents) == (&other.volume, &other.from.uuid, other.extents)
@@ -141,7 +152,12 @@ impl<R: Host> Engine<R> {
             let (from, to) = (&planned.from.path, planned.to.as_ref().map(|to| &*to.pv.path));
             let mut moving = pin!(lvm.move_extents(vg, from, planned.extents, to));
             tokio::select! {
-                moved = &mut moving => moved?,
+                moved = &mut moving => {
+                    if moved.is_err() {
+                        engine.recover_from_cut_moves(&group).await;
+                    }
+                    moved?;
+                }
                 () = engine.until_move_fails(&group) => {
                     let aborted = lvm.abort_move(vg, from).await;
                     let moved = moving.await;
@@ -188,38 +204,6 @@ impl<R: Host> Engine<R> {
         while !group.is_move_failing(&devices).await.unwrap_or(false) {
             sleep(HEALTH_INTERVAL).await;
         }
-    }
-
-    /// Finishes what an LVM that was killed has begun to move in a group whose disks lvmd may change. Volumes work
-    /// meanwhile, but cannot be changed.
-    pub(super) async fn finish_begun_moves(&self, group: &Arc<Group>) {
-        if !group.cached().is_some_and(|known| is_ours(&known)) {
-            return;
-        }
-        let _moving = group.evacuation.hold_still().await;
-        if let Err(error) = self.finish_all_begun_moves(group).await {
-            let error = error_chain(&error);
-            tracing::error!(vg = %group.name, error, "cannot finish what a pvmove has begun; see `pvs --segments`");
-        }
-    }
-
-    async fn finish_all_begun_moves(&self, group: &Arc<Group>) -> Result<(), Error> {
-        let known = group.try_cached()?;
-        let ranges = self.inner.lvm.used_ranges(&known.name).await?;
-        for range in begun_moves(&ranges) {
-            let Some(pv) = known.pv_of_uuid(&range.pv) else { continue };
-            tracing::warn!(vg = %known.name, disk = pv.path, "finishing what a pvmove has begun");
-            let planned = PlannedMove {
-                volume: range.volume.clone(),
-                bytes: range.length.saturating_mul(known.extent_size),
-                from: pv.clone(),
-                first_byte: None,
-                extents: last_of(range.start, range.length),
-                to: None,
-            };
-            self.move_piece(group, planned).await?;
-        }
-        Ok(())
     }
 
     /// Takes an empty disk out of its group. It stays a physical volume, of no group: a blank disk would be added again
