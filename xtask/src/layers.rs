@@ -39,6 +39,11 @@ pub(crate) enum Layer {
     Conformance,
 }
 
+/// Lines of what a failed test printed that are shown again in the summary, beside the last one.
+const REASON_LINES: usize = 2;
+/// Most characters of each.
+const REASON_LENGTH: usize = 500;
+
 /// The tests from the longest to the shortest.
 const BY_LENGTH: [Layer; 9] = [
     Layer::Cluster,
@@ -60,7 +65,7 @@ impl Layer {
     fn run(self) -> anyhow::Result<Counts> {
         if self == Self::Lint {
             let (all, failed) = lint::run_all();
-            let failures = failed.iter().map(|&step| step.to_owned()).collect();
+            let failures = failed.iter().map(|&step| Failure { test: step.to_owned(), said: Vec::new() }).collect();
             return Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0, failures });
         }
         let mut counts = self.test(self.command())?;
@@ -94,12 +99,20 @@ impl Layer {
         let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
         let output = child.stdout.take().context("cargo has no output")?;
         let mut counts = Counts::default();
+        let mut is_failure = false;
         for line in BufReader::new(output).lines() {
             let line = line?;
             if let Some(result) = line.strip_prefix("test result: ") {
                 counts = counts.plus(parse_result(result));
             }
-            counts.failures.extend(parse_failure(&line).map(str::to_owned));
+            if let Some(test) = parse_failure(&line) {
+                counts.failures.push(Failure { test: test.to_owned(), said: Vec::new() });
+                is_failure = true;
+            } else if line == "failures:" {
+                is_failure = false;
+            } else if let Some(failure) = counts.failures.last_mut().filter(|_| is_failure && !line.is_empty()) {
+                failure.said.push(line.clone());
+            }
             println!("{:<13} | {line}", self.name());
         }
         let status = child.wait()?;
@@ -116,8 +129,24 @@ struct Counts {
     passed: usize,
     failed: usize,
     skipped: usize,
-    /// Names of those that failed.
-    failures: Vec<String>,
+    /// Those that failed.
+    failures: Vec<Failure>,
+}
+
+/// A test that failed.
+#[derive(Clone, Debug)]
+struct Failure {
+    test: String,
+    /// The lines that it printed.
+    said: Vec<String>,
+}
+
+impl Failure {
+    /// Returns where its reason most likely is: the first lines that it printed, and the last, the beginning of each.
+    fn reason(&self) -> impl Iterator<Item = String> {
+        let last = self.said.iter().skip(REASON_LINES).last();
+        self.said.iter().take(REASON_LINES).chain(last).map(|line| line.chars().take(REASON_LENGTH).collect())
+    }
 }
 
 impl Counts {
@@ -209,7 +238,10 @@ fn print_summary(rows: &[Row], total: &Counts) {
     }
     // Again, and last: of a long output people and machines often keep the end alone
     for (layer, counts, _) in rows {
-        counts.failures.iter().for_each(|test| println!("failed: {}: {test}", layer.name()));
+        for failure in &counts.failures {
+            println!("failed: {}: {}", layer.name(), failure.test);
+            failure.reason().for_each(|line| println!("    {line}"));
+        }
     }
     println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
 }
@@ -261,6 +293,15 @@ mod tests {
         let counts =
             parse_result("FAILED. 12 passed; 2 failed; 3 ignored; 0 measured; 4 filtered out; finished in 0.03s");
         assert_eq!((counts.passed, counts.failed, counts.skipped), (12, 2, 3));
+    }
+
+    #[test]
+    fn a_long_reason_is_shortened_to_its_ends() {
+        let said = ["panicked at", "left != right", "a", "b"].map(str::to_owned).to_vec();
+        let failure = Failure { test: String::new(), said };
+        assert_eq!(failure.reason().collect::<Vec<_>>(), ["panicked at", "left != right", "b"]);
+        let failure = Failure { test: String::new(), said: vec!["ü".repeat(REASON_LENGTH + 1)] };
+        assert_eq!(failure.reason().collect::<Vec<_>>(), ["ü".repeat(REASON_LENGTH)]);
     }
 
     #[test]
