@@ -71,12 +71,17 @@ impl DeviceSnapshot {
 
     /// Sets what a report of LVM says of the devices, so that only a difference from the report counts as a change.
     pub(super) fn set_reported(&mut self, group: &VolumeGroup) {
+        self.add_disks(group);
+        let device_of = |volume: &LogicalVolume| Some((volume.mapper_name(&group.name), volume.device?));
+        self.mapped = group.volumes.iter().filter_map(device_of).collect();
+    }
+
+    /// Adds the disks that a report of LVM has and the snapshot has not: one that has just joined may fail at once.
+    pub(super) fn add_disks(&mut self, group: &VolumeGroup) {
         let is_there = |pv: &PhysicalVolume| (pv.uuid.clone(), pv.device.is_some());
         for (pv, is_there) in group.pvs.iter().map(is_there) {
             self.readable.entry(pv).or_insert(is_there);
         }
-        let device_of = |volume: &LogicalVolume| Some((volume.mapper_name(&group.name), volume.device?));
-        self.mapped = group.volumes.iter().filter_map(device_of).collect();
     }
 
     /// Returns the fill of the thin pools in percent, data and metadata, by the name of the pool.
@@ -138,6 +143,42 @@ fn any_changed<V: PartialEq>(before: &BTreeMap<String, V>, now: &BTreeMap<String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_fails_as_soon_as_it_has_joined_is_noticed() {
+        let pv = |uuid: &str, minor| PhysicalVolume {
+            path: format!("/dev/{uuid}"),
+            uuid: uuid.to_owned(),
+            device: Some(Device { major: 8, minor }),
+            size: 0,
+            free: 0,
+            free_areas: Vec::new(),
+            allocatable: true,
+            tags: Box::default(),
+        };
+        let report = VolumeGroup {
+            name: "vg".parse().unwrap(),
+            uuid: "g".to_owned(),
+            seqno: 2,
+            size: 0,
+            free: 0,
+            extent_size: 4 << 20,
+            missing_pvs: 0,
+            tags: Box::default(),
+            pvs: vec![pv("old", 0), pv("new", 1)],
+            volumes: Vec::new(),
+        };
+        let version = || Ok(Some(Version { vg_uuid: "g".to_owned(), seqno: 2 }));
+        let old = || ("old".to_owned(), version());
+        // Taken before LVM reported, of the disks that were known by then
+        let mut before = DeviceSnapshot::of_headers("g", vec![old()]);
+        before.add_disks(&report);
+        let failed = ("new".to_owned(), Err(io::Error::other("gone")));
+        let now = DeviceSnapshot::of_headers("g", vec![old(), failed]);
+        assert_eq!(now.compare(&before, Some(&report)), Freshness::Outdated);
+        let well = DeviceSnapshot::of_headers("g", vec![old(), ("new".to_owned(), version())]);
+        assert_eq!(well.compare(&before, Some(&report)), Freshness::Current);
+    }
 
     #[test]
     fn a_pool_that_ignores_discards_is_known_by_the_kernels_word() {

@@ -195,8 +195,12 @@ impl Group {
     }
 
     /// Stores the snapshot of the devices that was taken just before the report.
-    pub(super) fn store_device_snapshot(&self, snapshot: DeviceSnapshot) {
-        self.cache.write().devices = snapshot;
+    pub(super) fn store_device_snapshot(&self, mut snapshot: DeviceSnapshot) {
+        let mut cache = self.cache.write();
+        if let Some(report) = &cache.report {
+            snapshot.add_disks(report);
+        }
+        cache.devices = snapshot;
     }
 
     /// Notes that LVM failed to report. Returns whether the cache was not stale before.
