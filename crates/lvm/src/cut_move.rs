@@ -60,24 +60,26 @@ impl<R: Host> Lvm<R> {
         let mapped: Vec<_> = listed.lines().filter_map(Mapped::parse).collect();
         let moves: Vec<_> = mapped.iter().filter(|device| device.name.starts_with(&prefix)).collect();
         let numbers: Vec<_> = moves.iter().map(|device| device.number.as_str()).collect();
-        let mut found = Vec::new();
+        let (mut found, mut results) = (Vec::new(), Vec::new());
         // From below: a device that is resumed may wait for what it lies on
         for (name, expected) in devices_of(vg, &volumes) {
             let Some(device) = mapped.iter().find(|device| device.name == name) else { continue };
             if device.is_suspended || device.is_loaded {
-                self.resume(device, expected, &numbers).await?;
+                // What goes wrong with one device is no reason to leave others suspended
+                results.push(self.resume(device, expected, &numbers).await);
                 found.push(name);
             }
         }
         for unknown in moves {
             if !volumes.iter().any(|volume| mapper_name(vg, &volume.name, "") == unknown.name) {
                 // Another LVM may have it open for a moment, to see what is on it
-                self.program("dmsetup", &["remove", "--retry", &unknown.name]).await?;
+                let removed = self.program("dmsetup", &["remove", "--retry", &unknown.name]).await;
+                results.push(removed.map(drop));
                 found.push(unknown.name.clone());
             }
         }
         drop(lock);
-        Ok(found)
+        results.into_iter().collect::<Result<(), _>>().map(|()| found)
     }
 
     /// Removes the volumes of moves that have ended, and deactivates parts that are active while their volume is not:
