@@ -73,17 +73,30 @@ impl Answers {
     }
 
     /// Decides about each node. When the pod has room on none unless another pod goes elsewhere, waits a moment for
-    /// that to be known.
+    /// that to be known. When it has room on none of the Nodes in the cache, waits a moment for news of them: a change
+    /// of a Node may have made kube-scheduler try again, which it would not do for minutes if the change is not known
+    /// here yet.
     async fn decide(&self, request: &Request, names: &[Name<'_>]) -> Result<Vec<Result<(), FilterReason>>, Error> {
         let deadline = Instant::now() + LONGEST_WAIT;
         let mut changes = self.reservations.as_ref().map(Reservations::changes);
+        let cache = self.nodes.as_ref().filter(|_| matches!(request.candidates, Candidates::Names(_)));
+        let mut node_changes = cache.map(NodeCache::changes);
+        let mut news_until = None;
         loop {
             let fits = self.check_nodes(request, names)?;
-            let may_change = !fits.contains(&Fit::Fits) && fits.contains(&Fit::Depends);
-            let has_changed = match changes.as_mut().filter(|_| may_change) {
+            let fits_nowhere = !fits.contains(&Fit::Fits);
+            let may_change = fits_nowhere && fits.contains(&Fit::Depends);
+            let mut has_changed = match changes.as_mut().filter(|_| may_change) {
                 Some(changes) => timeout_at(deadline, changes.changed()).await.is_ok(),
                 None => false,
             };
+            if fits_nowhere
+                && !has_changed
+                && let (Some(cache), Some(changes)) = (cache, &mut node_changes)
+                && let Some(until) = *news_until.get_or_insert_with(|| cache.begin_wait())
+            {
+                has_changed = timeout_at(until, changes.changed()).await.is_ok();
+            }
             if !has_changed {
                 return Ok(fits.into_iter().map(Fit::into_verdict).collect());
             }

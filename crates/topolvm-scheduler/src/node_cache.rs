@@ -12,7 +12,9 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use parking_lot::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
+use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::watch_selected;
 use topolvm_runtime::CancellationToken;
@@ -21,6 +23,11 @@ use crate::capacity::Capacity;
 
 /// Nodes that are listed with one request. All metadata of so many is in memory for a moment.
 const PAGE_SIZE: u32 = 50;
+
+/// Time for which an answer may wait for news of Nodes ...
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+/// ... once in this time: kube-scheduler asks about one pod after the other.
+const WAIT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The metadata of a Node. Its spec and status, which are large and change often, are not watched.
 type NodeMeta = PartialObjectMeta<Node>;
@@ -33,6 +40,8 @@ pub(crate) type Nodes = HashMap<Box<str>, Capacity>;
 pub struct NodeCache {
     /// `None` until all have been listed once.
     nodes: Arc<RwLock<Option<Nodes>>>,
+    changed: Arc<watch::Sender<()>>,
+    waited_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl NodeCache {
@@ -44,14 +53,33 @@ impl NodeCache {
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         let cache = Self::default();
         let mut writer = Writer { flavor, nodes: Arc::clone(&cache.nodes), listing: Nodes::new() };
+        let changed = Arc::clone(&cache.changed);
         let (api, selection) = (Api::all(client), watcher::Config::default().page_size(PAGE_SIZE));
-        let task = watch_selected("Nodes", api, selection, shutdown, move |event| writer.apply(event));
+        let task = watch_selected("Nodes", api, selection, shutdown, move |event| {
+            writer.apply(event);
+            changed.send_replace(());
+        });
         (cache, task)
     }
 
     /// Returns all Nodes; `None` until they have been listed once.
     pub(crate) fn read(&self) -> Option<MappedRwLockReadGuard<'_, Nodes>> {
         RwLockReadGuard::try_map(self.nodes.read(), Option::as_ref).ok()
+    }
+
+    /// Subscribes to changes of Nodes.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// Returns until when an answer may wait for news of Nodes; `None` when another has waited a moment ago.
+    pub(crate) fn begin_wait(&self) -> Option<Instant> {
+        let (now, mut waited_at) = (Instant::now(), self.waited_at.lock());
+        if waited_at.is_some_and(|waited_at| now.duration_since(waited_at) < WAIT_INTERVAL) {
+            return None;
+        }
+        *waited_at = Some(now);
+        Some(now + LONGEST_WAIT)
     }
 
     /// Returns whether all Nodes have been listed once.

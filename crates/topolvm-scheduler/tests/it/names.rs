@@ -93,6 +93,27 @@ async fn names_are_answered_with_names_and_reasons() {
     assert_eq!(extender.answer("/predicate", &any).await, json!({"nodenames": ["b", "a"]}));
 }
 
+/// kube-scheduler tries a pod again when a Node changes, and may ask before the watch has told of the change.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_is_on_its_way_is_waited_for_before_a_pod_is_refused_everywhere() {
+    let extender = Extender::with_three_nodes().await;
+    let asked = of_names(&["b", "c"]);
+    let (answer, ()) = tokio::join!(extender.answer("/predicate", &asked), async {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        extender.api.edit("nodes", "", "b", |node| {
+            node["metadata"]["annotations"]["capacity.topolvm.io/ssd"] = json!("8589934592");
+        });
+    });
+    assert_eq!(answer["nodenames"], json!(["b"]), "{answer}");
+    // Not each of many pods without room is waited for
+    let refused = of_names(&["c"]);
+    let start = tokio::time::Instant::now();
+    for _ in 0..20 {
+        assert_eq!(extender.answer("/predicate", &refused).await["nodenames"], json!([]));
+    }
+    assert!(start.elapsed() <= std::time::Duration::from_millis(100), "{:?}", start.elapsed());
+}
+
 #[tokio::test]
 async fn names_are_scored_by_what_the_watch_told() {
     let extender = Extender::with_three_nodes().await;
