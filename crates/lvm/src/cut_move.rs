@@ -103,8 +103,12 @@ impl<R: Host> Lvm<R> {
         let name = device.name.as_str();
         let live = self.program("dmsetup", &["table", name]).await?;
         let loaded = self.program("dmsetup", &["table", "--inactive", name]).await?;
-        let doubtful =
-            || RepairError::Doubtful(format!("no table of {name} is what LVM's metadata says; see `dmsetup`"));
+        let doubtful = || {
+            RepairError::Doubtful(format!(
+                "neither `dmsetup table {name}` nor `dmsetup table --inactive {name}` is what LVM's metadata says; \
+                 compare them with `lvs -a -o+devices`, and load the right one"
+            ))
+        };
         let remedy = remedy(&live, &loaded, expected, moves).ok_or_else(doubtful)?;
         if remedy == Remedy::Live && device.is_loaded {
             self.program("dmsetup", &["clear", name]).await?;
@@ -126,11 +130,11 @@ fn is_active_alone(volume: &AnyVolume) -> bool {
 fn devices_of(vg: &VgName, volumes: &[AnyVolume]) -> Vec<(String, Expected)> {
     let mut devices = Vec::new();
     for volume in volumes {
-        let expected = match volume {
-            volume if volume.is_move() => Expected::Move { has_ended: volume.is_ended_move() },
-            volume => Expected::Volume { is_moved: volume.attr.is_locked() },
+        let (level, expected) = if volume.is_move() {
+            (0, Expected::Move { has_ended: volume.is_ended_move() })
+        } else {
+            (if volume.is_hidden { 1 } else { 3 }, Expected::Volume { is_moved: volume.attr.is_locked() })
         };
-        let level = [volume.is_move(), volume.is_hidden].into_iter().position(|is_so| is_so).unwrap_or(3);
         devices.push((level, mapper_name(vg, &volume.name, ""), expected));
         if volume.attr.is_thin_pool() {
             devices.push((2, mapper_name(vg, &volume.name, "-tpool"), Expected::Volume { is_moved: false }));
@@ -164,10 +168,9 @@ impl Mapped {
     fn parse(line: &str) -> Option<Self> {
         let mut fields = line.trim().split('|');
         let (name, attr, major, minor) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-        let is_suspended = attr.contains('s');
         Some(Self {
             name: name.to_owned(),
-            is_suspended,
+            is_suspended: attr.contains('s'),
             is_loaded: attr.contains('I'),
             number: format!("{major}:{minor}"),
         })

@@ -42,7 +42,7 @@ pub use metadata::Version;
 pub use name::{FullName, InvalidName, LvName, Tag, VgName};
 pub use output::{Output, RunError};
 pub use repair::RepairError;
-pub use report::{AnyVolume, GroupDisk, ReportError, UsedRange};
+pub use report::{GroupDisk, ReportError, UsedRange};
 pub use runner::CommandRunner;
 pub use system::{PrefixError, SystemRunner};
 pub use volume::{Device, LogicalVolume, PhysicalVolume, Segment, VolumeGroup};

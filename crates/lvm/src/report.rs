@@ -11,8 +11,7 @@ use std::str::FromStr;
 
 use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, LvName, PhysicalVolume, Segment, VgName, VolumeGroup};
 
-pub use all_volumes::AnyVolume;
-pub(crate) use all_volumes::all_volumes;
+pub(crate) use all_volumes::{AnyVolume, all_volumes};
 pub use physical_volumes::GroupDisk;
 pub(crate) use physical_volumes::physical_volumes;
 pub use used_ranges::UsedRange;

@@ -6,6 +6,7 @@ use crate::{LvName, Tag, VgName};
 /// Has LVM copy in the process that is started, which lvmd knows and waits for, and not in a daemon.
 const OWN_PROCESS: [&str; 2] = ["--config", "global/use_lvmpolld=0"];
 
+/// Options of `lvs` for the report of all volumes.
 const ALL_VOLUMES: [&str; 5] = ["-a", "--noheadings", "--nameprefixes", "-o", "lv_name,lv_attr,segtype,lv_parent"];
 
 impl LvmCommand {

@@ -5,28 +5,28 @@ use crate::LvAttr;
 
 /// A volume, which may be a hidden one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnyVolume {
+pub(crate) struct AnyVolume {
     /// Its name, without the brackets of a hidden one.
-    pub name: String,
+    pub(crate) name: String,
     /// LVM hides it: it is a part of something.
-    pub is_hidden: bool,
+    pub(crate) is_hidden: bool,
     /// Its attributes.
-    pub attr: LvAttr,
+    pub(crate) attr: LvAttr,
     /// LVM's name of the type of its first segment, for example `linear`.
-    pub segment_type: String,
+    pub(crate) segment_type: String,
     /// Name of the volume that it is a part of.
-    pub parent: Option<Box<str>>,
+    pub(crate) parent: Option<Box<str>>,
 }
 
 impl AnyVolume {
     /// Tells whether it is the volume in which LVM keeps what it moves.
-    pub fn is_move(&self) -> bool {
+    pub(crate) fn is_move(&self) -> bool {
         self.is_hidden && self.name.starts_with("pvmove")
     }
 
     /// Tells whether it is the volume of a move whose extents have all arrived. LVM removes it at once, and never if it
     /// is killed before.
-    pub fn is_ended_move(&self) -> bool {
+    pub(crate) fn is_ended_move(&self) -> bool {
         self.is_move() && self.segment_type == "error"
     }
 }

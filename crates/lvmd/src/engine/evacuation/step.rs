@@ -151,13 +151,8 @@ impl<R: Host> Engine<R> {
             let (lvm, vg) = (&engine.inner.lvm, &group.name);
             let (from, to) = (&planned.from.path, planned.to.as_ref().map(|to| &*to.pv.path));
             let mut moving = pin!(lvm.move_extents(vg, from, planned.extents, to));
-            tokio::select! {
-                moved = &mut moving => {
-                    if moved.is_err() {
-                        engine.recover_from_cut_moves(&group).await;
-                    }
-                    moved?;
-                }
+            let moved = tokio::select! {
+                moved = &mut moving => moved,
                 () = engine.until_move_fails(&group) => {
                     let aborted = lvm.abort_move(vg, from).await;
                     let moved = moving.await;
@@ -166,9 +161,13 @@ impl<R: Host> Engine<R> {
                         return Err(Error::MoveFailed { volume, from, to: to.unwrap_or("another disk").to_owned() });
                     }
                     // LVM may have come to the end before
-                    moved?;
+                    moved
                 }
+            };
+            if moved.is_err() {
+                engine.recover_from_cut_moves(&group).await;
             }
+            moved?;
             engine.check_arrival(&group, &planned).await
         };
         self.inner.tasks.finish(moving.in_current_span()).await.map_err(Error::Interrupted)?
