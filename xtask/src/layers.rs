@@ -40,7 +40,7 @@ pub(crate) enum Layer {
 }
 
 /// Lines of what a failed test printed that are shown again in the summary, beside the last one.
-const REASON_LINES: usize = 2;
+const REASON_LINES: usize = 4;
 /// Most characters of each.
 const REASON_LENGTH: usize = 500;
 

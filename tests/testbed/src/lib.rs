@@ -7,6 +7,7 @@ pub mod cache;
 pub mod cluster;
 mod control_plane;
 pub mod exec;
+pub mod failure;
 mod forward;
 mod frame;
 pub mod guest;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use crate::failure::WithState as _;
 use crate::log;
 use crate::process::{Process, spawn, stop_file};
 
@@ -87,8 +88,8 @@ impl Processes {
                 bail!("{name} died: {}", log::tail(&self.log(name), 15));
             }
             if start.elapsed() >= timeout {
-                let log = log::tail(&self.log(name), 15);
-                return Err(error.context(format!("{name} was not ready after {timeout:?}: {log}")));
+                let error = error.context(format!("{name} was not ready after {timeout:?}"));
+                return Err(error).with_state(|| log::tail(&self.log(name), 15));
             }
             let [first, longest] = POLL_INTERVALS;
             sleep((start.elapsed() / 8).clamp(first, longest));

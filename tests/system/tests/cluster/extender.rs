@@ -11,6 +11,7 @@ use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::{VolumeMode, claim, pod, webhook_endpoints};
 use system_tests::scheduling::{EXTENDER, options_of_overlays, start_extender, stop_extender};
 use testbed::assets;
+use testbed::failure::WithState as _;
 use testbed::kubeconfig::Credential;
 use testbed::network::GATEWAY;
 use testbed::node::{Node, NodeSpec};
@@ -133,7 +134,7 @@ fn with_extender(fixture: &Fixture, body: impl FnOnce() -> Result<()>) -> Result
         let done = start_extender(cluster, &spec.programs, &options_of_overlays(), &kubeconfig)
             .and_then(|()| wait_for_mark(fixture))
             .and_then(|()| body())
-            .with_context(|| log_of_extender(fixture));
+            .with_state(|| log_of_extender(fixture));
         stop_extender(cluster)?;
         // Nobody answers it any more
         fixture.kubectl(&["delete", "mutatingwebhookconfiguration", "topolvm-hook"])?;

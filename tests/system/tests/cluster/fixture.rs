@@ -11,6 +11,7 @@ use system_tests::kustomization::{Kustomization, lvmd_config, patch};
 use system_tests::manifests::{VolumeMode, claim, pod, snapshot_class, storage_class};
 use system_tests::product_images;
 use system_tests::shared::{ClusterPool, TestCluster};
+use testbed::failure::WithState as _;
 use testbed::node::Node;
 use testbed::sidecars::NAMESPACE;
 use testbed::topolvm::{self, LVMD, THIN_CLASS, TopolvmSpec};
@@ -67,7 +68,7 @@ pub(crate) fn with_own(node_arguments: &[&str], body: impl FnOnce(&Fixture) -> R
         spec.node_arguments.extend(node_arguments.iter().map(|&argument| argument.to_owned()));
         Ok(spec)
     })?;
-    let done = body(&fixture).map_err(|error| error.context(fixture.state()));
+    let done = body(&fixture).with_state(|| fixture.state());
     fixture.shared.down()?;
     done
 }
@@ -80,10 +81,10 @@ fn run_trial(
     body: impl FnOnce(&Fixture) -> Result<()>,
 ) -> Result<()> {
     pool.run_with(up, |fixture| {
-        body(fixture).map_err(|error| {
+        body(fixture).with_state(|| {
             let state = fixture.state();
             let clean = fixture.clean_up();
-            error.context(format!("clean-up afterwards: {clean:?}\nstate at the failure:\n{state}"))
+            format!("clean-up afterwards: {clean:?}\nstate at the failure:\n{state}")
         })
     })
 }
@@ -262,7 +263,7 @@ impl Fixture {
         let done = topolvm::start(&self.cluster, &self.nodes, spec)
             .and(made)
             .and_then(|()| body())
-            .map_err(|error| error.context(self.state()));
+            .with_state(|| self.state());
         topolvm::stop(&self.cluster, &self.nodes, spec)?;
         topolvm::start(&self.cluster, &self.nodes, &self.spec)?;
         done

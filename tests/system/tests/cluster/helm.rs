@@ -14,6 +14,7 @@ use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 use system_tests::scenario::Scenario;
 use system_tests::{plugin, product_images};
 use testbed::cluster::Cluster;
+use testbed::failure::WithState as _;
 use testbed::node::Node;
 use testbed::sidecars::{self, NAMESPACE, Sidecar};
 use testbed::topolvm::{self, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG, TopolvmSpec};
@@ -42,7 +43,7 @@ fn run_with_each_helm() -> Result<()> {
     let outcome = prepare_cluster(&cluster, &spec).and_then(|node| {
         let bed = Bed { cluster: &cluster, node };
         let outcome = [Helm::Three, Helm::Four].into_iter().try_for_each(|helm| bed.check_lifecycle(helm));
-        outcome.and_then(|()| bed.follow_page()).with_context(|| bed.logs())
+        outcome.and_then(|()| bed.follow_page()).with_state(|| bed.logs())
     });
     cluster.down(None)?;
     outcome

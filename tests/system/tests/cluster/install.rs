@@ -8,6 +8,7 @@ use system_tests::objects::Objects;
 use system_tests::plugin::{self, Answer};
 use system_tests::product_images;
 use system_tests::shared::TestCluster;
+use testbed::failure::WithState as _;
 use testbed::node::Node;
 use testbed::topolvm::TopolvmSpec;
 
@@ -25,7 +26,7 @@ fn run_in_fresh_cluster() -> Result<()> {
     let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     spec.cluster.images.push(product_images::product(&spec.programs, OTHER)?);
     let shared = TestCluster::without_product("install", &spec)?;
-    let outcome = shared.node().and_then(|node| check_lifecycle(&shared, node)).with_context(|| state(&shared));
+    let outcome = shared.node().and_then(|node| check_lifecycle(&shared, node)).with_state(|| state(&shared));
     shared.down()?;
     outcome
 }

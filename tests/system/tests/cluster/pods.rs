@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 use system_tests::audit;
@@ -18,6 +18,7 @@ use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::product_images;
 use system_tests::scenario::Scenario;
 use system_tests::shared::TestCluster;
+use testbed::failure::WithState as _;
 use testbed::node::Node;
 use testbed::sidecars::NAMESPACE;
 use testbed::topolvm::{
@@ -66,7 +67,7 @@ fn run_in_cluster() -> Result<()> {
         .and_then(|()| overlays::use_older_group(&shared, node, scratch.path()))
         .and_then(|()| told("the older API group was served"))
         .and_then(|()| rights::check_none_missing(&shared, Some(TopoLvm)))
-        .with_context(|| logs(&shared).unwrap_or_default());
+        .with_state(|| logs(&shared).unwrap_or_default());
     shared.down()?;
     outcome
 }
@@ -168,10 +169,11 @@ fn publish_by_controller(shared: &TestCluster, node: &Node, scratch: &Path) -> R
     topolvm::roll_out(&shared.cluster, &embedded.write(&scratch.join("embedded-capacity"))?)?;
     embedded_capacity::check_publishing(shared, node, "handed-over")?;
     embedded_capacity::check_same(shared, &published)?;
-    rights::check_sidecars_role_used(shared, began)?;
     // By now the pods before have ended
     let ended = rights::mark_audit_log(shared)?;
     embedded_capacity::check_publishing(shared, node, "by-controller")?;
+    // Not before: what was handed over may have been created or deleted by csi-provisioner while it ended
+    rights::check_sidecars_role_used(shared, began)?;
     rights::check_none_refused(shared, ended)
 }
 

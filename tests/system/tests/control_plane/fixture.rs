@@ -11,6 +11,7 @@ use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::{VolumeMode, claim, webhook_endpoints};
 use system_tests::shared::{ClusterPool, TestCluster};
 use testbed::cluster::Cluster;
+use testbed::failure::WithState as _;
 use testbed::network::GATEWAY;
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 
@@ -45,7 +46,7 @@ impl Deref for Fixture {
 /// Runs a trial with the shared control plane.
 pub(crate) fn run_trial(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
     let up = || Ok(Fixture { shared: TestCluster::up("control-plane", &spec(&[])?)? });
-    SHARED.run_with(up, |fixture| body(fixture).map_err(|error| error.context(fixture.state())))
+    SHARED.run_with(up, |fixture| body(fixture).with_state(|| fixture.state()))
 }
 
 /// Stops the control plane, if one was started.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim, storage_class};
 use testbed::assets;
 use testbed::cluster::SCHEDULER_PROCESS;
+use testbed::failure::WithState as _;
 use testbed::kubeconfig::Credential;
 use testbed::topolvm::{TopolvmSpec, account_token, manifests};
 use topolvm_api::ApiFlavor;
@@ -42,7 +43,7 @@ fn check_extender(fixture: &Fixture) -> Result<()> {
     let config = fixture.cluster.directory().join(SCHEDULER_CONFIG);
     let usual_config = fs::read_to_string(&config).with_context(|| format!("read {}", config.display()))?;
     let bed = Bed { fixture, directory: directory.path(), usual_config };
-    let done = bed.prepare().and_then(|()| bed.check()).context(bed.state());
+    let done = bed.prepare().and_then(|()| bed.check()).with_state(|| bed.state());
     bed.restore()?;
     done
 }

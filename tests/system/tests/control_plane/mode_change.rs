@@ -15,6 +15,7 @@ use system_tests::plugin;
 use system_tests::scheduling::{EXTENDER, options_of_overlays, restart_without_extender, start_extender};
 use system_tests::shared::TestCluster;
 use testbed::cluster::SCHEDULER_PROCESS;
+use testbed::failure::WithState as _;
 use testbed::kubeconfig::Credential;
 use testbed::sidecars::{NAMESPACE, Sidecar};
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, account_token, controller_socket, manifests};
@@ -42,7 +43,7 @@ fn run_in_own_cluster() -> Result<()> {
     let shared = TestCluster::up("mode", &mode_spec(&["--scheduling-mode=capacity"])?)?;
     let nodes = FakeNodes::new(&shared.cluster, &spec(&[])?)?;
     let mut bed = Bed { shared: &shared, nodes: &nodes, landed: BTreeMap::new() };
-    let outcome = bed.change_modes().with_context(|| bed.state());
+    let outcome = bed.change_modes().with_state(|| bed.state());
     nodes.stop()?;
     shared.down()?;
     outcome

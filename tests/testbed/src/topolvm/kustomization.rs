@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use crate::cluster::Cluster;
+use crate::failure::WithState as _;
 use crate::kubeconfig::Credential;
 use crate::sidecars::NAMESPACE;
 
@@ -28,7 +29,7 @@ pub fn roll_out(cluster: &Cluster, manifests: &Path) -> Result<()> {
         let selected = ["--selector=app.kubernetes.io/name=topolvm", "--max-log-requests=40"];
         pods + &cluster.kubectl_ok(log.into_iter().chain(selected)).unwrap_or_default()
     };
-    workloads.lines().try_for_each(rolled_out).with_context(pods)
+    workloads.lines().try_for_each(rolled_out).with_state(pods)
 }
 
 /// Applies the objects of a kustomization that `is_wanted` selects by their YAML.

@@ -112,9 +112,10 @@ pub(super) fn check_sidecars_role_used(shared: &TestCluster, since: LogMark) -> 
     let requests = requests(&read_audit_log(shared, since)?)?;
     let is_used = |right: &Right| requests.iter().any(|request| right.allows_to(CONTROLLER, request));
     let of_role = |right: &Right| right.role == SIDECARS_ROLE && right.resource != "leases";
-    let unused: BTreeSet<_> =
-        list_granted(shared)?.into_iter().filter(of_role).filter(|right| !is_used(right)).collect();
-    ensure!(unused.is_empty(), "granted for --embed=capacity and never used: {unused:#?}");
+    let granted = list_granted(shared)?;
+    let unused: Vec<_> =
+        granted.iter().filter(|right| of_role(right) && !is_used(right)).map(Right::to_string).collect();
+    ensure!(unused.is_empty(), "granted for --embed=capacity and never used: {unused:?}");
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::webhook_endpoints;
 use testbed::cluster::{Cluster, ClusterSpec};
+use testbed::failure::WithState as _;
 use testbed::network::GATEWAY;
 use testbed::topolvm::{self, TopolvmSpec};
 
@@ -39,7 +40,7 @@ fn run_trial(body: fn(&Bed) -> Result<()>) -> Result<()> {
     let directory = tempfile::Builder::new().prefix("topolvm-webhooks-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;
     let bed = Bed { cluster, scratch: directory.path().to_owned() };
-    let result = body(&bed).map_err(|error| error.context(bed.logs()));
+    let result = body(&bed).with_state(|| bed.logs());
     bed.cluster.down(None)?;
     result
 }

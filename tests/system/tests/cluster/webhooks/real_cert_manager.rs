@@ -13,6 +13,7 @@ use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::product_images;
 use testbed::assets;
 use testbed::cluster::Cluster;
+use testbed::failure::WithState as _;
 use testbed::sidecars;
 use testbed::topolvm::{self, TopolvmSpec};
 
@@ -35,7 +36,7 @@ fn issue_certificates() -> Result<()> {
     let cluster = Cluster::up(&directory.path().join("c"), &spec.cluster)?;
     let bed = Bed { cluster, scratch: directory.path().to_owned() };
     let done = prepare(&bed, &spec).and_then(|()| with_helm(&bed)).and_then(|()| with_kustomize(&bed));
-    let done = done.with_context(|| state(&bed));
+    let done = done.with_state(|| state(&bed));
     bed.cluster.down(None)?;
     done
 }
