@@ -6,11 +6,9 @@
 //! At its beginning and at its end a pvmove loads tables, suspends what they belong to, commits its metadata, and
 //! resumes. So the table of each device that agrees with the metadata is the right one, and one of its two does.
 
-use std::io;
-
 use crate::report::{AnyVolume, all_volumes};
-use crate::volume::mapper_name;
-use crate::{Devices as _, Error, Host, Lvm, LvmCommand, RepairError, State, VgName};
+use crate::volume::{is_device_of_move, mapper_name};
+use crate::{Error, Host, Lvm, LvmCommand, RepairError, State, VgName};
 
 /// The table that is right for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,21 +42,14 @@ enum Expected {
 impl<R: Host> Lvm<R> {
     /// Gives the devices of a group the tables that the metadata says, and resumes them, where a pvmove was killed
     /// while it changed them. Returns the names of those that it found so. Devices of moves that the metadata does not
-    /// know are removed.
+    /// know are removed. There is nothing to do where [no device is that of a move](crate::is_device_of_move).
     pub async fn resume_cut_moves(&self, vg: &VgName) -> Result<Vec<String>, RepairError> {
-        let devices = self.runner().devices();
-        let mapped = tokio::task::spawn_blocking(move || devices.mapped());
-        let mapped = mapped.await.map_err(io::Error::other).flatten().map_err(RepairError::Devices)?;
-        let prefix = mapper_name(vg, "pvmove", "");
-        if !mapped.keys().any(|name| name.starts_with(&prefix)) {
-            return Ok(Vec::new());
-        }
         let lock = self.hold_group_lock(vg).await?;
         let volumes = self.parse(&LvmCommand::all_volumes_under_lock(vg), all_volumes).await?;
         let listed = ["info", "-c", "--noheadings", "--separator", "|", "-o", "name,attr,major,minor"];
         let listed = self.program("dmsetup", &listed).await?;
         let mapped: Vec<_> = listed.lines().filter_map(Mapped::parse).collect();
-        let moves: Vec<_> = mapped.iter().filter(|device| device.name.starts_with(&prefix)).collect();
+        let moves: Vec<_> = mapped.iter().filter(|device| is_device_of_move(vg, &device.name)).collect();
         let numbers: Vec<_> = moves.iter().map(|device| device.number.as_str()).collect();
         let (mut found, mut results) = (Vec::new(), Vec::new());
         // From below: a device that is resumed may wait for what it lies on

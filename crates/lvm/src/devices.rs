@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 
 use crate::metadata::{self, ByteRange, HEADER, LABEL_SPACE, Version};
-use crate::volume::mapper_name;
+use crate::volume::is_device_of_move;
 use crate::wipe::ExclusiveDevice;
 use crate::{Device, GroupLock, LogicalVolume, PhysicalVolume, VgName, VolumeGroup, Wipeable};
 
@@ -201,9 +201,7 @@ impl Devices for SystemDevices {
 
     fn is_move_failing(&self, vg: &VgName) -> io::Result<bool> {
         let control = self.control()?;
-        // LVM calls the hidden volumes `pvmove0` and so on
-        let prefix = mapper_name(vg, "pvmove", "");
-        for name in control.devices()?.into_keys().filter(|name| is_numbered(name, &prefix)) {
+        for name in control.devices()?.into_keys().filter(|name| is_device_of_move(vg, name)) {
             let targets = control.status_by_name(&name)?.map(|info| info.targets).unwrap_or_default();
             for target in targets.iter().filter(|target| target.target_type == "mirror") {
                 if device_mapper::mirror_has_failed(&target.status).map_err(io::Error::other)? {
@@ -233,10 +231,6 @@ impl Devices for SystemDevices {
     fn lock_group(&self, directory: &Path, vg: &VgName, timeout: Duration) -> io::Result<GroupLock> {
         GroupLock::acquire(&self.root.join(directory.strip_prefix("/").unwrap_or(directory)), vg, timeout)
     }
-}
-
-fn is_numbered(name: &str, prefix: &str) -> bool {
-    name.strip_prefix(prefix).is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn block() -> u64 {

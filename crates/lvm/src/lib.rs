@@ -45,7 +45,7 @@ pub use repair::RepairError;
 pub use report::{GroupDisk, ReportError, UsedRange};
 pub use runner::CommandRunner;
 pub use system::{PrefixError, SystemRunner};
-pub use volume::{Device, LogicalVolume, PhysicalVolume, Segment, VolumeGroup};
+pub use volume::{Device, LogicalVolume, PhysicalVolume, Segment, VolumeGroup, is_device_of_move};
 pub use wipe::{Wipe, Wipeable};
 
 /// A machine with LVM: commands and devices.

@@ -165,6 +165,12 @@ pub(crate) fn mapper_name(vg: &VgName, name: &str, layer: &str) -> String {
     format!("{}-{}{layer}", vg.as_str().replace('-', "--"), name.replace('-', "--"))
 }
 
+/// Tells whether a device of device-mapper is that of a move in the group. LVM calls their volumes `pvmove0` and so on,
+/// and nobody may call others so.
+pub fn is_device_of_move(vg: &VgName, device: &str) -> bool {
+    device.starts_with(&mapper_name(vg, "pvmove", ""))
+}
+
 impl LogicalVolume {
     /// Returns the layout with which LVM makes it larger: that of its end, whatever options it was made with. A RAID
     /// has its metadata already.

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use lvm::{Device, Host, LogicalVolume, LvName, State, VgName};
+use lvm::{Device, Host, LogicalVolume, LvName, RepairError, State, VgName, is_device_of_move};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
@@ -58,7 +58,12 @@ impl<R: Host> Engine<R> {
     /// Mends what a killed pvmove has left in the kernel.
     pub(super) async fn resume_cut_moves(&self, group: &Group) {
         let vg = &group.name;
-        match self.inner.lvm.resume_cut_moves(vg).await {
+        let mended = async {
+            let devices = group.mapped_devices(&self.devices()).await.map_err(RepairError::Devices)?;
+            let is_moved = devices.keys().any(|device| is_device_of_move(vg, device));
+            if is_moved { self.inner.lvm.resume_cut_moves(vg).await } else { Ok(Vec::new()) }
+        };
+        match mended.await {
             Ok(devices) if devices.is_empty() => {}
             Ok(devices) => tracing::warn!(%vg, ?devices, "mended the devices that a killed pvmove has left"),
             Err(error) => {
