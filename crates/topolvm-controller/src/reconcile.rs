@@ -9,7 +9,8 @@
 //! - `growth` grows claims that have asked for it when their volumes are nearly full,
 //! - `filesystem_resize` makes kubelet expand filesystems at once,
 //! - `extender_probe` proves that kube-scheduler calls the scheduler extender,
-//! - `marked_pods` and `default_class` name, in Events, what keeps pods pending and how it is mended,
+//! - `marked_pods` and `default_class` name, in Events, what keeps pods pending and how it is mended; the former also
+//!   deletes what the scheduling mode `extender` has proven,
 //! - `doctor` runs those checks of `kubectl topolvm doctor` that need nothing but objects of the API server.
 //!
 //! Informers say where to look. What is deleted, or loses a finalizer, is first read from the API server, and each

@@ -1,27 +1,31 @@
-//! Names pods that wait for an extender which nobody calls any more.
+//! Clears up what the scheduling mode `extender` has left in the mode `capacity`: names pods that wait for an extender
+//! which nobody calls any more, and deletes the proof that kube-scheduler calls it.
 //!
 //! A pod keeps the resource `topolvm.io/capacity` that it got in the scheduling mode `extender`: resources of a pod
 //! cannot be changed. After a change to the mode `capacity` no node has the resource, and a pod that was pending then
 //! stays so until it is made anew. An Event on the pod says with which command.
+//!
+//! When the mode is `extender` again the proof would be believed until the first probe has ended, and pods that are
+//! made meanwhile would wait for an extender that may not be there yet.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Resource as _, ResourceExt as _};
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, EXTENDER_PROBE};
 use topolvm_kube::list_in_pages;
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
-use super::error::ReconcileError;
+use super::error::{ReconcileError, none_if_not_found};
 use super::probe_pod::{Answer, read_answer};
 use crate::scheduling::SchedulingMode;
 
-/// Pause between two searches. kube-scheduler tries a pod again after this time at the latest, too.
+/// Pause between two times. kube-scheduler tries a pod again after this time at the latest, too.
 const INTERVAL: Duration = Duration::from_mins(5);
 /// Label of a ReplicaSet's pods with the end of its name, which a Deployment has chosen.
 const TEMPLATE_HASH: &str = "pod-template-hash";
@@ -32,7 +36,7 @@ pub(super) struct MarkedPods {
 }
 
 impl MarkedPods {
-    /// Searches now, and then every interval. Returns at once in any other mode than `capacity`.
+    /// Clears up now, and then every interval. Returns at once in any other mode than `capacity`.
     pub(super) async fn run(self) {
         if self.shared.scheduling.config.mode != Some(SchedulingMode::Capacity) {
             return;
@@ -42,13 +46,27 @@ impl MarkedPods {
         loop {
             ticks.tick().await;
             if let Err(error) = self.shared.metrics.observe("markedpods", self.reconcile()).await {
-                tracing::warn!(error = error_chain(&error), "cannot look for pods with the capacity resource");
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "cannot clear up what the scheduling mode extender has left"
+                );
             }
         }
     }
 
-    /// Searches for the pods and names each.
+    /// Deletes the proof, and names each of the pods.
     async fn reconcile(&self) -> Result<(), ReconcileError> {
+        let forgotten = self.forget_proof().await;
+        self.name_pods().await.and(forgotten)
+    }
+
+    async fn forget_proof(&self) -> Result<(), ReconcileError> {
+        let api: Api<ConfigMap> = Api::namespaced(self.shared.client.clone(), &self.shared.doctor.namespace);
+        let deleted = none_if_not_found(api.delete(EXTENDER_PROBE, &DeleteParams::default()).await);
+        deleted.map(drop).map_err(ReconcileError::api("delete", format!("the ConfigMap {EXTENDER_PROBE}")))
+    }
+
+    async fn name_pods(&self) -> Result<(), ReconcileError> {
         let api: Api<Pod> = Api::all(self.shared.client.clone());
         let mut pods = pin!(list_in_pages(&api, ListParams::default().fields("status.phase=Pending")));
         while let Some(pod) = pods.try_next().await.map_err(ReconcileError::api("list", "the pending Pods"))? {

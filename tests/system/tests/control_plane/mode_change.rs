@@ -87,7 +87,8 @@ impl Bed<'_> {
         self.land_unmarked("without-extender")?;
         self.restart_waiting()?;
 
-        // The other order: nobody asks the extender when the mode is changed
+        // The other order: nobody asks the extender when the mode is changed, and what was proven before is forgotten
+        self.shared.kubectl(&["wait", "--for=delete", "configmap/topolvm-extender-probe", "-n", NAMESPACE])?;
         self.set_extender_mode()?;
         self.land_unmarked("mode-first")?;
         self.start_extender()?;
@@ -127,7 +128,8 @@ impl Bed<'_> {
     }
 
     fn set_capacity_mode(&self) -> Result<()> {
-        self.replace_controller(&mode_spec(&["--scheduling-mode=capacity"])?, true)
+        let namespace = format!("--pod-namespace={NAMESPACE}");
+        self.replace_controller(&mode_spec(&["--scheduling-mode=capacity", &namespace])?, true)
     }
 
     /// Starts topolvm-scheduler, and kube-scheduler with the file that ships.
@@ -238,7 +240,7 @@ impl Bed<'_> {
         ensure!(row(&["waiting-", "ReplicaSet/waiting-", "restarted"]), "the Deployment's pod is left: {printed}");
         ensure!(row(&["alone", "left: nobody makes it anew"]), "the pod without an owner is not named: {printed}");
         ensure!(printed.lines().count() == 3, "others are named, too: {printed}");
-        self.shared.kubectl(&["delete", "pod", "alone", "--force", "--grace-period=0", "--timeout=60s"])?;
+        self.shared.kubectl(&["delete", "pod", "alone", "--force", "--grace-period=0", "--timeout=180s"])?;
         self.create_alone()?;
         self.wait_refused("did not have enough free storage")?;
         self.add_node(ROOMY.0, ROOMY.1)?;

@@ -22,6 +22,13 @@ fn pending(name: &str, owner: Option<(&str, &str)>, message: &str) -> Value {
     pod
 }
 
+fn proof() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": EXTENDER_PROBE, "namespace": "system"},
+        "data": {"extender-proven": "true"},
+    })
+}
+
 async fn start(server: &ApiServer, mode: Option<SchedulingMode>) -> Harness {
     let config = SchedulingConfig { mode, probe: None };
     let scheduling = Scheduling { config, ..Scheduling::default() };
@@ -46,6 +53,28 @@ async fn in_the_mode_capacity_pending_pods_with_the_resource_are_named() {
     harness.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn in_the_mode_capacity_the_proof_of_earlier_is_deleted() {
+    let server = ApiServer::new();
+    server.apply_json(proof());
+    let harness = start(&server, Some(SchedulingMode::Capacity)).await;
+    assert_eq!(server.get_json("configmaps", "system", EXTENDER_PROBE), None);
+    // It is not there any more
+    tokio::time::sleep(INTERVAL).await;
+    harness.settle().await;
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_are_named_also_where_the_proof_cannot_be_deleted() {
+    let server = ApiServer::new();
+    server.apply_json(pending("marked", None, INSUFFICIENT));
+    server.fail_next("delete", "configmaps", 1, 403);
+    let harness = start(&server, Some(SchedulingMode::Capacity)).await;
+    assert_eq!(harness.events(), [("CapacityResourceLeft".to_owned(), "marked".to_owned())]);
+    harness.end().await;
+}
+
 #[rstest]
 #[case(None)]
 #[case(Some(SchedulingMode::Extender))]
@@ -53,8 +82,10 @@ async fn in_the_mode_capacity_pending_pods_with_the_resource_are_named() {
 async fn in_another_mode_nobody_looks_for_them(#[case] mode: Option<SchedulingMode>) {
     let server = ApiServer::new();
     server.apply_json(pending("marked", None, INSUFFICIENT));
+    server.apply_json(proof());
     let harness = start(&server, mode).await;
     assert_eq!((harness.events(), server.count("list", "pods")), (Vec::new(), 0));
+    assert!(server.get_json("configmaps", "system", EXTENDER_PROBE).is_some());
     harness.end().await;
 }
 
