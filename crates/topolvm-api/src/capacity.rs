@@ -55,6 +55,11 @@ impl NodeCapacity {
         Some(layout.copied().unwrap_or_else(|| LayoutCapacity::linear(free)))
     }
 
+    /// Returns whether the node has no class at all.
+    pub fn is_empty(&self) -> bool {
+        self.free.is_empty()
+    }
+
     /// Returns the names of the classes, without that of the default class.
     pub fn classes(&self) -> impl Iterator<Item = &str> {
         self.free.keys().map(String::as_str).filter(|class| !class.is_empty())

@@ -194,6 +194,13 @@ impl Capacity {
         })
     }
 
+    /// Returns whether the node of a topology segment is there and has published nothing yet, because its agent has
+    /// just been started: that is not the same as no free bytes.
+    #[must_use]
+    pub fn is_unpublished(&self, segment: &str) -> bool {
+        self.read(|state, _| state.published.find_by_segment(segment).is_some_and(|(_, node)| node.is_unpublished()))
+    }
+
     /// Returns the free bytes for volumes of these classes on all nodes together.
     #[must_use]
     pub fn total_free_bytes(&self, classes: &VolumeClasses) -> u64 {

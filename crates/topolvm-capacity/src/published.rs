@@ -21,11 +21,17 @@ pub(crate) struct PublishedNode {
     segment: Option<Box<str>>,
     /// On a Node that is being deleted there is none: its volumes go with it.
     capacity: NodeCapacity,
+    is_deleted: bool,
 }
 
 impl PublishedNode {
     pub(crate) fn segment(&self) -> Option<&str> {
         self.segment.as_deref()
+    }
+
+    /// Returns whether the agent is yet to publish what the node has. Where there is nothing it publishes that.
+    pub(crate) fn is_unpublished(&self) -> bool {
+        self.capacity.is_empty() && !self.is_deleted
     }
 
     /// Returns the free bytes for volumes of these classes; none if the node does not have the device class.
@@ -134,10 +140,12 @@ impl Published {
 
     fn read(&self, node: &NodeMeta) -> PublishedNode {
         let none = BTreeMap::new();
-        let published = node.metadata.annotations.as_ref().filter(|_| node.metadata.deletion_timestamp.is_none());
+        let is_deleted = node.metadata.deletion_timestamp.is_some();
+        let published = node.metadata.annotations.as_ref().filter(|_| !is_deleted);
         PublishedNode {
             segment: node.labels().get(self.flavor.topology_key()).map(|value| value.as_str().into()),
             capacity: NodeCapacity::from_annotations(self.flavor, published.unwrap_or(&none)),
+            is_deleted,
         }
     }
 }

@@ -146,6 +146,10 @@ impl Controller for ControllerService {
                 let largest = capacity.with_most_free_bytes(&classes, &none).map_or(0, |node| node.free);
                 (capacity.total_free_bytes(&classes), Some(largest))
             }
+            // external-provisioner asks again at once after an error, and after an answer of 0 in a minute
+            CapacityScope::Segment(segment) if capacity.is_unpublished(&segment) => {
+                return Err(VolumeError::NotPublished(segment).into());
+            }
             // What is free on one node is the size of the largest volume
             CapacityScope::Segment(segment) => (capacity.free_bytes(&segment, &classes, &none).unwrap_or(0), None),
             CapacityScope::Elsewhere => (0, None),

@@ -43,6 +43,7 @@ impl GrpcCode for VolumeError {
             Self::Api { .. }
             | Self::ClaimUnreadable { .. }
             | Self::NodesNotListed
+            | Self::NotPublished(_)
             | Self::VolumesNotListed
             | Self::ShuttingDown => Code::Unavailable,
             // Never changes: a StorageClass and the class of a source are what they are

@@ -106,6 +106,8 @@ pub(crate) enum VolumeError {
     },
     #[error("the Nodes have not been listed yet; check that the Kubernetes API server can be reached")]
     NodesNotListed,
+    #[error("node {0} has not published its free space yet; are topolvm-node and lvmd running there?")]
+    NotPublished(String),
     #[error("the controller is stopping")]
     ShuttingDown,
 }

@@ -68,6 +68,27 @@ async fn a_node_that_is_being_deleted_has_no_space() {
     assert_eq!(harness.free("", Some(topology("n2"))).await, 0);
 }
 
+/// external-provisioner asks about a new node as soon as kubelet knows the driver, and only after an error again before
+/// a minute is over.
+#[tokio::test(start_paused = true)]
+async fn of_a_node_whose_agent_has_just_been_started_nothing_is_told() {
+    let harness = Harness::new().await;
+    let ask = async || {
+        let request = GetCapacityRequest { accessible_topology: Some(topology("n3")), ..GetCapacityRequest::default() };
+        harness.csi.clone().get_capacity(request).await
+    };
+    harness.api.apply_json(node("n3").build());
+    while ask().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let (code, message) = refusal(ask().await);
+    assert_eq!(code, Code::Unavailable);
+    assert!(message.contains("node n3 has not published"), "{message}");
+    harness.api.apply_json(node("n3").capacity("", 7).build());
+    harness.until_free("", 37 * GIB).await;
+    assert_eq!(harness.free("", Some(topology("n3"))).await, 7 * GIB);
+}
+
 #[tokio::test(start_paused = true)]
 async fn before_the_nodes_are_known_nothing_is_told() {
     let api = ApiServer::new();
