@@ -20,7 +20,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Finds the pod that holds the Lease or, where there is no leader election, one that runs.
+    /// Finds the pod that holds the Lease or, where there is no leader election or the leader is about to end, another
+    /// one that runs.
     pub(super) async fn find(client: &Client, namespace: &str) -> Result<Self, UiError> {
         let pods = Api::<Pod>::namespaced(client.clone(), namespace);
         let lease = request::get(&Api::<Lease>::namespaced(client.clone(), namespace), LEASE).await?;
@@ -29,12 +30,12 @@ impl Target {
             Some(name) => request::get(&pods, name).await?,
             None => None,
         };
-        let pod = match of_leader {
+        let pod = match of_leader.filter(stays) {
             Some(pod) => Some(pod),
             None => request::list(&pods, &(), "status.phase=Running")
                 .await?
                 .into_iter()
-                .find(|pod| container(pod).is_some()),
+                .find(|pod| container(pod).is_some() && stays(pod)),
         };
         let pod = pod.ok_or_else(|| UiError::NoPod(namespace.to_owned()))?;
         match port(&pod) {
@@ -42,6 +43,11 @@ impl Target {
             None => Err(UiError::Off(how_to_turn_on(client, &pod, namespace).await)),
         }
     }
+}
+
+/// Returns false for a pod that is being deleted, as those of before an upgrade are.
+fn stays(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Returns the name of the pod in the holder identity of the Lease, which ends in a random number.
@@ -104,6 +110,14 @@ mod tests {
 
     fn on() -> Value {
         json!([{"name": "metrics", "containerPort": 8080}, {"name": "ui", "containerPort": 8082}])
+    }
+
+    #[tokio::test]
+    async fn a_leader_of_before_an_upgrade_is_not_forwarded_to() {
+        let mut old = pod("a-old", &json!([]), &json!({}));
+        old["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+        let found = find(&[old, pod("b-new", &on(), &json!({})), lease("a-old_1")]).await.unwrap();
+        assert_eq!(found, Target { pod: "b-new".to_owned(), port: 8082 });
     }
 
     #[tokio::test]
