@@ -62,7 +62,7 @@ impl<'a> FakeNodes<'a> {
 
     /// Removes a node that has no volumes any more, or whose volumes are to be lost.
     pub fn remove(&self, name: &str) -> Result<()> {
-        self.cluster.kubectl_ok(["delete", &format!("node/{name}"), &format!("csinode/{name}"), "--timeout=60s"])?;
+        self.cluster.kubectl_ok(["delete", &format!("node/{name}"), &format!("csinode/{name}"), "--timeout=180s"])?;
         self.cluster.stop(&process_name(name), GRACE)
     }
 

@@ -61,7 +61,7 @@ impl Scenario<'_> {
         self.apply(&storage_class(self.flavor, "demo", None, false))?;
         self.apply(&claim("demo", "demo", "1Gi", VolumeMode::Filesystem))?;
         self.apply(&pod("demo", "demo", VolumeMode::Filesystem))?;
-        self.kubectl("wait --for=jsonpath={.status.phase}=Bound persistentvolumeclaim/demo --timeout=60s")?;
+        self.kubectl("wait --for=jsonpath={.status.phase}=Bound persistentvolumeclaim/demo --timeout=180s")?;
         self.kubectl("get persistentvolumeclaim demo")
     }
 
@@ -73,7 +73,7 @@ impl Scenario<'_> {
     }
 
     fn pod_writes(&self) -> Result<String> {
-        self.kubectl("wait --for=condition=Ready pod/demo --timeout=60s")?;
+        self.kubectl("wait --for=condition=Ready pod/demo --timeout=180s")?;
         let mount = self.in_pod("grep ' /data ' /proc/mounts")?;
         ensure!(mount.contains(" ext4 "), "not an ext4 mount: {mount}");
         self.in_pod(&format!("echo '{TEXT}' >/data/file && sync"))?;
@@ -81,9 +81,9 @@ impl Scenario<'_> {
     }
 
     fn file_survives(&self) -> Result<String> {
-        self.kubectl("delete pod demo --timeout=60s")?;
+        self.kubectl("delete pod demo --timeout=180s")?;
         self.apply(&pod("demo", "demo", VolumeMode::Filesystem))?;
-        self.kubectl("wait --for=condition=Ready pod/demo --timeout=60s")?;
+        self.kubectl("wait --for=condition=Ready pod/demo --timeout=180s")?;
         let text = self.in_pod("cat /data/file")?;
         ensure!(text.trim() == TEXT, "the file says {text:?}");
         Ok(format!("/data/file: {text}"))
@@ -98,7 +98,7 @@ impl Scenario<'_> {
             "-p",
             r#"{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}"#,
         ])?;
-        self.kubectl("wait --for=jsonpath={.status.capacity.storage}=2Gi persistentvolumeclaim/demo --timeout=60s")?;
+        self.kubectl("wait --for=jsonpath={.status.capacity.storage}=2Gi persistentvolumeclaim/demo --timeout=180s")?;
         let after = self.filesystem_mebibytes()?;
         ensure!(before < 1024 && after > 1900, "df shows {before} MiB before and {after} MiB after");
         ensure!(self.in_pod("cat /data/file")?.trim() == TEXT, "the file did not survive");
@@ -107,9 +107,9 @@ impl Scenario<'_> {
 
     fn everything_is_deleted(&self) -> Result<String> {
         let volume = self.kubectl("get persistentvolumeclaim demo -o jsonpath={.spec.volumeName}")?;
-        self.kubectl("delete pod demo --timeout=60s")?;
-        self.kubectl("delete persistentvolumeclaim demo --timeout=60s")?;
-        self.kubectl(&format!("wait --for=delete persistentvolume/{volume} --timeout=60s"))?;
+        self.kubectl("delete pod demo --timeout=180s")?;
+        self.kubectl("delete persistentvolumeclaim demo --timeout=180s")?;
+        self.kubectl(&format!("wait --for=delete persistentvolume/{volume} --timeout=180s"))?;
         self.kubectl("delete storageclass demo")?;
         Ok(format!("persistentvolume {volume} is gone"))
     }

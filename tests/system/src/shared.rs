@@ -59,7 +59,7 @@ impl TestCluster {
         self.kubectl(&["get", kind, name, "-o", &format!("jsonpath={{{path}}}")])
     }
 
-    /// Waits until the value at a JSONPath of an object is `wanted`, for at most a minute.
+    /// Waits until the value at a JSONPath of an object is `wanted`, for at most three minutes.
     pub fn wait_value(&self, kind: &str, name: &str, path: &str, wanted: &str) -> Result<()> {
         self.cluster.ready("apiserver", || {
             let value = self.value(kind, name, path)?;

@@ -35,7 +35,7 @@ pub fn keep_off_nodes(cluster: &Cluster, daemon_set: &str) -> Result<()> {
 pub fn put_back_on_nodes(cluster: &Cluster, daemon_set: &str) -> Result<()> {
     select_nodes(cluster, daemon_set, &Value::Null)?;
     let daemon_set = format!("daemonset/{daemon_set}");
-    cluster.kubectl_ok(["rollout", "status", "-n", NAMESPACE, &daemon_set, "--timeout=60s"]).map(drop)
+    cluster.kubectl_ok(["rollout", "status", "-n", NAMESPACE, &daemon_set, "--timeout=180s"]).map(drop)
 }
 
 fn select_nodes(cluster: &Cluster, daemon_set: &str, labels: &Value) -> Result<()> {

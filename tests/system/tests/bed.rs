@@ -62,6 +62,9 @@ struct Bed {
     _directory: TempDir,
 }
 
+/// Time for whatever is waited for; how long it takes is not what these tests are about.
+const LONG: Duration = Duration::from_mins(3);
+
 static SHARED: Mutex<Option<Bed>> = Mutex::new(None);
 
 impl Bed {
@@ -95,7 +98,7 @@ impl Bed {
     fn pod(&self, pod: &Value) -> Result<()> {
         self.apply(pod)?;
         let name = pod.pointer("/metadata/name").and_then(Value::as_str).context("a pod without a name")?;
-        let waited = self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=60s"]);
+        let waited = self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"]);
         waited.map(drop).or_else(|error| bail!("{error:#}\n{}", self.kubectl(&["describe", "pod", name])?))
     }
 
@@ -104,7 +107,7 @@ impl Bed {
     }
 
     fn delete(&self, names: &[&str]) -> Result<()> {
-        self.kubectl(&[&["delete", "--timeout=60s"], names].concat()).map(drop)
+        self.kubectl(&[&["delete", "--timeout=180s"], names].concat()).map(drop)
     }
 }
 
@@ -260,14 +263,14 @@ impl Orphan {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
-        let up = wait_until(Duration::from_mins(1), "the cluster is up", || Ok(own.with_extension("up").exists()));
+        let up = wait_until("the cluster is up", || Ok(own.with_extension("up").exists()));
         let users = users_of(&cluster)?;
         owner.kill()?;
         owner.wait()?;
         up?;
         ensure!(users.len() > 5, "only {} processes seem to belong to a cluster", users.len());
-        wait_until(Duration::from_secs(30), "the cluster is gone", || Ok(!own.exists()))?;
-        wait_until(Duration::from_secs(5), "its processes are gone", || Ok(!users.iter().any(Process::is_alive)))
+        wait_until("the cluster is gone", || Ok(!own.exists()))?;
+        wait_until("its processes are gone", || Ok(!users.iter().any(Process::is_alive)))
     }
 }
 
@@ -302,7 +305,7 @@ fn pods_talk(bed: &Bed) -> Result<()> {
         "--for=jsonpath={.endpoints[0].conditions.ready}=true",
         "endpointslice",
         "--selector=kubernetes.io/service-name=web",
-        "--timeout=30s",
+        "--timeout=180s",
     ])?;
     ensure!(bed.in_pod("client", &format!("wget -qO- http://{service}/"))? == "web\n", "pod to ClusterIP");
     ensure!(bed.node(2)?.exec_ok(&["curl", "-sf", &format!("http://{service}/")])? == "web\n", "node to ClusterIP");
@@ -394,7 +397,7 @@ fn snapshot_controller(bed: &Bed) -> Result<()> {
         "spec": { "source": { "persistentVolumeClaimName": "no-such-claim" } },
     }))?;
     // Any value will do.
-    bed.kubectl(&["wait", "--for=jsonpath={.status.error.message}", "volumesnapshot/s", "--timeout=60s"])?;
+    bed.kubectl(&["wait", "--for=jsonpath={.status.error.message}", "volumesnapshot/s", "--timeout=180s"])?;
     let error = bed.kubectl(&["get", "volumesnapshot", "s", "-o", "jsonpath={.status.error.message}"])?;
     ensure!(error.contains("no-such-claim"), "{error}");
     bed.delete(&["volumesnapshot/s"])?;
@@ -408,9 +411,7 @@ fn kept_program(bed: &Bed) -> Result<()> {
     ensure!(node.spawn_kept("talker", ["true"], &env).is_err(), "two programs of one name");
     ensure!(node.spawn_kept("none", ["/no/such/program"], &env).is_err(), "a program that does not exist was started");
     node.kill_kept("talker")?;
-    wait_until(Duration::from_secs(10), "it comes back", || {
-        Ok(fs::read_to_string(node.log("talker"))?.matches("spoken").count() == 2)
-    })?;
+    wait_until("it comes back", || Ok(fs::read_to_string(node.log("talker"))?.matches("spoken").count() == 2))?;
     node.stop_kept("talker")?;
     let left = node.exec(&["pgrep", "-f", "sleep 1000 & wait|^sleep 1000$"])?;
     ensure!(left.status == 1, "its children are still there: {}", String::from_utf8_lossy(&left.stdout));
@@ -422,12 +423,12 @@ fn kubelet_killed(bed: &Bed) -> Result<()> {
     let node = bed.node(1)?;
     let old = node.exec_ok(&["pgrep", "-xo", "kubelet"])?;
     node.kill_kept("kubelet")?;
-    wait_until(Duration::from_secs(20), "kubelet comes back", || {
+    wait_until("kubelet comes back", || {
         let now = node.exec(&["pgrep", "-xo", "kubelet"])?;
         Ok(now.status == 0 && now.stdout != old.as_bytes())
     })?;
     // Answered by the new kubelet.
-    wait_until(Duration::from_secs(20), "kubelet answers", || Ok(bed.in_pod("calm", "true").is_ok()))?;
+    wait_until("kubelet answers", || Ok(bed.in_pod("calm", "true").is_ok()))?;
     let restarts =
         bed.kubectl(&["get", "pod", "calm", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"])?;
     ensure!(restarts == "0", "the pod was restarted {restarts} times");
@@ -445,7 +446,7 @@ fn power_lost(bed: &Bed) -> Result<()> {
     node.script("lvcreate -qqy -L 100M -n kept myvg1 && mkfs.ext4 -q /dev/myvg1/kept && sync")?;
     node.restart(true)?;
     ensure!(node.script("blkid -o value -s TYPE /dev/myvg1/kept")? == "ext4\n", "the volume is not what it was");
-    wait_until(Duration::from_mins(1), "the pod runs again", || Ok(bed.in_pod("tough", "true").is_ok()))?;
+    wait_until("the pod runs again", || Ok(bed.in_pod("tough", "true").is_ok()))?;
     let log = fs::read_to_string(node.log("agent"))?;
     ensure!(log.matches("started by it's me").count() == 2, "the kept program says: {log}");
     node.stop_kept("agent")?;
@@ -456,10 +457,10 @@ fn power_lost(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn wait_until(limit: Duration, what: &str, mut happened: impl FnMut() -> Result<bool>) -> Result<()> {
-    let end = Instant::now() + limit;
+fn wait_until(what: &str, mut happened: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + LONG;
     while !happened()? {
-        ensure!(Instant::now() < end, "waited {limit:?} in vain until {what}");
+        ensure!(Instant::now() < end, "waited {LONG:?} in vain until {what}");
         sleep(Duration::from_millis(50));
     }
     Ok(())

@@ -165,13 +165,13 @@ impl Cluster {
         self.control_plane.scheduler()
     }
 
-    /// Calls `probe` again and again until it succeeds; fails when the program has ended or takes more than a minute,
+    /// Calls `probe` again and again until it succeeds; fails when the program has ended or takes more than three,
     /// with the end of its log.
     pub fn ready<T>(&self, name: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
         self.control_plane.processes.wait_until_ready(name, probe)
     }
 
-    /// Does the same within another time than a minute.
+    /// Does the same within another time.
     pub fn ready_within<T>(&self, name: &str, timeout: Duration, probe: impl FnMut() -> Result<T>) -> Result<T> {
         self.control_plane.processes.wait_until_ready_within(name, timeout, probe)
     }

@@ -13,7 +13,7 @@ use crate::log;
 use crate::process::{Process, spawn, stop_file};
 
 /// Time that a program has to become ready. The slowest machine that was seen needs a tenth of it.
-const START_TIMEOUT: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(3);
 /// First interval of the checks that a program is ready, and the longest. It grows with the time that was waited, for
 /// many a check starts kubectl, and would take most of a CPU.
 const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
@@ -65,8 +65,8 @@ impl Processes {
         Ok(names)
     }
 
-    /// Calls `probe` until it succeeds. Fails when the program ends or is not ready within a minute, with the end of
-    /// its log.
+    /// Calls `probe` until it succeeds. Fails when the program ends or is not ready within three minutes, with the end
+    /// of its log.
     pub(crate) fn wait_until_ready<T>(&self, name: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
         self.wait_until_ready_within(name, START_TIMEOUT, probe)
     }

@@ -86,7 +86,7 @@ impl Sidecar {
 fn add_csi_options(command: &mut Command, socket: &Path) {
     command.arg("--csi-address").arg(socket);
     // A minute is what a deployment should have; the first retry after half a second is for tests that break things.
-    command.args(["--timeout=60s", "--retry-interval-start=500ms"]);
+    command.args(["--timeout=180s", "--retry-interval-start=500ms"]);
 }
 
 /// Applies the CRDs of `VolumeSnapshot` and of its groups: without those of the groups snapshot-controller waits half a
@@ -103,5 +103,5 @@ pub fn apply_snapshot_crds(cluster: &Cluster) -> Result<()> {
         }
     }
     cluster.kubectl_ok(arguments)?;
-    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]).map(drop)
+    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"]).map(drop)
 }

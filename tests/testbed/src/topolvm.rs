@@ -119,7 +119,7 @@ fn install_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     if spec.sidecars.contains(&Sidecar::SnapshotController) {
         sidecars::apply_snapshot_crds(cluster)?;
     }
-    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
+    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"])?;
     if spec.in_pods {
         return spec
             .sidecars

@@ -196,6 +196,6 @@ async fn a_change_that_runs_at_sigterm_is_finished_and_answered() {
     assert_eq!(error.code(), Code::Internal);
     assert!(error.message().contains("disk on fire"), "{error}");
     assert_eq!(tokio::task::spawn_blocking(move || server.child.wait()).await.unwrap().unwrap().code(), Some(0));
-    assert!(told.elapsed() < Duration::from_secs(10));
+    assert!(told.elapsed() < Duration::from_secs(30));
     assert!(!place.socket().exists());
 }

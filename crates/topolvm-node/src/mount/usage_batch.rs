@@ -135,7 +135,7 @@ mod tests {
             (path != Path::new("/fails")).then_some(USAGE).ok_or_else(failed)
         };
         let all = paths(&["/a", "/fails", "/b", "/hangs", "/c"]);
-        let batch = measure_all(all, Duration::from_millis(50), measure).await;
+        let batch = measure_all(all, PATIENCE, measure).await;
         assert_eq!(batch.usages, paths(&["/a", "/b", "/c"]).into_iter().map(|path| (path, USAGE)).collect::<Vec<_>>());
         let [(path, hung_task)] = batch.hung.try_into().unwrap();
         assert_eq!(path, Path::new("/hangs"));

@@ -75,7 +75,7 @@ fn compare_with_raw(topolvm: &Topolvm, node: &Node, group: &str, class: &str) ->
         .to_string(),
     )?;
     let object = format!("logicalvolumes.topolvm.io/{name}");
-    topolvm.cluster.kubectl_ok(["wait", "--for=condition=Ready", &object, "--timeout=60s"])?;
+    topolvm.cluster.kubectl_ok(["wait", "--for=condition=Ready", &object, "--timeout=180s"])?;
     let id = topolvm.cluster.kubectl_ok(["get", &object, "-o", "jsonpath={.status.volumeID}"])?;
     let volume = format!("/dev/{group}/{id}");
     for device in [volume.as_str(), RAW] {

@@ -72,13 +72,13 @@ impl DisturbedNodes<'_> {
         }
         self.workloads_on(node).try_for_each(Workload::stop_pod)?;
         node.stop_kept(NODE)?;
-        self.cluster.kubectl_ok(["delete", "node", node.name(), "--timeout=120s"])?;
+        self.cluster.kubectl_ok(["delete", "node", node.name(), "--timeout=180s"])?;
         for claim in &volumes.claims {
             let claim = format!("persistentvolumeclaim/{claim}");
-            self.cluster.kubectl_ok(["wait", "--for=delete", &claim, "--timeout=120s"])?;
+            self.cluster.kubectl_ok(["wait", "--for=delete", &claim, "--timeout=180s"])?;
         }
         for snapshot in &volumes.snapshots {
-            self.cluster.kubectl_ok(["delete", "volumesnapshot", snapshot, "--timeout=120s"])?;
+            self.cluster.kubectl_ok(["delete", "volumesnapshot", snapshot, "--timeout=180s"])?;
         }
         for claim in &volumes.others {
             let phase = self.cluster.kubectl_ok([

@@ -164,7 +164,7 @@ impl Run<'_> {
 
     /// Deletes all pods, snapshots and claims, and waits until no volume is left.
     fn delete_everything(&self) -> Result<Agreement> {
-        self.cluster.kubectl_ok(["delete", "pods", "--all", "--timeout=120s"])?;
+        self.cluster.kubectl_ok(["delete", "pods", "--all", "--timeout=180s"])?;
         for kind in ["volumesnapshots", "persistentvolumeclaims"] {
             self.cluster.kubectl_ok(["delete", kind, "--all", "--wait=false"])?;
         }

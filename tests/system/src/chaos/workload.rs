@@ -70,7 +70,7 @@ impl<'a> Workload<'a> {
 
     /// Deletes the pod and waits until its volume is no longer in use.
     pub(super) fn stop_pod(&self) -> Result<()> {
-        self.cluster.kubectl_ok(["delete", "pod", &self.name, "--ignore-not-found", "--timeout=120s"]).map(drop)
+        self.cluster.kubectl_ok(["delete", "pod", &self.name, "--ignore-not-found", "--timeout=180s"]).map(drop)
     }
 
     /// Writes the next number in the pod and syncs it.
@@ -123,8 +123,8 @@ impl<'a> Workload<'a> {
     pub(super) fn delete(&self) -> Result<()> {
         let (volume, lv) = (self.volume()?, self.lv()?);
         self.stop_pod()?;
-        self.cluster.kubectl_ok(["delete", "persistentvolumeclaim", &self.name, "--timeout=120s"])?;
-        self.cluster.kubectl_ok(["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=120s"])?;
+        self.cluster.kubectl_ok(["delete", "persistentvolumeclaim", &self.name, "--timeout=180s"])?;
+        self.cluster.kubectl_ok(["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=180s"])?;
         let there = self.node.script("lvs --noheadings -o lv_name")?;
         ensure!(!there.contains(&lv), "LV {lv} of {} is still there when its PersistentVolume is gone", self.name);
         Ok(())

@@ -119,7 +119,7 @@ impl<'a> Prometheus<'a> {
         Ok(rules.filter_map(error).collect())
     }
 
-    /// Calls `probe` until it succeeds, for at most a minute.
+    /// Calls `probe` until it succeeds, for at most three minutes.
     pub fn ready<T>(&self, probe: impl FnMut() -> Result<T>) -> Result<T> {
         self.cluster.ready(NAME, probe)
     }

@@ -59,7 +59,7 @@ pub fn run_burst(cluster: &Cluster, spec: &TopolvmSpec, settings: Settings) -> R
     let burst = Burst { cluster, settings, workload: &workload, client: nodes.client(), lvms: &lvms };
     let outcome = burst.wait_published(&nodes).and_then(|()| nodes.block_on(burst.run()));
     nodes.block_on(burst.delete_all())?;
-    cluster.kubectl_ok(["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=90s"])?;
+    cluster.kubectl_ok(["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=180s"])?;
     NODES.iter().try_for_each(|name| nodes.remove(name))?;
     cluster.kubectl_ok(["delete", "storageclass", CLASS])?;
     nodes.stop()?;

@@ -17,7 +17,7 @@ device-classes:
 const MAKE_DISK: &str = "truncate -s 1G /var/lib/kubelet/disk && losetup -f /var/lib/kubelet/disk && \
                          losetup -j /var/lib/kubelet/disk | cut -d: -f1 | tr -d '\\n'";
 const CAPACITY: &str = ".metadata.annotations.capacity\\.topolvm\\.io/cloud";
-const TIMEOUT: &str = "--timeout=120s";
+const TIMEOUT: &str = "--timeout=180s";
 
 /// Runs the commands of the page where the product is installed with [`LVMD_CONFIG`], and removes everything again.
 pub(crate) fn check(shared: &TestCluster) -> Result<()> {

@@ -36,7 +36,7 @@ fn follow_pages(fixture: &Fixture) -> Result<()> {
     ensure!(word == "monday", "the restored volume says {word:?}");
     find_leftovers(fixture).context("volumes without a claim")?;
 
-    fixture.kubectl(&["delete", "volumesnapshot/monday", "volumesnapshotclass/topolvm", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "volumesnapshot/monday", "volumesnapshotclass/topolvm", "--timeout=180s"])?;
     fixture.delete_pod_and_claim("database")?;
     fixture.delete_pod_and_claim("database-of-monday")?;
     fixture.kubectl(&["delete", "storageclass", CLASS])?;
@@ -57,5 +57,5 @@ fn find_leftovers(fixture: &Fixture) -> Result<()> {
     let found = find.run_in(&fixture.cluster, directory.path())?;
     let uid = fixture.value(LV, "left", ".metadata.uid")?;
     ensure!(found == format!("{uid} left\n"), "{found:?} is found");
-    fixture.kubectl(&["delete", LV, "left", "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", LV, "left", "--timeout=180s"]).map(drop)
 }

@@ -65,15 +65,15 @@ fn rename_volume(fixture: &Fixture) -> Result<()> {
     let volume = fixture.volume_name("renamed")?;
     let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
     let object = format!("logicalvolumes.topolvm.io/{volume}");
-    fixture.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=30s"])?;
+    fixture.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=180s"])?;
     fixture.node.script(&format!("lvrename -qq {VG}/{id} {VG}/aside"))?;
     let lost = "--for=jsonpath={.status.conditions[0].reason}=VolumeLost";
-    let told = fixture.kubectl(&["wait", lost, &object, "--timeout=30s"]).context("nobody has noticed");
+    let told = fixture.kubectl(&["wait", lost, &object, "--timeout=180s"]).context("nobody has noticed");
     let told = told.and_then(|_| fixture.wait_event(&volume, "VolumeLost"));
     fixture.node.script(&format!("lvrename -qq {VG}/aside {VG}/{id}"))?;
     let message = told?;
     ensure!(message.contains(&id) && message.contains("lvrename"), "{message}");
-    fixture.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=30s"])?;
+    fixture.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=180s"])?;
     fixture.delete_claim("renamed")?;
     fixture.check_volumes(0)
 }

@@ -41,13 +41,15 @@ fn join_by_label(fixture: &Fixture) -> Result<()> {
         .and_then(|()| follow_label(fixture));
     fixture.kubectl(&["label", "node", fixture.node.name(), &format!("{LABEL}-")])?;
     fixture.kubectl(&["delete", "storageclass", GROUP, "--ignore-not-found"])?;
-    workloads::set_lvmd_config(&fixture.cluster, &before)?;
+    // lvmd has the disks open while it looks at them, so that the module could not be removed
+    let restored = workloads::set_lvmd_config(&fixture.cluster, &before).and_then(|()| wait_for_disks(fixture, &[]));
     let disks = "pvs --noheadings -o pv_name --select vg_name=labelled";
     let removed = fixture.node.script(&format!(
         "disks=$({disks}); if [ -n \"$disks\" ]; then vgremove -ffqqy labelled; pvremove -qq $disks; fi
-        modprobe -r scsi_debug; mv /run/lvmlocal.conf /etc/lvm/lvmlocal.conf"
+        mv /run/lvmlocal.conf /etc/lvm/lvmlocal.conf; modprobe -r scsi_debug"
     ));
     done?;
+    restored?;
     removed.map(drop)
 }
 

@@ -93,7 +93,7 @@ fn check_removed(fixture: &Fixture, volume: &str) -> Result<()> {
     ensure!(report.to_string().contains(&found), "doctor does not tell of it: {report}");
     let lvs = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
     ensure!(lvs.split_whitespace().count() == 2, "{lvs}");
-    fixture.kubectl(&["delete", "pod/removed", "--ignore-not-found", "--timeout=90s"])?;
+    fixture.kubectl(&["delete", "pod/removed", "--ignore-not-found", "--timeout=180s"])?;
     fixture.delete_claim("removed")
 }
 

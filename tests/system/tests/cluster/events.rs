@@ -35,7 +35,7 @@ pub(crate) fn create_volume(fixture: &Fixture, name: &str, size: &str) -> Result
 /// Deletes LogicalVolumes and waits until they are gone.
 pub(crate) fn delete_volumes(fixture: &Fixture, names: &[&str]) -> Result<()> {
     let group = logical_volume_resource(TopoLvm);
-    let arguments: Vec<_> = ["delete", &group, "--timeout=90s"].into_iter().chain(names.iter().copied()).collect();
+    let arguments: Vec<_> = ["delete", &group, "--timeout=180s"].into_iter().chain(names.iter().copied()).collect();
     fixture.kubectl(&arguments).map(drop)
 }
 
@@ -92,7 +92,7 @@ fn report_failures(fixture: &Fixture) -> Result<()> {
     let stays = check_remove_failures(fixture, &uid);
     fixture.node.script(&format!("kill {}", opener.trim()))?;
     stays?;
-    fixture.kubectl(&["wait", "--for=delete", &format!("{group}/told"), "--timeout=90s"])?;
+    fixture.kubectl(&["wait", "--for=delete", &format!("{group}/told"), "--timeout=180s"])?;
     fixture.check_volumes(0)
 }
 

@@ -59,7 +59,7 @@ fn run_examples(fixture: &Fixture) -> Result<()> {
     fs::write(examples.join("images/kustomization.yaml"), IMAGES).context("write the names of images")?;
     let outcome = run_all(fixture, &examples);
     // What a failure leaves would be in the way of the next trial
-    fixture.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=90s"])?;
+    fixture.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s"])?;
     outcome
 }
 
@@ -68,7 +68,7 @@ fn run_all(fixture: &Fixture, examples: &Path) -> Result<()> {
         let kubectl = fixture.cluster.tool("kubectl");
         let kubectl = format!("{} --kubeconfig {}", kubectl.display(), fixture.cluster.inner_kubeconfig().display());
         let mut command = fixture.cluster.command(examples.join("test.sh"));
-        command.args(arguments).env("KUBECTL", kubectl).env("NAMESPACE", NAMESPACE).env("TIMEOUT", "90s");
+        command.args(arguments).env("KUBECTL", kubectl).env("NAMESPACE", NAMESPACE).env("TIMEOUT", "240s");
         command.stdin(Stdio::null()).output().context("run test.sh")
     };
     let run = |arguments: &[&str]| -> Result<String> {

@@ -100,7 +100,7 @@ fn choose_nodes(fixture: &Fixture, node: &Node) -> Result<()> {
 
 /// Removes a node whose volumes are gone, so that nobody waits for it.
 fn remove(fixture: &Fixture, node: &Node) -> Result<()> {
-    fixture.kubectl(&["delete", "node", node.name(), "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "node", node.name(), "--timeout=180s"])?;
     node.down()
 }
 
@@ -170,7 +170,7 @@ fn wait_for_mark(fixture: &Fixture) -> Result<()> {
         ensure!(requests["topolvm.io/capacity"] == "1", "the pod requests {requests}");
         Ok(())
     })?;
-    fixture.kubectl(&["delete", "pvc", "tried", "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", "pvc", "tried", "--timeout=180s"]).map(drop)
 }
 
 fn log_of_extender(fixture: &Fixture) -> String {

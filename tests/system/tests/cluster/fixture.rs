@@ -173,12 +173,12 @@ impl Fixture {
     /// Waits until the claim is Bound.
     pub(crate) fn wait_bound(&self, claim: &str) -> Result<()> {
         let claim = format!("persistentvolumeclaim/{claim}");
-        self.kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", &claim, "--timeout=90s"]).map(drop)
+        self.kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", &claim, "--timeout=180s"]).map(drop)
     }
 
     /// Waits until the pod is Ready.
     pub(crate) fn wait_ready(&self, pod: &str) -> Result<()> {
-        self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{pod}"), "--timeout=90s"]).map(drop)
+        self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{pod}"), "--timeout=180s"]).map(drop)
     }
 
     /// Starts a pod on the claim of its name.
@@ -189,7 +189,7 @@ impl Fixture {
 
     /// Deletes the pod and waits until it is gone.
     pub(crate) fn delete_pod(&self, pod: &str) -> Result<()> {
-        self.kubectl(&["delete", "pod", pod, "--timeout=90s"]).map(drop)
+        self.kubectl(&["delete", "pod", pod, "--timeout=180s"]).map(drop)
     }
 
     /// Deletes the pod and the claim of this name, and waits until the volume is gone.
@@ -229,7 +229,7 @@ impl Fixture {
     /// Waits until the snapshot can be restored.
     pub(crate) fn wait_snapshot(&self, name: &str) -> Result<()> {
         let snapshot = format!("volumesnapshot/{name}");
-        self.kubectl(&["wait", "--for=jsonpath={.status.readyToUse}=true", &snapshot, "--timeout=90s"]).map(drop)
+        self.kubectl(&["wait", "--for=jsonpath={.status.readyToUse}=true", &snapshot, "--timeout=180s"]).map(drop)
     }
 
     /// Returns the name of the PersistentVolume, and of the LogicalVolume, of a claim.
@@ -278,7 +278,7 @@ impl Fixture {
     pub(crate) fn wait_event_with(&self, object: &str, reason: &str, words: &str) -> Result<String> {
         let selector = format!("involvedObject.name={object},reason={reason}");
         let mut command = self.cluster.kubectl_command();
-        command.args(["get", "events", "--watch", "--request-timeout=60s", "--field-selector", &selector]);
+        command.args(["get", "events", "--watch", "--request-timeout=180s", "--field-selector", &selector]);
         command.args(["-o", "jsonpath={.message}{\"\\n\"}"]);
         let mut kubectl = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let output = kubectl.stdout.take().context("kubectl has no output")?;
@@ -286,7 +286,7 @@ impl Fixture {
         let found = lines.find(|line| line.as_ref().map_or(true, |line| line.contains(words)));
         kubectl.kill()?;
         kubectl.wait()?;
-        Ok(found.with_context(|| format!("no event {reason} about {object} with {words:?} within a minute"))??)
+        Ok(found.with_context(|| format!("no event {reason} about {object} with {words:?} within three minutes"))??)
     }
 
     /// Requests another size of a claim.
@@ -300,26 +300,26 @@ impl Fixture {
         self.request_size(claim, size)?;
         let volume = self.kubectl(&["get", "pvc", claim, "-o", "jsonpath={.spec.volumeName}"])?;
         let condition = format!("--for=jsonpath={{.spec.capacity.storage}}={size}");
-        self.kubectl(&["wait", &condition, &format!("persistentvolume/{volume}"), "--timeout=90s"]).map(drop)
+        self.kubectl(&["wait", &condition, &format!("persistentvolume/{volume}"), "--timeout=180s"]).map(drop)
     }
 
     /// Deletes a claim, if it is still there, and waits until its volume is gone, also when the claim was not Bound.
     pub(crate) fn delete_claim(&self, claim: &str) -> Result<()> {
         let format = "jsonpath={.metadata.uid} {.spec.volumeName}";
         let said = self.kubectl(&["get", "pvc", claim, "--ignore-not-found", "-o", format])?;
-        self.kubectl(&["delete", "persistentvolumeclaim", claim, "--ignore-not-found", "--timeout=90s"])?;
+        self.kubectl(&["delete", "persistentvolumeclaim", claim, "--ignore-not-found", "--timeout=180s"])?;
         let volume = match said.split_once(' ') {
             Some((uid, "")) => format!("{}/pvc-{uid}", logical_volume_resource(ApiFlavor::TopoLvm)),
             Some((_, volume)) => format!("persistentvolume/{volume}"),
             None => return Ok(()),
         };
-        self.kubectl(&["wait", "--for=delete", &volume, "--timeout=90s"]).map(drop)
+        self.kubectl(&["wait", "--for=delete", &volume, "--timeout=180s"]).map(drop)
     }
 
     /// Waits until there is no LogicalVolume of either flavor.
     pub(crate) fn wait_no_volumes(&self) -> Result<()> {
         for flavor in FLAVORS {
-            self.kubectl(&["wait", "--for=delete", &logical_volume_resource(flavor), "--all", "--timeout=90s"])?;
+            self.kubectl(&["wait", "--for=delete", &logical_volume_resource(flavor), "--all", "--timeout=180s"])?;
         }
         Ok(())
     }
@@ -372,8 +372,8 @@ impl Fixture {
 
     fn clean_up(&self) -> Result<()> {
         self.node.script("rm -f /run/crash/arm")?;
-        self.kubectl(&["delete", "pods,persistentvolumeclaims", "--all", "--timeout=60s"])?;
-        self.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=60s"])?;
+        self.kubectl(&["delete", "pods,persistentvolumeclaims", "--all", "--timeout=180s"])?;
+        self.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=180s"])?;
         // Of those that a trial made without a claim
         self.kubectl(&["delete", &logical_volume_resource(ApiFlavor::TopoLvm), "--all", "--wait=false"])?;
         self.wait_no_volumes()

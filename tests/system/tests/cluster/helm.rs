@@ -52,7 +52,7 @@ fn run_with_each_helm() -> Result<()> {
 /// Prepares a cluster with snapshots and one node, which has volume groups and nothing of the product.
 fn prepare_cluster(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Node> {
     sidecars::apply_snapshot_crds(cluster)?;
-    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
+    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"])?;
     Sidecar::SnapshotController.start(cluster, &topolvm::controller_socket(cluster))?;
     let node = cluster.add_node(spec.nodes.first().context("no node")?)?;
     node.script(&spec.node_script).context("the script that makes the thin pool failed")?;
@@ -106,7 +106,7 @@ impl Bed<'_> {
         self.cluster.apply(&storage_class(TopoLvm, THIN_CLASS, Some(THIN_CLASS), false).to_string())?;
         self.cluster.apply(&claim("thin", THIN_CLASS, "1Gi", VolumeMode::Filesystem).to_string())?;
         self.run_pod("thin", "thin")?;
-        self.kubectl(&["delete", "pod/thin", "pvc/thin", "--timeout=60s"])?;
+        self.kubectl(&["delete", "pod/thin", "pvc/thin", "--timeout=180s"])?;
         wait_for("the LV in the thin pool is removed", || {
             let left = self.kubectl(&["get", "logicalvolumes.topolvm.io", "-o", "name"])?;
             ensure!(left.is_empty(), "{left}");
@@ -128,7 +128,7 @@ impl Bed<'_> {
         let volume = self.kubectl(&["get", "pvc", "stays", "-o", "jsonpath={.spec.volumeName}"])?;
         let lv = self.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"])?;
 
-        self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=120s"])?;
+        self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=180s"])?;
         wait_for("nothing is left in the namespace", || {
             let left = self.kubectl(&["get", "all,configmaps,roles", "-n", NAMESPACE, "-o", "name"])?;
             let ours: Vec<&str> = left.lines().filter(|name| name.contains("topolvm")).collect();
@@ -145,13 +145,13 @@ impl Bed<'_> {
         let chart = chart::directory();
         self.helm(helm, &["install", RELEASE, &chart.to_string_lossy()])?;
         topolvm::wait_for_driver(self.cluster, &self.node, TopoLvm)?;
-        self.kubectl(&["delete", "pod", "stays", "--timeout=60s"])?;
+        self.kubectl(&["delete", "pod", "stays", "--timeout=180s"])?;
         self.run_pod("stays", "stays")?;
         let text = self.kubectl(&["exec", "stays", "--", "cat", "/data/file"])?;
         ensure!(text == "kept\n", "the file says {text:?}");
-        self.kubectl(&["delete", "pod/stays", "pvc/stays", "--timeout=60s"])?;
-        self.kubectl(&["wait", "--for=delete", &format!("pv/{volume}"), "--timeout=60s"])?;
-        self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=120s"])?;
+        self.kubectl(&["delete", "pod/stays", "pvc/stays", "--timeout=180s"])?;
+        self.kubectl(&["wait", "--for=delete", &format!("pv/{volume}"), "--timeout=180s"])?;
+        self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=180s"])?;
         let volumes = self.node.exec_ok(&["lvs", "--noheadings", "-o", "lv_name", "myvg1"])?;
         ensure!(volumes.trim().is_empty(), "LVs are left: {volumes}");
         Ok(())
@@ -159,7 +159,7 @@ impl Bed<'_> {
 
     /// Follows the page about helm from the namespace to an uninstallation.
     fn follow_page(&self) -> Result<()> {
-        self.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=120s"])?;
+        self.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=180s"])?;
         let values = self.cluster.directory().join("values.yaml");
         let page = Commands::of("helm.md", "Install, upgrade, uninstall")?;
         self.run_page(Helm::Four, &page.with("values.yaml", &values.to_string_lossy())?)?;
@@ -201,7 +201,7 @@ impl Bed<'_> {
 
     fn run_pod(&self, name: &str, claim: &str) -> Result<()> {
         self.cluster.apply(&pod(name, claim, VolumeMode::Filesystem).to_string())?;
-        let ready = self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"]);
+        let ready = self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"]);
         ready.map(drop).with_context(|| self.kubectl(&["describe", "pod,pvc"]).unwrap_or_default())
     }
 

@@ -15,7 +15,7 @@ use testbed::topolvm::TopolvmSpec;
 /// Tag of another build: the same programs under another name.
 const OTHER: &str = "9.9.9";
 /// Timeout of deletions and waits.
-const GONE: &str = "--timeout=90s";
+const GONE: &str = "--timeout=180s";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "install_a_claim_upgrade_and_uninstall_leave_the_cluster_as_it_was";

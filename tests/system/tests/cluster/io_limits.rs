@@ -20,11 +20,12 @@ const WRITE_BYTES: &str = "topolvm.io/write-bytes-per-second";
 const READ_BYTES: &str = "topolvm.io/read-bytes-per-second";
 const CARINA_WRITES: &str = "carina.storage.io/blkio.throttle.write_iops_device";
 const CARINA_READS: &str = "kubernetes.customized/blkio.throttle.read_iops_device";
-/// Writes and reads files past the page cache, 16 KiB at a time, for as long as the pod runs.
-const WRITE: &str = "while :; do dd if=/dev/zero of=/data/written bs=16k count=256 oflag=direct conv=notrunc; done";
+/// Writes and reads files of 16 MiB past the page cache, 16 KiB at a time, for as long as the pod runs: a program is
+/// started every four seconds at most.
+const WRITE: &str = "while :; do dd if=/dev/zero of=/data/written bs=16k count=1024 oflag=direct conv=notrunc; done";
 const READ: &str = "while :; do dd if=/data/read of=/dev/null bs=16k iflag=direct; done";
 /// Writes a file through the page cache.
-const WRITE_BUFFERED: &str = "while :; do dd if=/dev/zero of=/data/written bs=16k count=256 conv=notrunc,fsync; done";
+const WRITE_BUFFERED: &str = "while :; do dd if=/dev/zero of=/data/written bs=16k count=1024 conv=notrunc,fsync; done";
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
@@ -41,14 +42,16 @@ pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
     vec![(name.to_owned(), restart_programs)]
 }
 
-/// Returns a pod that makes two files of 4 MiB and runs these commands side by side.
+/// Returns a pod that runs these commands side by side, and is ready when the file is made that they read.
 fn worker(name: &str, annotations: &Value, commands: &[&str]) -> Value {
     let mut worker = pod(name, name, VolumeMode::Filesystem);
     let commands = commands.iter().map(|command| format!("({command}) 2>/dev/null &")).collect::<Vec<_>>().join(" ");
-    let make =
-        "for file in written read; do dd if=/dev/zero of=/data/$file bs=16k count=256 conv=fsync; done 2>/dev/null";
-    let script = format!("trap 'exit 0' TERM; {make}; {commands} wait");
-    worker["spec"]["containers"][0]["command"] = json!(["sh", "-c", script]);
+    let make = "dd if=/dev/zero of=/data/read bs=16k count=1024 conv=fsync 2>/dev/null; ";
+    let make = if commands.contains(READ) { make } else { "" };
+    let script = format!("trap 'exit 0' TERM; {make}touch /tmp/made; {commands} wait");
+    let container = &mut worker["spec"]["containers"][0];
+    container["command"] = json!(["sh", "-c", script]);
+    container["readinessProbe"] = json!({"exec": {"command": ["test", "-e", "/tmp/made"]}, "periodSeconds": 1});
     worker["metadata"]["annotations"] = annotations.clone();
     worker
 }
@@ -87,7 +90,7 @@ fn set_attributes(fixture: &Fixture, claim: &str, class: &str, parameters: &Valu
 fn wait_told(fixture: &Fixture, claim: &str, reason: &str) -> Result<String> {
     let volume = format!("logicalvolumes.topolvm.io/{}", fixture.volume_name(claim)?);
     let path = "{.status.conditions[?(@.type==\"IOLimited\")].reason}";
-    fixture.kubectl(&["wait", &format!("--for=jsonpath={path}={reason}"), &volume, "--timeout=60s"])?;
+    fixture.kubectl(&["wait", &format!("--for=jsonpath={path}={reason}"), &volume, "--timeout=180s"])?;
     let message = "jsonpath={.status.conditions[?(@.type==\"IOLimited\")].message}";
     fixture.kubectl(&["get", &volume, "-o", message])
 }
@@ -162,7 +165,9 @@ fn restart_programs(fixture: &Fixture) -> Result<()> {
 
     fixture.node.kill_kept("topolvm-node")?;
     annotate(fixture, "limited", &json!({WRITE_BYTES: "2Mi"}))?;
-    device.wait_line("rbps=max wbps=2097152 riops=max wiops=max").context("after a restart of the agent")?;
+    // The time in which a change is to be in force is that of an agent that runs
+    let has_line = || device.check_line("rbps=max wbps=2097152 riops=max wiops=max");
+    fixture.cluster.ready("apiserver", has_line).context("after a restart of the agent")?;
     device.check_rate(IoLimit::WriteBytes, 2 * MIB)?;
 
     fixture.node.kill_kept("kubelet")?;
@@ -194,8 +199,8 @@ fn refuse_nonsense(fixture: &Fixture) -> Result<()> {
         class["parameters"][WRITE_BYTES] = json!(value);
         fixture.apply(&class)?;
         fixture.apply_claim(name, name, "64Mi")?;
-        let message = fixture.wait_event(name, "ProvisioningFailed")?;
-        ensure!(message.contains(WRITE_BYTES) && message.contains(value), "{message}");
+        let message = fixture.wait_event_with(name, "ProvisioningFailed", WRITE_BYTES)?;
+        ensure!(message.contains(value), "{message}");
         fixture.delete_claim(name)?;
         fixture.kubectl(&["delete", "storageclass", name])?;
     }

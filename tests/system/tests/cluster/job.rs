@@ -193,7 +193,7 @@ fn share_staged_volume(fixture: &Fixture) -> Result<()> {
         let mounts = mounts_of_volume(fixture)?;
         let number = (mounts.matches("/globalmount").count(), mounts.lines().count());
         ensure!(number == (2, 5), "two volumes for three pods are mounted so:\n{mounts}");
-        fixture.kubectl(&["delete", "pod", "staged", "beside", "--timeout=90s"])?;
+        fixture.kubectl(&["delete", "pod", "staged", "beside", "--timeout=180s"])?;
         fixture.delete_claim("staged")?;
         let mounts = mounts_of_volume(fixture)?;
         ensure!(mounts.lines().count() == 2, "the volume of the pod that stays is mounted so:\n{mounts}");
@@ -221,7 +221,7 @@ fn create_many_claims(fixture: &Fixture) -> Result<()> {
         fixture.wait_bound(name)?;
     }
     fixture.check_volumes(names.len())?;
-    let delete = ["delete", "persistentvolumeclaim", "--timeout=90s"].into_iter();
+    let delete = ["delete", "persistentvolumeclaim", "--timeout=180s"].into_iter();
     fixture.kubectl(&delete.chain(names.iter().map(String::as_str)).collect::<Vec<_>>())?;
     fixture.wait_no_volumes()?;
     fixture.check_volumes(0)?;

@@ -64,7 +64,7 @@ fn use_older_group(fixture: &Fixture) -> Result<()> {
         "wait",
         "--for=delete",
         &format!("{}/{doomed}", logical_volume_resource(TopoLvm)),
-        "--timeout=60s",
+        "--timeout=180s",
     ])?;
     fixture.delete_claim("doomed")?;
     fixture.delete_pod_and_claim("other")?;
@@ -99,10 +99,10 @@ fn check_names(fixture: &Fixture) -> Result<()> {
     ensure!(tags.contains("topolvm.cybozu.com/logicalvolume=pvc-"), "the tags are {tags}");
 
     fixture.delete_pod_and_claim("old")?;
-    fixture.kubectl(&["delete", "volumesnapshot", "old", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "volumesnapshot", "old", "--timeout=180s"])?;
     fixture.delete_pod_and_claim("old-restored")?;
     let group = logical_volume_resource(Legacy);
-    fixture.kubectl(&["wait", "--for=delete", &group, "--all", "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["wait", "--for=delete", &group, "--all", "--timeout=180s"]).map(drop)
 }
 
 /// Checks that the admission policy limits an agent to its own node in this group too.
@@ -116,7 +116,7 @@ fn check_admission(fixture: &Fixture) -> Result<()> {
     let patch = r#"{"metadata":{"finalizers":["topolvm.cybozu.com/logicalvolume"]}}"#;
     let (status, said) = fixture.request_as(&token, "PATCH", path, patch)?;
     ensure!(status == 403 && said.contains("may not change objects of node yours"), "{status}: {said}");
-    fixture.kubectl(&["delete", &logical_volume_resource(Legacy), "elsewhere", "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", &logical_volume_resource(Legacy), "elsewhere", "--timeout=180s"]).map(drop)
 }
 
 fn uid(object: &serde_json::Value) -> &str {

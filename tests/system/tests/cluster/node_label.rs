@@ -14,7 +14,7 @@ use system_tests::shared::TestCluster;
 use crate::cloud_disk;
 
 const CLASS: &str = "topolvm-provisioner";
-const TIMEOUT: &str = "--timeout=120s";
+const TIMEOUT: &str = "--timeout=180s";
 const PODS: [&str; 6] =
     ["get", "pods", "-n", "topolvm-system", "--selector", "app.kubernetes.io/component in (node, lvmd)"];
 /// Free bytes of the default device class.

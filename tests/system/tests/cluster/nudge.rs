@@ -52,7 +52,7 @@ fn expand_and_lead(fixture: &Fixture) -> Result<()> {
 /// Expands the volume without a leader: the claim waits for kubelet, and the filesystem keeps its size.
 fn expand_without_leader(fixture: &Fixture) -> Result<()> {
     fixture.expand("nudged", "256Mi")?;
-    fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=60s"])?;
+    fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=180s"])?;
     let before = fixture.filesystem_mebibytes("nudged")?;
     ensure!(before < 100, "the filesystem has {before} MiB without anybody having told kubelet");
     let shown = fixture.value("pvc", "nudged", ".status.capacity.storage")?;

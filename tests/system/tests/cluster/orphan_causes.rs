@@ -136,7 +136,7 @@ fn kill_provisioner(fixture: &Fixture) -> Result<Volume> {
     fixture.wait_value_present(OBJECTS, &object, ".metadata.uid")?;
     Sidecar::Provisioner.stop(&fixture.cluster)?;
     fixture.node.script("kill -CONT $(pidof topolvm-node)")?;
-    fixture.kubectl(&["delete", "persistentvolumeclaim", name, "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "persistentvolumeclaim", name, "--timeout=180s"])?;
     fixture.wait_value_present(OBJECTS, &object, ".status.volumeID")?;
     Sidecar::Provisioner.start(&fixture.cluster, &controller_socket(&fixture.cluster))?;
     let lv = fixture.value(OBJECTS, &object, ".status.volumeID")?;
@@ -173,7 +173,7 @@ fn delete_by_force(fixture: &Fixture, object: &str) -> Result<()> {
     fixture.kubectl(&["delete", object, "--wait=false"])?;
     // It may have had none yet, and be gone already
     fixture.kubectl(&["patch", object, "--type=merge", "-p", NO_FINALIZERS]).ok();
-    fixture.kubectl(&["wait", "--for=delete", object, "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["wait", "--for=delete", object, "--timeout=180s"]).map(drop)
 }
 
 /// Checks that the object has its LV still, and that the plugin lists it.
@@ -228,7 +228,7 @@ fn take_all_objects(fixture: &Fixture, volumes: &[Volume]) -> Result<()> {
     for object in fixture.kubectl(&["get", OBJECTS, "-o", "name"])?.split_whitespace() {
         // The other way round it would be an order to the agent, which it carries out
         fixture.kubectl(&["patch", object, "--type=merge", "-p", NO_FINALIZERS])?;
-        fixture.kubectl(&["delete", object, "--timeout=60s"])?;
+        fixture.kubectl(&["delete", object, "--timeout=180s"])?;
     }
     let left = fixture.kubectl(&["get", OBJECTS, "-o", "name"])?;
     ensure!(left.is_empty(), "objects are left: {left}");

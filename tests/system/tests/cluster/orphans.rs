@@ -57,8 +57,8 @@ fn lose(fixture: &Fixture) -> Result<String> {
     ensure!(fixture.read_word("lost")? == "precious", "the pod has lost its volume");
 
     fixture.delete_pod("lost")?;
-    fixture.kubectl(&["delete", "persistentvolumeclaim", "lost", "--timeout=90s"])?;
-    fixture.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=90s"])?;
+    fixture.kubectl(&["delete", "persistentvolumeclaim", "lost", "--timeout=180s"])?;
+    fixture.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=180s"])?;
     fixture.wait_event(fixture.node.name(), "VolumeQuarantined")?;
     let kept = format!("{PREFIX}{id}");
     wait_orphan(fixture, &kept, "in quarantine until somebody")?;
@@ -99,8 +99,8 @@ fn delete_by_plugin(fixture: &Fixture) -> Result<()> {
     let before = "topolvm.io/volumes-until=2020-01-01T00:00:00Z";
     fixture.kubectl(&["annotate", "node", fixture.node.name(), "--overwrite", before])?;
     take_object_away(fixture, &volume)?;
-    fixture.kubectl(&["delete", "persistentvolumeclaim", "stays", "--timeout=90s"])?;
-    fixture.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=90s"])?;
+    fixture.kubectl(&["delete", "persistentvolumeclaim", "stays", "--timeout=180s"])?;
+    fixture.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=180s"])?;
     wait_orphan(fixture, &id, "newer than what the API server remembers")?;
     let arguments = ["orphans", "delete", fixture.node.name(), &id, "--yes"];
     plugin::run_successfully(&fixture.cluster, &arguments)?;

@@ -96,7 +96,7 @@ fn maintain_nodes(shared: &TestCluster) -> Result<()> {
 /// The pod waits while its node is drained, and has its data afterwards.
 fn drain_node(shared: &TestCluster) -> Result<()> {
     let first = shared.kubectl(&DATES)?;
-    let waits = "kubectl wait pod --selector=app.kubernetes.io/name=example-deployment --timeout=60s \
+    let waits = "kubectl wait pod --selector=app.kubernetes.io/name=example-deployment --timeout=180s \
                  --for=jsonpath='{.status.phase}'=Pending";
     let page = Commands::of("node-maintenance.md", "Reboot a node, or take it out of service for a while")?;
     page.with("# work on it, reboot it", waits)?.run(&shared.cluster)?;

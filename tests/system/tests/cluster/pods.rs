@@ -127,9 +127,9 @@ fn move_lvmd(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
          [ \"$(stat -c %m-%d /data)\" = \"$(cat /data/mount)\" ] || echo mounted anew; sleep 0.1; done"
     ]);
     shared.apply(&writer)?;
-    shared.kubectl(&["wait", "--for=condition=Ready", "pod/writer", "--timeout=60s"])?;
+    shared.kubectl(&["wait", "--for=condition=Ready", "pod/writer", "--timeout=180s"])?;
     let delete_daemon_set =
-        || shared.kubectl(&["delete", "daemonset", "topolvm-lvmd", "-n", NAMESPACE, "--timeout=60s"]);
+        || shared.kubectl(&["delete", "daemonset", "topolvm-lvmd", "-n", NAMESPACE, "--timeout=180s"]);
     let go_on = |place: &str| -> Result<()> {
         let lines = || shared.kubectl(&["exec", "writer", "--", "wc", "-l", "/data/lines"]);
         let before = lines()?;
@@ -143,7 +143,7 @@ fn move_lvmd(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/embedded-lvmd"))?;
     delete_daemon_set()?;
     go_on("embedded")?;
-    embedded_capacity::check_publishing(shared, node, "by-csi-provisioner")?;
+    embedded_capacity::check_publishing(shared, node, "by-csi-provisioner", "384Mi")?;
     start_lvmd_on_the_host(node)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/systemd-lvmd"))?;
     go_on("host")?;
@@ -157,8 +157,8 @@ fn move_lvmd(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     ensure!(said.is_empty(), "the writer says: {said}");
     let restarts = shared.value("pod", "writer", ".status.containerStatuses[0].restartCount")?;
     ensure!(restarts == "0", "the writer was started again {restarts} times");
-    shared.kubectl(&["delete", "pod/writer", "pvc/writer", "--timeout=60s"])?;
-    shared.kubectl(&["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=60s"]).map(drop)
+    shared.kubectl(&["delete", "pod/writer", "pvc/writer", "--timeout=180s"])?;
+    shared.kubectl(&["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=180s"]).map(drop)
 }
 
 /// Has topolvm-controller publish free space, with the component `embedded-capacity` and its role.
@@ -167,11 +167,11 @@ fn publish_by_controller(shared: &TestCluster, node: &Node, scratch: &Path) -> R
     let (published, began) = (embedded_capacity::read_published(shared)?, rights::mark_audit_log(shared)?);
     let embedded = Kustomization { components: &["embedded-capacity"], ..with_thin_class() };
     topolvm::roll_out(&shared.cluster, &embedded.write(&scratch.join("embedded-capacity"))?)?;
-    embedded_capacity::check_publishing(shared, node, "handed-over")?;
+    embedded_capacity::check_publishing(shared, node, "handed-over", "448Mi")?;
     embedded_capacity::check_same(shared, &published)?;
     // By now the pods before have ended
     let ended = rights::mark_audit_log(shared)?;
-    embedded_capacity::check_publishing(shared, node, "by-controller")?;
+    embedded_capacity::check_publishing(shared, node, "by-controller", "512Mi")?;
     // Not before: what was handed over may have been created or deleted by csi-provisioner while it ended
     rights::check_sidecars_role_used(shared, began)?;
     rights::check_none_refused(shared, ended)
@@ -195,7 +195,7 @@ fn upgrade(shared: &TestCluster) -> Result<()> {
     ] {
         let image = format!("{container}={}:{NEXT_BUILD}", images::NAME);
         shared.kubectl(&["set", "image", "-n", NAMESPACE, workload, &image])?;
-        shared.kubectl(&["rollout", "status", "-n", NAMESPACE, workload, "--timeout=120s"])?;
+        shared.kubectl(&["rollout", "status", "-n", NAMESPACE, workload, "--timeout=180s"])?;
     }
     Ok(())
 }
@@ -203,8 +203,8 @@ fn upgrade(shared: &TestCluster) -> Result<()> {
 fn create_volume(shared: &TestCluster, name: &str) -> Result<()> {
     shared.apply(&claim(name, CLASS, SIZE, VolumeMode::Filesystem))?;
     shared.apply(&pod(name, name, VolumeMode::Filesystem))?;
-    shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"])?;
-    shared.kubectl(&["delete", &format!("pod/{name}"), &format!("pvc/{name}"), "--timeout=60s"]).map(drop)
+    shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"])?;
+    shared.kubectl(&["delete", &format!("pod/{name}"), &format!("pvc/{name}"), "--timeout=180s"]).map(drop)
 }
 
 /// Returns the logs of the product's pods.

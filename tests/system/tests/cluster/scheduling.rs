@@ -33,8 +33,7 @@ fn schedule_where_nothing_fits(fixture: &Fixture) -> Result<()> {
         fixture.apply(&pod(name, name, VolumeMode::Filesystem))?;
     }
     for name in ["large", "lost"] {
-        let event = fixture.wait_event(name, "FailedScheduling")?;
-        ensure!(event.contains("did not have enough free storage"), "the event about {name} says: {event}");
+        fixture.wait_event_with(name, "FailedScheduling", "did not have enough free storage")?;
     }
     fixture.wait_ready("fits")?;
     for name in ["large", "lost"] {
@@ -72,7 +71,7 @@ fn with_larger_node(fixture: &Fixture, body: impl FnOnce(&Node) -> Result<()>) -
     let node = fixture.cluster.add_node(&spec)?;
     let done = start_programs(fixture, &node).and_then(|()| body(&node));
     // The last of its volumes are gone, so that nobody waits for it
-    fixture.kubectl(&["delete", "node", node.name(), "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "node", node.name(), "--timeout=180s"])?;
     node.down()?;
     done?;
     fixture.check_volumes(0)
@@ -202,8 +201,7 @@ fn use_by_one_pod(fixture: &Fixture) -> Result<()> {
     fixture.apply(&only)?;
     fixture.start_pod("only", VolumeMode::Filesystem)?;
     fixture.apply(&pod("second", "only", VolumeMode::Filesystem))?;
-    let event = fixture.wait_event("second", "FailedScheduling")?;
-    ensure!(event.contains("ReadWriteOncePod"), "the event says: {event}");
+    fixture.wait_event_with("second", "FailedScheduling", "ReadWriteOncePod")?;
     // When the first has gone it is the second's turn
     fixture.delete_pod("only")?;
     fixture.wait_ready("second")?;

@@ -42,7 +42,7 @@ fn create_copies(fixture: &Fixture) -> Result<()> {
     ensure!(fixture.read_word("clone")? == "after", "the clone says {:?}", fixture.read_word("clone")?);
 
     fixture.delete_pod_and_claim("source")?;
-    fixture.kubectl(&["delete", "volumesnapshot", "snapshot", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "volumesnapshot", "snapshot", "--timeout=180s"])?;
     fixture.write_word("clone", "mine")?;
     ensure!(fixture.read_word("restored")? == "before", "the restored volume has changed");
     ensure!(fixture.read_word("clone")? == "mine", "the clone did not take what was written");
@@ -85,7 +85,7 @@ fn mount_beside_source(fixture: &Fixture) -> Result<()> {
         let sizes = [fixture.filesystem_mebibytes(&copy)?, fixture.filesystem_mebibytes(filesystem)?];
         ensure!(sizes[0] > sizes[1] + 200, "{filesystem}: the copy and the source have {sizes:?} MiB");
         fixture.delete_pod_and_claim(&copy)?;
-        fixture.kubectl(&["delete", "volumesnapshot", filesystem, "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "volumesnapshot", filesystem, "--timeout=180s"])?;
         fixture.delete_pod_and_claim(filesystem)?;
         fixture.kubectl(&["delete", "storageclass", filesystem])?;
     }
@@ -112,7 +112,7 @@ fn snapshot_fsynced_data(fixture: &Fixture) -> Result<()> {
     let texts = [fixture.read_word("logged-copy")?, fixture.read_word("logged")?];
     ensure!(texts == ["kept", "kept"], "the copy and the source say {texts:?}");
     fixture.delete_pod_and_claim("logged-copy")?;
-    fixture.kubectl(&["delete", "volumesnapshot", "logged", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "volumesnapshot", "logged", "--timeout=180s"])?;
     fixture.delete_pod_and_claim("logged")?;
     fixture.kubectl(&["delete", "storageclass", "logged"])?;
     fixture.wait_no_volumes()

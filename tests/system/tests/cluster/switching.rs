@@ -272,14 +272,14 @@ fn end(old: &OldObjects<'_>, users: &[String], pending: &[String], half: &str) -
         fixture.kubectl(&["delete", "pod", name, "--wait=false"])?;
     }
     for name in users {
-        fixture.kubectl(&["wait", "--for=delete", &format!("pod/{name}"), "--timeout=90s"])?;
+        fixture.kubectl(&["wait", "--for=delete", &format!("pod/{name}"), "--timeout=180s"])?;
     }
     fixture.cluster.ready("apiserver", || {
         let left = fixture.node.script("ls -A /dev/topolvm; grep kubernetes.io.csi /proc/self/mountinfo || true")?;
         ensure!(left.trim().is_empty(), "left on the node: {left}");
         Ok(())
     })?;
-    fixture.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=90s"])?;
+    fixture.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=180s"])?;
     for name in users.iter().chain(pending) {
         fixture.kubectl(&["delete", "pvc", name, "--wait=false"])?;
     }
@@ -287,7 +287,7 @@ fn end(old: &OldObjects<'_>, users: &[String], pending: &[String], half: &str) -
     let group = logical_volume_resource(old.flavor);
     fixture.wait_value(&group, half, ".metadata.finalizers", &json!([HOLD]).to_string())?;
     fixture.kubectl(&["patch", &group, half, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
-    fixture.kubectl(&["wait", "--for=delete", "pvc,pv", "--all", "--timeout=90s"])?;
+    fixture.kubectl(&["wait", "--for=delete", "pvc,pv", "--all", "--timeout=180s"])?;
     fixture.wait_no_volumes()
 }
 
@@ -359,7 +359,7 @@ fn compare_with_topolvm(fixture: &Fixture) -> Result<()> {
         ensure!(*said == json!(free.trim()), "{class} has {free} bytes and the node says {said}");
     }
 
-    fixture.kubectl(&["delete", "volumesnapshot", "part", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "volumesnapshot", "part", "--timeout=180s"])?;
     fixture.delete_claim("whole")?;
     fixture.delete_claim("copy")?;
     fixture.wait_no_volumes()

@@ -17,11 +17,11 @@ const ARCHIVE: &str = "/etc/lvm/archive";
 /// Copies of a group whose name begins alike, and of one of the same name that is somebody else's.
 const OF_OTHERS: [&str; 2] = ["topolvm-trial_00000-1_00000-2.vg", "topolvm-trial_00009-3.vg"];
 const FILE: &str = "/var/lib/kubelet/topolvm-trial/topolvm-trial.img";
-/// From the command to a claim with a volume.
-const FIRST_CLAIM: Duration = Duration::from_mins(1);
+/// From the command to a claim with a volume, on a machine that does something else, too.
+const FIRST_CLAIM: Duration = Duration::from_mins(3);
 /// Pods of the DaemonSet that attaches the file.
 const PODS: [&str; 4] = ["-n", "topolvm-system", "--selector", "app.kubernetes.io/component=trial"];
-const TIMEOUT: &str = "--timeout=120s";
+const TIMEOUT: &str = "--timeout=180s";
 
 /// Runs the trial in a cluster that nothing is installed in.
 pub(crate) fn check(shared: &TestCluster) -> Result<()> {

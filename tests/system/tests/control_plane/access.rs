@@ -81,7 +81,7 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
         ensure_refused(&fixture.request_as(&token, "DELETE", path, "")?, "cannot delete", path)?;
     }
     for node in ["mine", "yours"] {
-        fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "node", node, "--timeout=180s"])?;
     }
     Ok(())
 }
@@ -127,7 +127,7 @@ fn use_status(fixture: &Fixture) -> Result<()> {
     ensure!(answer == 200, "its resources are not taken away: {said}");
     fixture.kubectl(&["delete", "-f", rbac])?;
     for node in ["shown", "other"] {
-        fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "node", node, "--timeout=180s"])?;
     }
     Ok(())
 }
@@ -155,7 +155,7 @@ fn use_unbound_token(fixture: &Fixture) -> Result<()> {
     let token = account_token(&fixture.cluster, NODE, None)?;
     let answer = fixture.request_as(&token, "PATCH", "/api/v1/nodes/some", CAPACITY)?;
     ensure_refused(&answer, "does not say which node", "a token without a node")?;
-    fixture.kubectl(&["delete", "node", "some", "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", "node", "some", "--timeout=180s"]).map(drop)
 }
 
 /// Applies our objects over those of TopoLVM's chart that are about its agents and have our names, while agents run.
@@ -186,7 +186,7 @@ fn apply_over_topolvm(fixture: &Fixture) -> Result<()> {
 
     fixture.kubectl(&["delete", "clusterrolebinding", "topolvm-system:node"])?;
     fixture.kubectl(&["delete", "serviceaccount", another, "--namespace=topolvm-system"])?;
-    fixture.kubectl(&["delete", "node", "switched", "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", "node", "switched", "--timeout=180s"]).map(drop)
 }
 
 /// Returns the role, account and binding of TopoLVM's agents.
@@ -287,7 +287,7 @@ fn use_short_name(fixture: &Fixture) -> Result<()> {
     let short = fixture.kubectl(&["get", "lv", "short", "-o", "name"])?;
     ensure!(short == long && long.contains("short"), "kubectl get lv says {short:?} and not {long:?}");
     fixture.kubectl(&["patch", "lv", "short", "--type=merge", "-p", r#"{"metadata":{"finalizers":[]}}"#])?;
-    fixture.kubectl(&["delete", "lv", "short", "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", "lv", "short", "--timeout=180s"]).map(drop)
 }
 
 /// Checks that a request was refused for this reason.

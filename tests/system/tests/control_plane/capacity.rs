@@ -64,7 +64,7 @@ fn publish(fixture: &Fixture) -> Result<()> {
         let written: Vec<_> = written.map(|(_, object)| node_of(object)).collect();
         ensure!(written == ["cap-1"], "written again: {written:?}");
         fixture.kubectl(&["delete", LV, "pvc-published", "--wait=false"])?;
-        fixture.kubectl(&["delete", "node", "cap-1", "cap-2", "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "node", "cap-1", "cap-2", "--timeout=180s"])?;
         wait_published(fixture, &[])
     })?;
     fixture.check_rights()

@@ -145,7 +145,7 @@ fn upgrade_from_topolvm(cluster: &Cluster, scratch: &Path) -> Result<()> {
     for helm in [Helm::Three, Helm::Four] {
         let run = |arguments: &[&str]| chart::run(helm, cluster, NAMESPACE, arguments).map(drop);
         run(&["install", "topolvm", &upstream])?;
-        cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
+        cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"])?;
         let volume = json!({
             "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": "volume"},
             "spec": {"name": "volume", "nodeName": "node1", "size": "1Gi"},
@@ -168,8 +168,8 @@ fn upgrade_from_topolvm(cluster: &Cluster, scratch: &Path) -> Result<()> {
         run(&["upgrade", "topolvm", &ours.to_string_lossy()])?;
         run(&["uninstall", "topolvm"])?;
         cluster.kubectl_ok(["get", "logicalvolumes.topolvm.io", "volume"])?;
-        cluster.kubectl_ok(["delete", "logicalvolumes.topolvm.io", "volume", "--timeout=30s"])?;
-        cluster.kubectl_ok(["delete", "crd", "logicalvolumes.topolvm.io", "--timeout=30s"])?;
+        cluster.kubectl_ok(["delete", "logicalvolumes.topolvm.io", "volume", "--timeout=180s"])?;
+        cluster.kubectl_ok(["delete", "crd", "logicalvolumes.topolvm.io", "--timeout=180s"])?;
     }
     Ok(())
 }

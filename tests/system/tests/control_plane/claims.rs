@@ -19,7 +19,7 @@ fn remove_obsolete_finalizers(fixture: &Fixture) -> Result<()> {
     let left = r#"["other.example/pvc","kubernetes.io/pvc-protection"]"#;
     fixture.wait_value("pvc", "old", ".metadata.finalizers", left)?;
     fixture.kubectl(&["patch", "pvc", "old", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
-    fixture.kubectl(&["delete", "pvc", "old", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "pvc", "old", "--timeout=180s"])?;
     fixture.check_rights()
 }
 
@@ -56,7 +56,7 @@ fn recreate_stateful_set_pod(fixture: &Fixture) -> Result<()> {
         }))?;
         fixture.wait("--for=create", "pod", "db-0")?;
         let old = [fixture.value("pvc", "data-db-0", ".metadata.uid")?, fixture.value("pod", "db-0", ".metadata.uid")?];
-        fixture.kubectl(&["delete", "pvc", "data-db-0", "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "pvc", "data-db-0", "--timeout=180s"])?;
         fixture.wait("--for=create", "pvc", "data-db-0")?;
         fixture.wait("--for=create", "pod", "db-0")?;
         let new = [fixture.value("pvc", "data-db-0", ".metadata.uid")?, fixture.value("pod", "db-0", ".metadata.uid")?];
@@ -64,9 +64,9 @@ fn recreate_stateful_set_pod(fixture: &Fixture) -> Result<()> {
         ensure!(old[1] != new[1], "the pod still waits for the claim that is gone");
         fixture.wait_event("Pod", "db-0", "Normal ClaimGone", "data-db-0")?;
         fixture.check_rights()?;
-        fixture.kubectl(&["delete", "statefulset", "db", "--timeout=60s"])?;
-        fixture.kubectl(&["delete", "pod", "db-0", "--ignore-not-found", "--timeout=60s"])?;
-        fixture.kubectl(&["delete", "pvc", "data-db-0", "--timeout=60s"]).map(drop)
+        fixture.kubectl(&["delete", "statefulset", "db", "--timeout=180s"])?;
+        fixture.kubectl(&["delete", "pod", "db-0", "--ignore-not-found", "--timeout=180s"])?;
+        fixture.kubectl(&["delete", "pvc", "data-db-0", "--timeout=180s"]).map(drop)
     })
 }
 
@@ -102,7 +102,7 @@ fn nudge_pods(fixture: &Fixture) -> Result<()> {
             Ok(())
         })?;
     }
-    fixture.kubectl(&["delete", "pod", "grower", "--timeout=60s"])?;
-    fixture.kubectl(&["delete", "pvc", "growing", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "pod", "grower", "--timeout=180s"])?;
+    fixture.kubectl(&["delete", "pvc", "growing", "--timeout=180s"])?;
     fixture.check_rights()
 }

@@ -15,7 +15,7 @@ fn change_fields(fixture: &Fixture) -> Result<()> {
         let (group, kind) = (flavor.group(), format!("logicalvolumes.{}", flavor.group()));
         // As an upgrade does it
         fixture.apply(&serde_json::to_value(crd(flavor))?)?;
-        fixture.kubectl(&["wait", "--for=condition=Established", &format!("crd/{kind}"), "--timeout=30s"])?;
+        fixture.kubectl(&["wait", "--for=condition=Established", &format!("crd/{kind}"), "--timeout=180s"])?;
         let volume = |name: &str, more: &[(&str, &str)]| {
             let mut volume = json!({
                 "apiVersion": format!("{group}/v1"), "kind": "LogicalVolume", "metadata": {"name": name},
@@ -51,7 +51,7 @@ fn change_fields(fixture: &Fixture) -> Result<()> {
         change("plain", json!({"deviceClass": "", "source": ""}))?;
         change("plain", json!({"deviceClass": null, "source": null, "size": "3Gi"}))?;
         ensure!(change("full", json!({"deviceClass": null})).is_err(), "a class is taken away");
-        fixture.kubectl(&["delete", &kind, "plain", "full", "--timeout=60s"])?;
+        fixture.kubectl(&["delete", &kind, "plain", "full", "--timeout=180s"])?;
     }
-    fixture.kubectl(&["delete", "crd", "logicalvolumes.topolvm.cybozu.com", "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", "crd", "logicalvolumes.topolvm.cybozu.com", "--timeout=180s"]).map(drop)
 }

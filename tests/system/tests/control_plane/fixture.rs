@@ -70,7 +70,7 @@ impl Fixture {
     }
 
     pub(crate) fn wait(&self, condition: &str, kind: &str, name: &str) -> Result<()> {
-        self.kubectl(&["wait", condition, &format!("{kind}/{name}"), "--timeout=60s"]).map(drop)
+        self.kubectl(&["wait", condition, &format!("{kind}/{name}"), "--timeout=180s"]).map(drop)
     }
 
     /// Creates a Node with the agent's finalizer.

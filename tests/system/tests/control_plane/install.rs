@@ -194,10 +194,10 @@ fn uninstall_in_use(fixture: &Fixture) -> Result<()> {
     let answer = run(fixture, &["uninstall"]);
     let same = Objects::list(fixture).and_then(|after| after.ensure_same(&before));
     let plan = run(fixture, &["uninstall", "--keep-volumes", "--dry-run"]);
-    fixture.kubectl(&["delete", "pvc", "waits", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "pvc", "waits", "--timeout=180s"])?;
     fixture.kubectl(&["delete", LV, "used", "--wait=false"])?;
     fixture.kubectl(&["patch", LV, "used", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
-    fixture.kubectl(&["delete", "node", "used", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "node", "used", "--timeout=180s"])?;
     fixture.kubectl(&["delete", "configmap", "topolvm-installation", "-n", "topolvm-system"])?;
     let (answer, plan) = (answer?, plan?);
     ensure!(!answer.is_success, "{answer:?}");

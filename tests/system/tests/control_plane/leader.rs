@@ -218,7 +218,7 @@ fn read_leading(fixture: &Fixture) -> Result<[bool; 2]> {
 fn check_reconciles(fixture: &Fixture, node: &str) -> Result<()> {
     fixture.create_node(node)?;
     fixture.create_volume(&format!("pvc-{node}"), node)?;
-    fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "node", node, "--timeout=180s"])?;
     ensure!(!fixture.exists(LV, &format!("pvc-{node}"))?, "the Node went before its volume");
     Ok(())
 }

@@ -64,8 +64,8 @@ fn write_own_alone(fixture: &Fixture) -> Result<()> {
     take_wishes_off(fixture, &ask)?;
 
     for node in ["ours", "theirs"] {
-        fixture.kubectl(&["delete", "node", node, "--timeout=60s"])?;
-        fixture.kubectl(&["wait", "--for=delete", &format!("{STORAGE}/{node}"), "--timeout=90s"])?;
+        fixture.kubectl(&["delete", "node", node, "--timeout=180s"])?;
+        fixture.kubectl(&["wait", "--for=delete", &format!("{STORAGE}/{node}"), "--timeout=180s"])?;
     }
     Ok(())
 }
@@ -144,9 +144,9 @@ fn keep_all_fields(fixture: &Fixture) -> Result<()> {
     ensure!(lines[0] == ["NAME", "READY", "REASON", "SIZE", "FREE", "AGE", "PROBLEM"], "{table}");
     ensure!(lines[1][..5] == ["full", "False", "PhysicalVolumeMissing", "20Gi", "5Gi"], "{table}");
     ensure!(lines[1][6..].join(" ") == "a disk is missing", "{table}");
-    fixture.kubectl(&["delete", "node", "full", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "node", "full", "--timeout=180s"])?;
     // doctor, which other trials run, would name its problems
-    fixture.kubectl(&["wait", "--for=delete", &format!("{STORAGE}/full"), "--timeout=90s"]).map(drop)
+    fixture.kubectl(&["wait", "--for=delete", &format!("{STORAGE}/full"), "--timeout=180s"]).map(drop)
 }
 
 /// Returns a status with every field that there is.
@@ -194,9 +194,9 @@ fn full_status() -> Value {
 fn use_legacy_group(fixture: &Fixture) -> Result<()> {
     let definition = "nodestorages.topolvm.cybozu.com";
     fixture.apply(&serde_json::to_value(node_storage_crd(ApiFlavor::Legacy))?)?;
-    fixture.kubectl(&["wait", "--for=condition=Established", &format!("crd/{definition}"), "--timeout=30s"])?;
+    fixture.kubectl(&["wait", "--for=condition=Established", &format!("crd/{definition}"), "--timeout=180s"])?;
     let object = serde_json::to_value(topolvm_api::NodeStorage::new(ApiFlavor::Legacy, "n1", "u"))?;
     fixture.cluster.ready("apiserver", || fixture.apply(&object))?;
-    fixture.kubectl(&["delete", definition, "n1", "--ignore-not-found", "--timeout=60s"])?;
-    fixture.kubectl(&["delete", "crd", definition, "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", definition, "n1", "--ignore-not-found", "--timeout=180s"])?;
+    fixture.kubectl(&["delete", "crd", definition, "--timeout=180s"]).map(drop)
 }

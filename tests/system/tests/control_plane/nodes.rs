@@ -38,7 +38,7 @@ fn delete_node(fixture: &Fixture) -> Result<()> {
     foreign["metadata"]["annotations"] = json!({SELECTED: "n1"});
     fixture.apply(&foreign)?;
 
-    fixture.kubectl(&["delete", "node", "n1", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "node", "n1", "--timeout=180s"])?;
     for (kind, name) in [("pvc", "waiting-n1"), ("pvc", "immediate"), (LV, "pvc-n1")] {
         fixture.wait("--for=delete", kind, name)?;
     }
@@ -53,12 +53,12 @@ fn delete_node(fixture: &Fixture) -> Result<()> {
         fixture.wait_event("PersistentVolumeClaim", claim, "Warning NodeDeleted", "Node n1, which has the volume")?;
     }
     fixture.wait_event("LogicalVolume", "pvc-n1", "Normal NodeDeleted", "Node n1 was deleted")?;
-    fixture.kubectl(&["delete", "node", "n2", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "node", "n2", "--timeout=180s"])?;
     for claim in ["waiting-n2", "made-elsewhere"] {
         fixture.wait("--for=delete", "pvc", claim)?;
     }
-    fixture.kubectl(&["delete", "pvc", "--all", "--timeout=60s"])?;
-    fixture.kubectl(&["delete", "pv", "pvc-n1", "pvc-n2", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "pvc", "--all", "--timeout=180s"])?;
+    fixture.kubectl(&["delete", "pv", "pvc-n1", "pvc-n2", "--timeout=180s"])?;
     fixture.check_rights()
 }
 
@@ -79,7 +79,7 @@ fn skip_finalizing(fixture: &Fixture) -> Result<()> {
         fixture.create_node("n4")?;
         fixture.create_volume("pvc-n4", "n4")?;
         fixture.create_claim("kept", &json!({SELECTED: "n4"}), &[])?;
-        fixture.kubectl(&["delete", "node", "n4", "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "node", "n4", "--timeout=180s"])?;
         ensure!(fixture.value("pvc", "kept", ".metadata.deletionTimestamp")?.is_empty(), "the claim is deleted");
         let finalizers = fixture.value(LV, "pvc-n4", ".metadata.finalizers")?;
         ensure!(finalizers == r#"["topolvm.io/logicalvolume"]"#, "finalizers of the volume: {finalizers}");

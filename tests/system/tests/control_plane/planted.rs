@@ -225,5 +225,5 @@ fn plant_in_programs(shared: &TestCluster) -> Result<()> {
 /// Installs the definitions of snapshots without that of VolumeSnapshot.
 fn define_half_of_snapshots(shared: &TestCluster) -> Result<()> {
     apply_snapshot_crds(&shared.cluster)?;
-    shared.kubectl(&["delete", "crd", "volumesnapshots.snapshot.storage.k8s.io", "--timeout=60s"]).map(drop)
+    shared.kubectl(&["delete", "crd", "volumesnapshots.snapshot.storage.k8s.io", "--timeout=180s"]).map(drop)
 }

@@ -35,8 +35,8 @@ const NODE: &str = "examined";
 /// Runs `body` with a Node as an agent and kubelet leave it.
 fn with_node(fixture: &Fixture, body: impl FnOnce() -> Result<()>) -> Result<()> {
     // What another trial may have left has no driver
-    fixture.kubectl(&["delete", "nodes", "--all", "--timeout=60s"])?;
-    fixture.kubectl(&["delete", "crd", "logicalvolumes.topolvm.cybozu.com", "--ignore-not-found", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "nodes", "--all", "--timeout=180s"])?;
+    fixture.kubectl(&["delete", "crd", "logicalvolumes.topolvm.cybozu.com", "--ignore-not-found", "--timeout=180s"])?;
     fixture.apply(&json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
@@ -47,7 +47,7 @@ fn with_node(fixture: &Fixture, body: impl FnOnce() -> Result<()>) -> Result<()>
     register_driver(fixture)?;
     let done = body();
     fixture.kubectl(&["delete", "csinode", NODE, "--ignore-not-found"])?;
-    fixture.kubectl(&["delete", "node", NODE, "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "node", NODE, "--timeout=180s"])?;
     done
 }
 
@@ -218,7 +218,7 @@ const FAULTS: [Fault; 14] = [
 const BINDING: &str = "topolvm-system:topolvm-node";
 
 fn delete_object(fixture: &Fixture, kind: &str, name: &str) -> Result<()> {
-    fixture.kubectl(&["delete", kind, name, "--timeout=60s"]).map(drop)
+    fixture.kubectl(&["delete", kind, name, "--timeout=180s"]).map(drop)
 }
 
 fn set_storage_capacity(fixture: &Fixture, is_used: bool) -> Result<()> {

@@ -39,7 +39,7 @@ fn lose_nodes(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["patch", "node", "notready", "--subresource=status", "--type=merge", "-p", &not_ready])?;
     let force = r#"{"metadata":{"finalizers":null}}"#;
     fixture.kubectl(&["patch", "node", "never", "--type=merge", "-p", force])?;
-    fixture.kubectl(&["delete", "node", "never", "deleted", "--timeout=60s"])?;
+    fixture.kubectl(&["delete", "node", "never", "deleted", "--timeout=180s"])?;
     fixture.kubectl(&["taint", "node", "outofservice", "node.kubernetes.io/out-of-service=shutdown:NoExecute"])?;
 
     for (index, kept) in [(0, ""), (1, "Retain")] {
@@ -133,13 +133,13 @@ fn clean_up(fixture: &Fixture) -> Result<()> {
     let force = r#"{"metadata":{"finalizers":null}}"#;
     for (name, _) in CASES {
         let (claim, pod, volume) = (format!("data-{name}-0"), format!("{name}-0"), format!("pvc-{name}"));
-        fixture.kubectl(&["delete", "statefulset", name, "--timeout=60s"])?;
-        fixture.kubectl(&["delete", "pod", &pod, "--ignore-not-found", "--force", "--timeout=60s"])?;
-        fixture.kubectl(&["delete", "pvc", &claim, "--timeout=60s"])?;
-        fixture.kubectl(&["delete", "pv", &volume, "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "statefulset", name, "--timeout=180s"])?;
+        fixture.kubectl(&["delete", "pod", &pod, "--ignore-not-found", "--force", "--timeout=180s"])?;
+        fixture.kubectl(&["delete", "pvc", &claim, "--timeout=180s"])?;
+        fixture.kubectl(&["delete", "pv", &volume, "--timeout=180s"])?;
         fixture.kubectl(&["patch", LV, &volume, "--type=merge", "-p", force])?;
-        fixture.kubectl(&["delete", LV, &volume, "--timeout=60s"])?;
-        fixture.kubectl(&["delete", "node", name, "--ignore-not-found", "--timeout=60s"])?;
+        fixture.kubectl(&["delete", LV, &volume, "--timeout=180s"])?;
+        fixture.kubectl(&["delete", "node", name, "--ignore-not-found", "--timeout=180s"])?;
     }
     Ok(())
 }

@@ -38,11 +38,11 @@ fn delete_stale_volumes(fixture: &Fixture) -> Result<()> {
         ensure!(fixture.exists(LV, "kept")?, "a volume that nobody deleted has gone");
         fixture.check_rights()?;
         // Nobody refers to it any more
-        fixture.kubectl(&["delete", "pv", "referrer", "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "pv", "referrer", "--timeout=180s"])?;
         fixture.wait("--for=delete", LV, "referred")?;
         // Its Node is deleted, which ends it at once
-        fixture.kubectl(&["delete", "node", "alive", "--timeout=60s"])?;
+        fixture.kubectl(&["delete", "node", "alive", "--timeout=180s"])?;
         fixture.wait("--for=delete", LV, "alive")?;
-        fixture.kubectl(&["delete", LV, "kept", "--timeout=60s"]).map(drop)
+        fixture.kubectl(&["delete", LV, "kept", "--timeout=180s"]).map(drop)
     })
 }

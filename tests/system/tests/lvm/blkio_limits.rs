@@ -98,9 +98,14 @@ fn each_container_has_the_limits() {
     let agent = SystemMounter::new();
     let expected = vec![PodLimits { pod: POD.to_owned(), device, limits: limits.clone() }];
     let check_rate = |container: &Container| {
-        let rate = container.rate(MIB);
-        println!("{rate} bytes/s with a limit of {MIB}");
-        assert!((MIB * 9 / 10..=MIB * 11 / 10).contains(&rate), "{rate} bytes/s");
+        // A writer that has to wait for the machine may write less for a while, and never more
+        let is_reached = (0..3).any(|_| {
+            let rate = container.rate(MIB);
+            println!("{rate} bytes/s with a limit of {MIB}");
+            assert!(rate <= MIB * 11 / 10, "{rate} bytes/s");
+            rate >= MIB * 9 / 10
+        });
+        assert!(is_reached, "the limit of {MIB} bytes/s is not reached");
     };
     wait(async {
         let first = Container::start(&pod, "c1", volume);

@@ -414,7 +414,8 @@ fn ends_on_sigterm_while_a_watch_is_open() {
         let ending = tokio::task::spawn_blocking(move || lvmd.terminate());
         assert_eq!(code(watch.message().await), Code::Unavailable);
         assert_eq!(ending.await.unwrap().code(), Some(0));
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        // Not only when the time for calls that run is over
+        assert!(start.elapsed() < Duration::from_secs(7), "{:?}", start.elapsed());
     });
     assert!(!socket.exists());
     assert!(!run("pidof", &["lvm"]).status.success());

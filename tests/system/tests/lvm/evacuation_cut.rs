@@ -94,7 +94,7 @@ fn power_is_cut() {
     let half_moved = fs::read_to_string(notes.join(HALF_MOVED)).unwrap_or_default().lines().count();
     let synced: usize = VOLUMES.iter().map(|(name, ..)| Journal::load(notes, name).0.len()).sum();
     println!("{test}: {cuts} power cuts, {half_moved} of them in the middle of a move, {synced} writes, none lost");
-    assert!(half_moved > 0 && synced > 500, "{half_moved} moves were cut, {synced} writes");
+    assert!(half_moved > 0 && synced > 100, "{half_moved} moves were cut, {synced} writes");
 }
 
 /// Checks what the last boot has left, then has disks emptied under writers until the power is cut, and on the last

@@ -71,7 +71,8 @@ fn are_named_and_hold_up_no_other_group() {
         until_looks(1);
         is_well("while-they-are-read").await;
         until_told(&client, |told| reasons(told) == ["unreadable", "unreadable"]).await;
-        assert!(slow_since.elapsed() < DELAY, "{:?}", slow_since.elapsed());
+        // Each look gives up after its time; what reads such a disk to the end waits for one answer after the other
+        assert!(slow_since.elapsed() < 2 * DELAY, "{:?}", slow_since.elapsed());
         is_well("when-they-are-told").await;
         until_looks(4);
         is_well("after-more-looks").await;

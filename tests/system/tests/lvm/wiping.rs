@@ -192,7 +192,8 @@ fn ends_quickly_while_wiping() {
     });
     let start = std::time::Instant::now();
     assert_eq!(lvmd.terminate().code(), Some(0));
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    // Half a second for each step of 32 MiB: the whole volume would take ten
+    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     assert!(only_volume().0.starts_with("topolvm.wiping."));
     SlowDisk::set_delay("0");
 }

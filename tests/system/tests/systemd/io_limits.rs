@@ -226,11 +226,16 @@ fn rate(expected: u64) -> u64 {
     (last - first) * 1000 / u64::try_from((ended - begun).as_millis()).unwrap()
 }
 
-/// Checks that the rate is the limit, give or take a tenth.
+/// Checks that the rate is the limit, give or take a tenth. A writer that has to wait for the machine may write less
+/// for a while, and never more.
 fn check_rate(limit: u64) {
-    let rate = rate(limit);
-    eprintln!("{rate} bytes/s with a limit of {limit}");
-    assert!((limit * 9 / 10..=limit * 11 / 10).contains(&rate), "{rate} bytes/s with a limit of {limit}");
+    let is_reached = (0..3).any(|_| {
+        let rate = rate(limit);
+        eprintln!("{rate} bytes/s with a limit of {limit}");
+        assert!(rate <= limit * 11 / 10, "{rate} bytes/s with a limit of {limit}");
+        rate >= limit * 9 / 10
+    });
+    assert!(is_reached, "the limit of {limit} bytes/s is not reached");
 }
 
 fn survive() {
@@ -261,7 +266,8 @@ fn survive() {
     assert_eq!(in_force(), limits);
     wait_until("another agent", || !["0\n", &before].contains(&main_process().as_str()));
     bed.ask_for(Some("1Mi"));
-    wait_in_force(&written_at_most(MIB));
+    // The time in which a change is to be in force is that of an agent that runs
+    wait_until("the limit is in force", || in_force() == written_at_most(MIB));
     check_rate(MIB);
     bed.ask_for(None);
     wait_in_force("");

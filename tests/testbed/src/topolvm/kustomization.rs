@@ -19,7 +19,7 @@ pub fn manifests() -> PathBuf {
 pub fn roll_out(cluster: &Cluster, manifests: &Path) -> Result<()> {
     apply_manifests(cluster, manifests, |_| true)?;
     let rolled_out = |workload: &str| {
-        let waiting = ["rollout", "status", "--namespace", NAMESPACE, "--timeout=120s", workload];
+        let waiting = ["rollout", "status", "--namespace", NAMESPACE, "--timeout=180s", workload];
         cluster.kubectl_ok(waiting).map(drop)
     };
     let workloads = cluster.kubectl_ok(["get", "--namespace", NAMESPACE, "deployments,daemonsets", "-o", "name"])?;

@@ -23,7 +23,7 @@ pub const LVMD_SOCKET: &str = "/run/topolvm/lvmd.sock";
 
 const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 /// Time that kubelet has to register the driver.
-const START_TIMEOUT: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(3);
 /// Interval of the checks that kubelet has registered the driver.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 

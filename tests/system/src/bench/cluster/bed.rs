@@ -72,9 +72,9 @@ impl<'a> Bed<'a> {
     }
 
     fn delete_all(&self, kinds: &str) -> Result<()> {
-        self.cluster.kubectl_ok(["delete", kinds, "--all", "--timeout=90s"])?;
+        self.cluster.kubectl_ok(["delete", kinds, "--all", "--timeout=180s"])?;
         let volumes = "persistentvolumes,logicalvolumes.topolvm.io";
-        self.cluster.kubectl_ok(["wait", "--for=delete", volumes, "--all", "--timeout=90s"]).map(drop)
+        self.cluster.kubectl_ok(["wait", "--for=delete", volumes, "--all", "--timeout=180s"]).map(drop)
     }
 
     /// Returns the number of LVM processes that lvmd has started.

@@ -30,7 +30,7 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
             bound.push(bound_after);
             ready.push(ready_after);
         }
-        bed.cluster.kubectl_ok(["delete", "pod", &copy, "--timeout=90s"])?;
+        bed.cluster.kubectl_ok(["delete", "pod", &copy, "--timeout=180s"])?;
     }
     bed.clean_up()?;
     let ms = |name, values, goal| {

@@ -45,7 +45,7 @@ async fn measure_volume(bed: &Bed<'_>, counter: &mut Counter<'_>) -> Result<Vec<
     time_until(&bed.claims, "life", |claim| has_size(claim, 2048), grow).await?;
     let expanded = counter.count_new()?;
 
-    bed.cluster.kubectl_ok(["delete", "pod", "life", "--timeout=90s"])?;
+    bed.cluster.kubectl_ok(["delete", "pod", "life", "--timeout=180s"])?;
     let unpublished = counter.count_new()?;
     bed.clean_up()?;
     let deleted = counter.count_new()?;

@@ -128,19 +128,19 @@ impl Bed<'_> {
 
     pub(super) fn wait_bound(&self, claim: &str) -> Result<()> {
         let claim = format!("persistentvolumeclaim/{claim}");
-        self.kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", &claim, "--timeout=90s"]).map(drop)
+        self.kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", &claim, "--timeout=180s"]).map(drop)
     }
 
     /// Starts a pod with a claim of its name.
     pub(super) fn start_pod(&self, name: &str, class: &str) -> Result<()> {
         self.apply_claim(name, class)?;
         self.apply(&pod(name, name, VolumeMode::Filesystem))?;
-        self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"]).map(drop)
+        self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"]).map(drop)
     }
 
     /// Deletes objects of the namespace `default`, such as `pvc/a`, and waits until they are gone.
     pub(super) fn delete(&self, objects: &[&str]) -> Result<()> {
-        self.kubectl(&[&["delete", "--timeout=90s"], objects].concat()).map(drop)
+        self.kubectl(&[&["delete", "--timeout=180s"], objects].concat()).map(drop)
     }
 
     /// Runs a shell script in the node.

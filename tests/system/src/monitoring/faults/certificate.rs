@@ -28,7 +28,7 @@ pub(super) fn lose_certificate(bed: &Bed<'_>) -> Result<()> {
     bed.restore_product()?;
     // It would make one for a day once more
     let others = format!("app.kubernetes.io/component=controller,pod-template-hash!={hash}");
-    bed.kubectl_there(&["wait", "--for=delete", "pod", "-l", &others, "--timeout=60s"])?;
+    bed.kubectl_there(&["wait", "--for=delete", "pod", "-l", &others, "--timeout=180s"])?;
     bed.kubectl_there(&SECRET)?;
     bed.wait_for_end(&ALERTS)
 }

@@ -20,7 +20,7 @@ pub(super) fn create_copies(shared: &TestCluster, node: &Node) -> Result<()> {
     in_pod(shared, "source", "echo before >/data/file && sync")?;
     shared.apply(&snapshot("snapshot", "snapshots", "source"))?;
     let ready = "--for=jsonpath={.status.readyToUse}=true";
-    shared.kubectl(&["wait", ready, "volumesnapshot/snapshot", "--timeout=60s"])?;
+    shared.kubectl(&["wait", ready, "volumesnapshot/snapshot", "--timeout=180s"])?;
     in_pod(shared, "source", "echo after >/data/file && sync")?;
     let copies =
         [("restored", DataSource::Snapshot("snapshot"), "before"), ("clone", DataSource::Claim("source"), "after")];
@@ -29,20 +29,20 @@ pub(super) fn create_copies(shared: &TestCluster, node: &Node) -> Result<()> {
         shared.apply(&pod(name, name, VolumeMode::Filesystem))?;
     }
     for (name, _, expected) in copies {
-        shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"])?;
+        shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"])?;
         let text = in_pod(shared, name, "cat /data/file")?;
         ensure!(text.trim() == expected, "{name} says {text:?}");
     }
-    shared.kubectl(&["delete", "pods", "--all", "--timeout=60s"])?;
+    shared.kubectl(&["delete", "pods", "--all", "--timeout=180s"])?;
     shared.kubectl(&[
         "delete",
         "volumesnapshot/snapshot",
         "pvc/source",
         "pvc/restored",
         "pvc/clone",
-        "--timeout=60s",
+        "--timeout=180s",
     ])?;
-    shared.kubectl(&["wait", "--for=delete", LV, "--all", "--timeout=60s"])?;
+    shared.kubectl(&["wait", "--for=delete", LV, "--all", "--timeout=180s"])?;
     let left = node.script(&format!("lvs --noheadings -o lv_name {THIN_VG}"))?;
     ensure!(left.trim() == THIN_POOL, "LVs are left: {left}");
     Ok(())
@@ -72,16 +72,16 @@ pub(super) fn delete_with_node(shared: &TestCluster) -> Result<()> {
     lost["spec"]["volumeName"] = json!("lost");
     shared.apply(&lost)?;
     shared.wait_value("pvc", "lost", ".status.phase", "Bound")?;
-    shared.kubectl(&["delete", "node", "gone", "--timeout=60s"])?;
+    shared.kubectl(&["delete", "node", "gone", "--timeout=180s"])?;
     for object in ["pvc/lost".to_owned(), format!("{LV}/lost")] {
-        shared.kubectl(&["wait", "--for=delete", &object, "--timeout=60s"])?;
+        shared.kubectl(&["wait", "--for=delete", &object, "--timeout=180s"])?;
     }
-    shared.kubectl(&["delete", "pv", "lost", "--timeout=60s"]).map(drop)
+    shared.kubectl(&["delete", "pv", "lost", "--timeout=180s"]).map(drop)
 }
 
 fn start(shared: &TestCluster, name: &str) -> Result<()> {
     shared.apply(&pod(name, name, VolumeMode::Filesystem))?;
-    shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=90s"]).map(drop)
+    shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"]).map(drop)
 }
 
 fn in_pod(shared: &TestCluster, pod: &str, script: &str) -> Result<String> {

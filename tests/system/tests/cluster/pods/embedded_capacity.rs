@@ -3,7 +3,6 @@
 //! the same, and whoever publishes keeps them true.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -37,22 +36,20 @@ pub(super) fn read_published(shared: &TestCluster) -> Result<Published> {
 }
 
 /// Checks that whoever publishes now publishes a new StorageClass, too: a pod is scheduled by its object, which follows
-/// the free space and goes with it. `publisher` is a name for these.
-pub(super) fn check_publishing(shared: &TestCluster, node: &Node, publisher: &'static str) -> Result<()> {
+/// the free space and goes with it. `publisher` is a name for these. The size is another one than that of volumes whose
+/// space may become free meanwhile.
+pub(super) fn check_publishing(shared: &TestCluster, node: &Node, publisher: &'static str, size: &str) -> Result<()> {
     shared.apply(&storage_class(TopoLvm, publisher, None, false))?;
-    let free = shared.value("node", node.name(), FREE)?;
-    wait_published(shared, node, publisher, |published| published == free)?;
-    shared.apply(&claim(publisher, publisher, super::SIZE, VolumeMode::Filesystem))?;
+    let free = wait_published(shared, node, publisher, |_| true)?;
+    shared.apply(&claim(publisher, publisher, size, VolumeMode::Filesystem))?;
     // kube-scheduler takes no node without an object for the StorageClass
     shared.apply(&pod(publisher, publisher, VolumeMode::Filesystem))?;
-    shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{publisher}"), "--timeout=90s"])?;
+    shared.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{publisher}"), "--timeout=180s"])?;
     wait_published(shared, node, publisher, |published| published != free)?;
-    let of_node = shared.value("node", node.name(), FREE)?;
-    wait_published(shared, node, publisher, |published| published == of_node)?;
     plugin::wait_until_ok(&shared.cluster, "capacity-tracking")?;
     let used = [format!("pod/{publisher}"), format!("pvc/{publisher}"), format!("storageclass/{publisher}")];
     for object in &used {
-        shared.kubectl(&["delete", object, "--timeout=60s"])?;
+        shared.kubectl(&["delete", object, "--timeout=180s"])?;
     }
     shared.cluster.ready("apiserver", || {
         let published = read_published(shared)?;
@@ -71,18 +68,18 @@ pub(super) fn check_same(shared: &TestCluster, before: &Published) -> Result<()>
     Ok(())
 }
 
-/// Time until csi-provisioner has published what has changed: it asks once a minute unless the storage of a claim, or
-/// something else that it sees, has changed.
-const PUBLISHED: Duration = Duration::from_mins(3);
-
-/// Waits until the bytes that are published for a StorageClass on the node are as wanted.
-fn wait_published(shared: &TestCluster, node: &Node, class: &str, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
+/// Waits until the bytes that are published for a StorageClass on the node are those that the Node has, and as wanted,
+/// and returns them. csi-provisioner asks once a minute unless the storage of a claim, or something else that it sees,
+/// has changed.
+fn wait_published(shared: &TestCluster, node: &Node, class: &str, is_wanted: impl Fn(&str) -> bool) -> Result<String> {
     let segment = (class.to_owned(), node.name().to_owned());
-    shared.cluster.ready_within("apiserver", PUBLISHED, || {
+    shared.cluster.ready("apiserver", || {
         let published = read_published(shared)?;
         let object = published.get(&segment).with_context(|| format!("nothing is published for {segment:?}"))?;
-        let bytes = parse_bytes(&serde_json::from_value(object["capacity"].clone())?)?;
-        ensure!(is_wanted(&bytes.to_string()), "{bytes} bytes are published for {segment:?}");
-        Ok(())
+        let bytes = parse_bytes(&serde_json::from_value(object["capacity"].clone())?)?.to_string();
+        let of_node = shared.value("node", node.name(), FREE)?;
+        let is_so = bytes == of_node && is_wanted(&bytes);
+        ensure!(is_so, "{bytes} bytes are published for {segment:?}, and {of_node} of the node");
+        Ok(bytes)
     })
 }

@@ -140,9 +140,15 @@ fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path
     let kustomization = Kustomization { base: "overlays/extender-manual-secret", patches, ..Kustomization::default() };
     let directory = kustomization.write(&scratch.join("secret"))?;
     // Old pods put the authority of their own certificate back while they run, so that it is applied again after them
-    for _ in 0..2 {
-        topolvm::roll_out(&shared.cluster, &directory)?;
-    }
+    topolvm::roll_out(&shared.cluster, &directory)?;
+    shared.cluster.ready("apiserver", || {
+        let pods = ["get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"];
+        let deleted =
+            shared.kubectl(&[&pods[..], &["-o", "jsonpath={.items[*].metadata.deletionTimestamp}"]].concat())?;
+        ensure!(deleted.is_empty(), "old pods have not ended");
+        Ok(())
+    })?;
+    topolvm::roll_out(&shared.cluster, &directory)?;
     wait_for_webhook(shared)?;
     run_scenario(shared, node, TopoLvm)
 }
@@ -157,7 +163,7 @@ pub(super) fn use_older_group(shared: &TestCluster, node: &Node, scratch: &Path)
     Sidecar::SnapshotController.stop(&shared.cluster)?;
     let snapshots = ["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"];
     let definitions = snapshots.map(|plural| format!("crd/{plural}.snapshot.storage.k8s.io"));
-    shared.kubectl(&[&["delete", "--timeout=60s"][..], &definitions.each_ref().map(String::as_str)].concat())?;
+    shared.kubectl(&[&["delete", "--timeout=180s"][..], &definitions.each_ref().map(String::as_str)].concat())?;
     let components = ["without-snapshots"];
     let kustomization = Kustomization { base: "overlays/legacy", components: &components, ..Kustomization::default() };
     topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("legacy"))?)?;
@@ -171,7 +177,7 @@ fn run_scenario(shared: &TestCluster, node: &Node, flavor: ApiFlavor) -> Result<
 
 /// Returns when their pods have gone, too.
 fn delete(shared: &TestCluster, objects: &[&str]) -> Result<()> {
-    let delete = ["delete", "-n", NAMESPACE, "--cascade=foreground", "--timeout=60s"];
+    let delete = ["delete", "-n", NAMESPACE, "--cascade=foreground", "--timeout=180s"];
     shared.kubectl(&[&delete[..], objects].concat()).map(drop)
 }
 

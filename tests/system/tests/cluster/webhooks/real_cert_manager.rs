@@ -47,7 +47,7 @@ fn prepare(bed: &Bed, spec: &TopolvmSpec) -> Result<()> {
     sidecars::apply_snapshot_crds(&bed.cluster)?;
     let apply = ["apply", "--server-side", "-f"];
     bed.cluster.kubectl_ok(apply.iter().map(Path::new).chain([crds.as_path()]))?;
-    bed.cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"])?;
+    bed.cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"])?;
     let mut command = bed.cluster.command(program);
     command.env("KUBECONFIG", bed.cluster.inner_kubeconfig());
     bed.cluster.spawn(CERT_MANAGER, &command)?;
@@ -104,7 +104,7 @@ fn check(bed: &Bed) -> Result<()> {
         let served = bed.served_certificate(address, PORT, &authorities)?;
         ensure!(served == made, "{address} serves another certificate than that of the Secret");
     }
-    bed.cluster.kubectl_ok(["delete", "pvc", "data", "--timeout=30s"]).map(drop)
+    bed.cluster.kubectl_ok(["delete", "pvc", "data", "--timeout=180s"]).map(drop)
 }
 
 fn in_secret(bed: &Bed, key: &str) -> Result<String> {

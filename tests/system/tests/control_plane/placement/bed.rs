@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
 use system_tests::manifests::{VolumeMode, claim, storage_class};
 use system_tests::scheduling::Mode;
+use testbed::failure::WithState as _;
 use testbed::sidecars::Sidecar;
 use testbed::topolvm::controller_socket;
 use topolvm_api::ApiFlavor::TopoLvm;
@@ -54,7 +55,7 @@ pub(super) fn run_in_mode(fixture: &Fixture, mode: Mode, body: impl FnOnce(&Bed<
         Sidecar::Resizer.start(cluster, &controller_socket(cluster))?;
         let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
         let bed = Bed { fixture, mode, nodes: &nodes, near: lvm(100, 1000) };
-        let done = bed.add_nodes().and_then(|()| body(&bed)).map_err(|error| error.context(bed.events()));
+        let done = bed.add_nodes().and_then(|()| body(&bed)).with_state(|| bed.events());
         bed.clean_up()?;
         Sidecar::Resizer.stop(cluster)?;
         nodes.stop()?;
@@ -103,9 +104,9 @@ impl Bed<'_> {
 
     fn clean_up(&self) -> Result<()> {
         let ours = format!("--selector={LABEL}");
-        self.fixture.kubectl(&["delete", "pods", &ours, "--force", "--grace-period=0", "--timeout=60s"])?;
-        self.fixture.kubectl(&["delete", "pvc,storageclasses", &ours, "--timeout=60s"])?;
-        self.fixture.kubectl(&["wait", "--for=delete", LV, "--all", "--timeout=60s"])?;
+        self.fixture.kubectl(&["delete", "pods", &ours, "--force", "--grace-period=0", "--timeout=180s"])?;
+        self.fixture.kubectl(&["delete", "pvc,storageclasses", &ours, "--timeout=180s"])?;
+        self.fixture.kubectl(&["wait", "--for=delete", LV, "--all", "--timeout=180s"])?;
         [NEAR, FAR].into_iter().try_for_each(|name| self.nodes.remove(name))
     }
 
@@ -191,8 +192,8 @@ impl Bed<'_> {
 
     /// Deletes a pod, which nobody ends without a kubelet, and claims, and waits until they are gone.
     pub(super) fn delete_pod(&self, pod: &str, claims: &[&str]) -> Result<()> {
-        self.fixture.kubectl(&["delete", "pod", pod, "--force", "--grace-period=0", "--timeout=60s"])?;
-        self.fixture.kubectl(&[&["delete", "pvc", "--timeout=60s"], claims].concat()).map(drop)
+        self.fixture.kubectl(&["delete", "pod", pod, "--force", "--grace-period=0", "--timeout=180s"])?;
+        self.fixture.kubectl(&[&["delete", "pvc", "--timeout=180s"], claims].concat()).map(drop)
     }
 
     /// Checks that a claim is not Bound.

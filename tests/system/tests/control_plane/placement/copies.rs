@@ -52,12 +52,12 @@ fn restore_snapshot(bed: &Bed<'_>) -> Result<()> {
     bed.apply(&[copy("restored", DataSource::Snapshot("taken")), bed.pod("restored", &[("restored", WANTED)])])?;
     bed.wait_scheduled("restored", NEAR)?;
     bed.wait_volume("restored", NEAR)?;
-    bed.fixture.kubectl(&["delete", "volumesnapshot/taken", "volumesnapshotclass/snapshots", "--timeout=60s"])?;
+    bed.fixture.kubectl(&["delete", "volumesnapshot/taken", "volumesnapshotclass/snapshots", "--timeout=180s"])?;
     sidecars.into_iter().try_for_each(|sidecar| sidecar.stop(cluster))?;
     // As the cluster was for other trials
     let all = bed.fixture.kubectl(&["get", "crd", "-o", "name"])?;
     let ours: Vec<_> = all.lines().filter(|name| name.ends_with(".snapshot.storage.k8s.io")).collect();
-    bed.fixture.kubectl(&[&["delete", "--timeout=60s"], ours.as_slice()].concat()).map(drop)
+    bed.fixture.kubectl(&[&["delete", "--timeout=180s"], ours.as_slice()].concat()).map(drop)
 }
 
 /// Clones for a pod that can run on another node alone, where csi-provisioner allows only the node of the pod.

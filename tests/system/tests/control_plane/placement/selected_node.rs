@@ -14,13 +14,11 @@ pub(super) fn select_by_hand(bed: &Bed<'_>) -> Result<()> {
     };
     let mut pinned = bed.pod("pinned", &[("pinned", (WAITING, 10))]);
     pinned["spec"]["nodeName"] = json!(NEAR);
-    bed.apply(&[
-        selected("selected", 10, NEAR),
-        selected("too-large", 150, NEAR),
-        device_claim("pinned", (WAITING, 10)),
-        pinned,
-    ])?;
+    bed.apply(&[selected("selected", 10, NEAR), device_claim("pinned", (WAITING, 10)), pinned])?;
     bed.wait_volume("selected", NEAR)?;
+    // Only now: while it is promised, nothing is left for others, and nobody would select a node again for a claim
+    // without a pod
+    bed.apply(&[selected("too-large", 150, NEAR)])?;
     let claim = "PersistentVolumeClaim";
     bed.fixture.wait_event(claim, "too-large", "Warning ProvisioningFailed", "ResourceExhausted")?;
     bed.fixture.wait_event(claim, "too-large", "Warning ProvisioningFailed", NEAR)?;

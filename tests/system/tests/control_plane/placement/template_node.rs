@@ -32,7 +32,7 @@ pub(super) fn promise_capacity(bed: &Bed<'_>) -> Result<()> {
     bed.fixture.wait_event("PersistentVolumeClaim", "scaled", "Warning ProvisioningFailed", words)?;
     bed.check_pending("scaled")?;
     bed.delete_pod("scaled", &["scaled"])?;
-    bed.fixture.kubectl(&["delete", "node", "template", "--timeout=60s"])?;
+    bed.fixture.kubectl(&["delete", "node", "template", "--timeout=180s"])?;
     let promise =
         bed.fixture.kubectl(&["get", "csistoragecapacity", "template-nodes", "-n", NAMESPACE, "-o", "name"])?;
     ensure!(!promise.is_empty(), "the object that an administrator wrote has been removed");

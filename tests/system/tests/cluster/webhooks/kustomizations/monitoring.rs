@@ -25,7 +25,7 @@ pub(super) fn define_kinds(bed: &Bed) -> Result<()> {
         });
         bed.cluster.apply(&definition.to_string())?;
     }
-    bed.cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]).map(drop)
+    bed.cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"]).map(drop)
 }
 
 /// Returns the kinds with the schemas of their specifications.
