@@ -25,7 +25,7 @@ use super::error::{ReconcileError, none_if_not_found};
 use super::probe_pod::{Answer, read_answer};
 use crate::scheduling::SchedulingMode;
 
-/// Pause between two times. kube-scheduler tries a pod again after this time at the latest, too.
+/// Pause between two clear-ups. kube-scheduler tries a pod again after this time at the latest, too.
 const INTERVAL: Duration = Duration::from_mins(5);
 /// Label of a ReplicaSet's pods with the end of its name, which a Deployment has chosen.
 const TEMPLATE_HASH: &str = "pod-template-hash";
