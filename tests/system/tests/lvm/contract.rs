@@ -34,12 +34,20 @@ fn tells_every_watcher_once() {
         }
         drop(second);
         // Of the classes thin and thick, in the order of the configuration.
-        let mut next = async || {
-            let message = first.message().await.unwrap().unwrap();
-            assert_eq!(third.message().await.unwrap().unwrap(), message);
-            (message.items[0].thin_pool.as_ref().unwrap().overprovision_bytes, message.items[2].free_bytes)
-        };
         let (thin, thick) = (client.free_in("thin").await.unwrap(), client.free_in("thick").await.unwrap());
+        let mut last = (thin, thick);
+        let mut next = async || {
+            loop {
+                let message = first.message().await.unwrap().unwrap();
+                assert_eq!(third.message().await.unwrap().unwrap(), message);
+                let pool = message.items[0].thin_pool.as_ref().unwrap();
+                let free = (pool.overprovision_bytes, message.items[2].free_bytes);
+                // How full the pool is may be told at any moment
+                if std::mem::replace(&mut last, free) != free {
+                    return free;
+                }
+            }
+        };
         for class in ["thick", "thin"] {
             let after = |bytes| if class == "thin" { (thin - bytes, thick) } else { (thin, thick - bytes) };
             let too_large = client.create_with(request(class, "b", 4 << 30)).await;
