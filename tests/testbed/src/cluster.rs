@@ -165,8 +165,8 @@ impl Cluster {
         self.control_plane.scheduler()
     }
 
-    /// Calls `probe` again and again until it succeeds; fails when the program has ended or takes more than three minutes,
-    /// with the end of its log.
+    /// Calls `probe` again and again until it succeeds; fails when the program has ended or takes more than three
+    /// minutes, with the end of its log.
     pub fn ready<T>(&self, name: &str, probe: impl FnMut() -> Result<T>) -> Result<T> {
         self.control_plane.processes.wait_until_ready(name, probe)
     }
