@@ -33,7 +33,7 @@ const AGENT_PORT: u16 = 7070;
 /// Time that a node has to become Ready, also while others start and something is built on the same two CPUs.
 const READY_TIMEOUT: Duration = Duration::from_mins(3);
 /// Time that a command in a node has.
-const COMMAND_TIMEOUT: Duration = Duration::from_mins(2);
+const COMMAND_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// A handle of a node: dropping it changes nothing.
 #[derive(Debug, Clone)]

@@ -141,13 +141,7 @@ fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path
     let directory = kustomization.write(&scratch.join("secret"))?;
     // Old pods put the authority of their own certificate back while they run, so that it is applied again after them
     topolvm::roll_out(&shared.cluster, &directory)?;
-    shared.cluster.ready("apiserver", || {
-        let pods = ["get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"];
-        let deleted =
-            shared.kubectl(&[&pods[..], &["-o", "jsonpath={.items[*].metadata.deletionTimestamp}"]].concat())?;
-        ensure!(deleted.is_empty(), "old pods have not ended");
-        Ok(())
-    })?;
+    super::wait_for_old_controllers(shared)?;
     topolvm::roll_out(&shared.cluster, &directory)?;
     wait_for_webhook(shared)?;
     run_scenario(shared, node, TopoLvm)
