@@ -21,6 +21,7 @@ pub(crate) struct PublishedNode {
     segment: Option<Box<str>>,
     /// On a Node that is being deleted there is none: its volumes go with it.
     capacity: NodeCapacity,
+    /// It is not a new one: what it does not publish it does not have.
     is_deleted: bool,
 }
 

@@ -10,6 +10,7 @@ pub mod commands;
 pub mod fake_api_server;
 pub mod fake_node;
 pub mod fresh_cluster;
+pub mod io_rate;
 pub mod kustomization;
 pub mod lvm_settings;
 pub mod manifests;

@@ -146,7 +146,7 @@ impl Controller for ControllerService {
                 let largest = capacity.with_most_free_bytes(&classes, &none).map_or(0, |node| node.free);
                 (capacity.total_free_bytes(&classes), Some(largest))
             }
-            // external-provisioner asks again at once after an error, and after an answer of 0 in a minute
+            // After an error external-provisioner asks again in a second, and after an answer of 0 in a minute
             CapacityScope::Segment(segment) if capacity.is_unpublished(&segment) => {
                 return Err(VolumeError::NotPublished(segment).into());
             }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{major, minor};
 use serde_json::json;
 use system_tests::fake_api_server::{serve, write_kubeconfig};
+use system_tests::io_rate;
 use testbed::topolvm::{NODE, TopolvmSpec};
 use tokio::runtime::{self, Runtime};
 use topolvm_proto::csi::node_client::NodeClient;
@@ -226,16 +227,9 @@ fn rate(expected: u64) -> u64 {
     (last - first) * 1000 / u64::try_from((ended - begun).as_millis()).unwrap()
 }
 
-/// Checks that the rate is the limit, give or take a tenth. A writer that has to wait for the machine may write less
-/// for a while, and never more.
 fn check_rate(limit: u64) {
-    let is_reached = (0..3).any(|_| {
-        let rate = rate(limit);
-        eprintln!("{rate} bytes/s with a limit of {limit}");
-        assert!(rate <= limit * 11 / 10, "{rate} bytes/s with a limit of {limit}");
-        rate >= limit * 9 / 10
-    });
-    assert!(is_reached, "the limit of {limit} bytes/s is not reached");
+    let rate = io_rate::check_rate(limit, || io_rate::number(rate(limit))).unwrap();
+    eprintln!("{rate} bytes/s with a limit of {limit}");
 }
 
 fn survive() {

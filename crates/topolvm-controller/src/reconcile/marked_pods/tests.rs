@@ -59,9 +59,11 @@ async fn in_the_mode_capacity_the_proof_of_earlier_is_deleted() {
     server.apply_json(proof());
     let harness = start(&server, Some(SchedulingMode::Capacity)).await;
     assert_eq!(server.get_json("configmaps", "system", EXTENDER_PROBE), None);
-    // It is not there any more
+    // That it is not there any more is no error
     tokio::time::sleep(INTERVAL).await;
     harness.settle().await;
+    assert_eq!(server.count("delete", "configmaps"), 2);
+    assert!(!harness.metrics().contains(r#"result="error""#), "{}", harness.metrics());
     harness.end().await;
 }
 

@@ -2,6 +2,7 @@
 //! `io.stat` there. What kernel threads write, such as ext4's journal, is in neither.
 
 use anyhow::{Context as _, Result, bail, ensure};
+use system_tests::io_rate;
 use topolvm_api::IoLimit;
 
 use super::wait_in_force;
@@ -49,25 +50,17 @@ impl<'a> Device<'a> {
         Ok(self.fixture.node.script(&find)?.trim().to_owned())
     }
 
-    /// Checks that the rate is the limit, give or take a tenth. Who has to wait for the machine may do less for a
-    /// while, and never more.
+    /// Checks that the rate is the limit.
     pub(super) fn check_rate(&self, limit: IoLimit, wanted: u64) -> Result<()> {
-        for _ in 0..3 {
-            let rate = self.rate(limit, wanted)?;
-            eprintln!("{} per second: {rate:.1} with a limit of {wanted}", limit.as_str());
-            let share = rate / number(wanted)?;
-            ensure!(share <= 1.1, "{} {rate}/s are more than {wanted}/s", limit.as_str());
-            if share >= 0.9 {
-                return Ok(());
-            }
-        }
-        bail!("{} {wanted}/s are not reached", limit.as_str())
+        let rate = io_rate::check_rate(wanted, || self.rate(limit, wanted)).context(limit.as_str())?;
+        eprintln!("{} per second: {rate:.1} with a limit of {wanted}", limit.as_str());
+        Ok(())
     }
 
     /// Checks that the rate is higher than this.
     pub(super) fn check_faster_than(&self, limit: IoLimit, slow: u64) -> Result<()> {
         let rate = self.rate(limit, slow)?;
-        ensure!(rate > number(slow)?, "{} {rate}/s are no more than {slow}/s", limit.as_str());
+        ensure!(rate > io_rate::number(slow)?, "{} {rate}/s are no more than {slow}/s", limit.as_str());
         Ok(())
     }
 
@@ -129,8 +122,4 @@ fn script(devices: &[&Device<'_>], limit: IoLimit, expected: u64, seconds: u64) 
 
 fn numbers(text: &str) -> Result<Vec<f64>> {
     text.split_whitespace().map(|word| word.parse().with_context(|| format!("{word:?} is no number"))).collect()
-}
-
-fn number(count: u64) -> Result<f64> {
-    Ok(u32::try_from(count)?.into())
 }
