@@ -148,21 +148,28 @@ fn patches(options: &Options) -> Vec<Value> {
 fn kubelet_dir_patch(directory: &str, driver: &str) -> Value {
     let pod = "/spec/template/spec";
     let container = format!("{pod}/containers/0");
-    let plugin = format!("{directory}/plugins/{driver}/node");
     let socket = |root: &str| format!("--csi-socket={root}/plugins/{driver}/node/csi-topolvm.sock");
-    json!([
-        { "op": "test", "path": format!("{container}/args/0"), "value": socket(KUBELET) },
-        { "op": "replace", "path": format!("{container}/args/0"), "value": socket(directory) },
-        { "op": "add", "path": format!("{container}/args/1"), "value": format!("--kubelet-dir={directory}") },
-        { "op": "test", "path": format!("{container}/volumeMounts/0/name"), "value": "kubelet" },
-        { "op": "replace", "path": format!("{container}/volumeMounts/0/mountPath"), "value": directory },
-        { "op": "test", "path": format!("{container}/volumeMounts/1/name"), "value": "plugin" },
-        { "op": "replace", "path": format!("{container}/volumeMounts/1/mountPath"), "value": plugin },
-        { "op": "test", "path": format!("{pod}/volumes/0/name"), "value": "kubelet" },
-        { "op": "replace", "path": format!("{pod}/volumes/0/hostPath/path"), "value": directory },
-        { "op": "test", "path": format!("{pod}/volumes/1/name"), "value": "plugin" },
-        { "op": "replace", "path": format!("{pod}/volumes/1/hostPath/path"), "value": plugin },
-    ])
+    let mut operations = vec![
+        json!({ "op": "test", "path": format!("{container}/args/0"), "value": socket(KUBELET) }),
+        json!({ "op": "replace", "path": format!("{container}/args/0"), "value": socket(directory) }),
+        json!({ "op": "add", "path": format!("{container}/args/1"), "value": format!("--kubelet-dir={directory}") }),
+    ];
+    let mounted = [
+        ("plugin", format!("{directory}/plugins/{driver}/node")),
+        ("registration", format!("{directory}/plugins_registry")),
+        ("pods", format!("{directory}/pods")),
+        ("csi", format!("{directory}/plugins/kubernetes.io/csi")),
+    ];
+    for (index, (name, path)) in mounted.iter().enumerate() {
+        let (mount, volume) = (format!("{container}/volumeMounts/{index}"), format!("{pod}/volumes/{index}"));
+        operations.extend([
+            json!({ "op": "test", "path": format!("{mount}/name"), "value": name }),
+            json!({ "op": "replace", "path": format!("{mount}/mountPath"), "value": path }),
+            json!({ "op": "test", "path": format!("{volume}/name"), "value": name }),
+            json!({ "op": "replace", "path": format!("{volume}/hostPath/path"), "value": path }),
+        ]);
+    }
+    operations.into()
 }
 
 #[cfg(test)]

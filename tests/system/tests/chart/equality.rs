@@ -72,7 +72,7 @@ pub(crate) fn compare_with_kustomizations(helm: Helm) -> Result<()> {
 pub(crate) fn lint_all_values(helm: Helm) -> Result<()> {
     let entries = fs::read_dir(chart::directory().join("ci"))?.collect::<Result<Vec<_>, _>>()?;
     let files: BTreeSet<_> = entries.iter().map(fs::DirEntry::path).collect();
-    let known: BTreeSet<_> = PAIRS.iter().map(|(name, ..)| *name).chain(ALONE).map(chart::values).collect();
+    let known: BTreeSet<_> = known_values().map(chart::values).collect();
     ensure!(files == known, "a set of values is not compared with a kustomization: {files:?}");
     for file in files {
         let mut lint = Command::new(chart::program(helm)?);
@@ -80,6 +80,11 @@ pub(crate) fn lint_all_values(helm: Helm) -> Result<()> {
         run_command(&mut lint)?;
     }
     Ok(())
+}
+
+/// Returns the names of all sets of values.
+pub(crate) fn known_values() -> impl Iterator<Item = &'static str> {
+    PAIRS.iter().map(|(name, ..)| *name).chain(ALONE)
 }
 
 /// Renders the chart with a set of values.

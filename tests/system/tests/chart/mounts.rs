@@ -1,0 +1,57 @@
+//! No mount of a pod lies in another one: below a mount with the propagation `Bidirectional` it would reach the host at
+//! each start of the container, and stay there.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use system_tests::chart::{self, Helm};
+
+use crate::equality::{known_values, render};
+use crate::objects::Objects;
+
+/// The directories of kubelet in which the agent works: its own socket, the registrar's, and the paths at which volumes
+/// are published and staged.
+const OF_KUBELET: [(&str, bool); 4] = [
+    ("plugins/topolvm.io/node", false),
+    ("plugins_registry", false),
+    ("pods", true),
+    ("plugins/kubernetes.io/csi", true),
+];
+
+pub(crate) fn check_mounts(helm: Helm) -> Result<()> {
+    for values in known_values() {
+        let objects = render(helm, values)?;
+        for container in containers(&objects) {
+            check_apart(container).with_context(|| values.to_owned())?;
+        }
+    }
+    let other = chart::render(helm, "topolvm", "topolvm-system", &["--set", "node.kubeletWorkDirectory=/k"])?;
+    let objects = Objects::parse(&other)?;
+    let agent = &objects.find("DaemonSet", "topolvm-node")?["spec"]["template"]["spec"];
+    for (directory, is_shared) in OF_KUBELET {
+        let path = format!("/k/{directory}");
+        let mounts = agent["containers"][0]["volumeMounts"].as_array().context("no mounts")?;
+        let mount = mounts.iter().find(|mount| mount["mountPath"] == *path).with_context(|| format!("no {path}"))?;
+        ensure!((mount["mountPropagation"] == "Bidirectional") == is_shared, "{mount}");
+        let volumes = agent["volumes"].as_array().context("no volumes")?;
+        ensure!(volumes.iter().any(|volume| volume["hostPath"]["path"] == *path), "{path} is not that of the host");
+    }
+    Ok(())
+}
+
+/// Returns the containers of all workloads.
+fn containers(objects: &Objects) -> impl Iterator<Item = &Value> {
+    let lists = objects.all().filter_map(|object| object["spec"]["template"]["spec"]["containers"].as_array());
+    lists.flatten()
+}
+
+fn check_apart(container: &Value) -> Result<()> {
+    let mounts = container["volumeMounts"].as_array().map_or(&[][..], Vec::as_slice);
+    let paths: Vec<&str> = mounts.iter().filter_map(|mount| mount["mountPath"].as_str()).collect();
+    for outer in &paths {
+        let inner = paths.iter().find(|inner| *inner != outer && Path::new(inner).starts_with(outer));
+        ensure!(inner.is_none(), "{}: {inner:?} is mounted in {outer}", container["name"]);
+    }
+    Ok(())
+}
