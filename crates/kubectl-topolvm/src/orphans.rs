@@ -4,6 +4,7 @@
 mod adoption;
 mod args;
 mod deletion;
+mod owner;
 mod restoration;
 
 use jiff::Timestamp;

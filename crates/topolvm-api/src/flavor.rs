@@ -112,6 +112,8 @@ impl ApiFlavor {
         /// LogicalVolume annotation: name of an LV without a LogicalVolume, which becomes that of this one. No other LV
         /// is made for it.
         adopt = "", "/adopt";
+        /// LogicalVolume annotation: former name of the LV, once the object that asked for it has it.
+        adopted = "", "/adopted";
         /// Node annotation with the LVs whose LogicalVolumes do not exist.
         orphans = "", "/orphans";
         /// Prefix of the NodeStorage annotations with which an administrator wishes something of a disk, followed by

@@ -47,7 +47,7 @@ pub use node_storage::{
     NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
 };
 pub use node_strategy::{NodeStrategy, ParseNodeStrategyError};
-pub use orphans::{NodeOrphans, OrphanedVolume};
+pub use orphans::{NodeOrphans, OrphanedVolume, same_lv};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 
 /// Number of bytes in one GiB.

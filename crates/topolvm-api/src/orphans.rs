@@ -5,6 +5,15 @@ use serde::{Deserialize, Serialize};
 /// Most LVs in the annotation: all annotations of an object have 256 KiB together.
 const MOST: usize = 100;
 
+/// Prefix of the name of an LV in quarantine, before its former name.
+const QUARANTINE_PREFIX: &str = "topolvm.quarantine.";
+
+/// Returns whether two names are of one LV, in quarantine or not.
+pub fn same_lv(one: &str, other: &str) -> bool {
+    let former = |name| str::strip_prefix(name, QUARANTINE_PREFIX).unwrap_or(name);
+    former(one) == former(other)
+}
+
 /// An LV whose LogicalVolume does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -84,6 +93,14 @@ mod tests {
         assert_eq!(NodeOrphans::default().to_annotation(), None);
         assert_eq!(NodeOrphans::parse(None).unwrap(), NodeOrphans::default());
         assert!(NodeOrphans::parse(Some("7")).is_err());
+    }
+
+    #[test]
+    fn lv_in_quarantine_is_the_same_lv() {
+        assert!(
+            same_lv("u1", "u1") && same_lv("topolvm.quarantine.u1", "u1") && same_lv("u1", "topolvm.quarantine.u1")
+        );
+        assert!(!same_lv("topolvm.quarantine.u1", "u2"));
     }
 
     #[test]

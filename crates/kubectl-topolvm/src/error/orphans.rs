@@ -17,6 +17,21 @@ pub(crate) enum OrphanError {
     NoName(String),
     #[error("there is a {kind} {name} already; choose another name, or delete it if it is what was there before")]
     Exists { kind: &'static str, name: String },
+    #[error(
+        "LV {lv} is no orphan, and nothing was changed: {owner} has it; to remove its data delete the claim, or \
+            without one the LogicalVolume"
+    )]
+    Owned { lv: String, owner: String },
+    #[error(
+        "LogicalVolume {0} is getting the LV: another kubectl topolvm orphans restore or delete has not finished; \
+            repeat that command, or delete the LogicalVolume, which leaves the LV as it is"
+    )]
+    Pending(String),
+    #[error(
+        "PersistentVolume {name} is reserved for the claim {reserved}; name that claim, or delete the \
+            PersistentVolume, which is kept (Retain) and leaves the data as it is"
+    )]
+    Reserved { name: String, reserved: String },
     #[error("the LV cannot be given to a LogicalVolume, and stays as it is: {0}")]
     Refused(String),
     #[error(

@@ -10,16 +10,25 @@ use kube::{Api, Resource as _};
 use topolvm_api::{LogicalVolume, LogicalVolumeSpec};
 
 use super::find;
+use super::owner::{self, Holder};
 use crate::connection::Cluster;
 use crate::error::OrphanError;
-use crate::request::{self, RequestError};
+use crate::request::RequestError;
 
 /// Time in which an agent that works gives an LV to an object.
 const LIMIT: Duration = Duration::from_mins(2);
 
+/// What is to become of the LV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Restore,
+    Delete,
+}
+
 /// An LV that an object is to get.
 #[derive(Clone, Debug)]
 pub(super) struct Adoption<'a> {
+    pub(super) purpose: Purpose,
     pub(super) node: &'a str,
     pub(super) lv: &'a str,
     /// Name of the object; without it that of the object that is gone.
@@ -28,35 +37,61 @@ pub(super) struct Adoption<'a> {
     pub(super) annotations: Vec<(&'static str, String)>,
 }
 
+/// Returns the name of the object that gets an LV to be deleted with it.
+pub(super) fn deletion_name(lv: &str) -> String {
+    format!("orphan-{}", lv.to_lowercase())
+}
+
 impl Adoption<'_> {
-    /// Makes the object, or takes the one that an earlier run has made, and returns it when it has the LV. An object
-    /// that cannot have the LV is deleted again.
-    pub(super) async fn run(self, cluster: &Cluster) -> Result<LogicalVolume, OrphanError> {
+    /// Finds the object that an earlier run for the same purpose has made. An LV that any other object has, or is
+    /// getting, is an error.
+    pub(super) async fn find_earlier(&self, cluster: &Cluster) -> Result<Option<LogicalVolume>, OrphanError> {
+        let Some(holder) = owner::find(cluster, self.node, self.lv).await? else { return Ok(None) };
+        let is_earlier = match &holder {
+            Holder::Attempt(volume) => self.is_of_purpose(volume) && !volume.is_deleting(),
+            Holder::Adopter(volume) if self.is_of_purpose(volume) && !volume.is_deleting() => {
+                self.purpose == Purpose::Restore || owner::persistent_volume(cluster, volume).await?.is_none()
+            }
+            Holder::Adopter(_) | Holder::Owner(_) => false,
+        };
+        match holder {
+            Holder::Attempt(volume) | Holder::Adopter(volume) if is_earlier => Ok(Some(volume)),
+            Holder::Attempt(volume) => Err(OrphanError::Pending(volume.name().to_owned())),
+            Holder::Adopter(volume) | Holder::Owner(volume) => {
+                let owner = owner::describe(cluster, &volume).await?;
+                Err(OrphanError::Owned { lv: self.lv.to_owned(), owner })
+            }
+        }
+    }
+
+    /// An object that deletes an LV is never restored, and the other way round.
+    fn is_of_purpose(&self, volume: &LogicalVolume) -> bool {
+        (volume.name() == deletion_name(self.lv)) == (self.purpose == Purpose::Delete)
+    }
+
+    /// Takes the object of an earlier run or makes one, and returns it when it has the LV. An object that cannot have
+    /// the LV is deleted again.
+    pub(super) async fn run(
+        self,
+        cluster: &Cluster,
+        earlier: Option<LogicalVolume>,
+    ) -> Result<LogicalVolume, OrphanError> {
         let api: Api<LogicalVolume> = Api::all_with(cluster.client.clone(), &cluster.flavor);
-        let volume = match self.find_earlier(cluster, &api).await? {
+        let volume = match earlier {
             Some(volume) => volume,
             None => self.create(cluster, &api).await?,
         };
-        let adopted = tokio::time::timeout(LIMIT, until_answered(&api, volume.name())).await;
-        let adopted = adopted.map_err(|_| OrphanError::Slow(volume.name().to_owned()))??;
-        let Some((_, message)) = adopted.failure() else { return Ok(adopted) };
+        let answered = tokio::time::timeout(LIMIT, until_answered(&api, volume.name())).await;
+        let answered = answered.map_err(|_| OrphanError::Slow(volume.name().to_owned()))??;
+        // With a volume the failure is that of a growth
+        if answered.volume_id().is_some() {
+            return Ok(answered);
+        }
+        let (_, message) = answered.failure().unwrap_or_default();
         let error = OrphanError::Refused(message.to_owned());
-        delete(cluster, &api, &adopted).await?;
+        let version = answered.metadata.resource_version.clone();
+        delete(cluster, &api, &answered, version).await?;
         Err(error)
-    }
-
-    /// Finds the object of an earlier run.
-    async fn find_earlier(
-        &self,
-        cluster: &Cluster,
-        api: &Api<LogicalVolume>,
-    ) -> Result<Option<LogicalVolume>, OrphanError> {
-        let is_it = |volume: &LogicalVolume| {
-            volume.spec.node_name == self.node
-                && volume.annotation(cluster.flavor.adopt()) == Some(self.lv)
-                && !volume.is_deleting()
-        };
-        Ok(request::list(api, &cluster.flavor, "").await?.into_iter().find(is_it))
     }
 
     async fn create(&self, cluster: &Cluster, api: &Api<LogicalVolume>) -> Result<LogicalVolume, OrphanError> {
@@ -100,13 +135,14 @@ async fn until_answered(api: &Api<LogicalVolume>, name: &str) -> Result<LogicalV
     }
 }
 
-/// Deletes an object, unless it is another one by now.
+/// Deletes an object, unless it is another one by now, or has changed since it had this version.
 pub(super) async fn delete(
     cluster: &Cluster,
     api: &Api<LogicalVolume>,
     volume: &LogicalVolume,
+    resource_version: Option<String>,
 ) -> Result<(), OrphanError> {
-    let exactly = Preconditions { uid: Some(volume.uid().to_owned()), ..Preconditions::default() };
+    let exactly = Preconditions { uid: Some(volume.uid().to_owned()), resource_version };
     let params = DeleteParams::default().preconditions(exactly);
     match api.delete(volume.name(), &params).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),

@@ -14,7 +14,7 @@ pub(crate) enum OrphanCommand {
         output: OutputArgs,
     },
 
-    /// Makes LogicalVolume and PersistentVolume for such an LV, and a claim if one is named. Its data stays as it is.
+    /// Makes a LogicalVolume for such an LV, and PersistentVolume and claim if a claim is named. Its data stays.
     Restore {
         #[command(flatten)]
         flags: RestoreFlags,
@@ -47,7 +47,7 @@ pub(crate) struct RestoreFlags {
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<String>,
 
-    /// Make this claim in the namespace, and bind it to the volume.
+    /// Make PersistentVolume and this claim in the namespace. Without it only the LogicalVolume is made.
     #[arg(long, value_name = "NAME")]
     pub(super) claim: Option<String>,
 

@@ -3,18 +3,19 @@
 use kube::Api;
 use topolvm_api::LogicalVolume;
 
-use super::adoption::{self, Adoption};
+use super::adoption::{self, Adoption, Purpose, deletion_name};
 use crate::connection::Cluster;
 use crate::error::Error;
 use crate::output;
 
-/// Removes an LV.
+/// Removes an LV that no object has.
 pub(super) async fn run(cluster: &Cluster, node: &str, lv: &str) -> Result<(), Error> {
-    let name = format!("orphan-{}", lv.to_lowercase());
-    let adoption = Adoption { node, lv, name: Some(name), annotations: Vec::new() };
-    let volume = adoption.run(cluster).await?;
+    let name = Some(deletion_name(lv));
+    let adoption = Adoption { purpose: Purpose::Delete, node, lv, name, annotations: Vec::new() };
+    let earlier = adoption.find_earlier(cluster).await?;
+    let volume = adoption.run(cluster, earlier).await?;
     let api: Api<LogicalVolume> = Api::all_with(cluster.client.clone(), &cluster.flavor);
-    adoption::delete(cluster, &api, &volume).await?;
+    adoption::delete(cluster, &api, &volume, None).await?;
     output::print(&format!(
         "LogicalVolume {} has the LV and is deleted; topolvm-node on node {node} removes both\n",
         volume.name()

@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use super::adoption::Adoption;
+use super::adoption::{Adoption, Purpose};
 use super::args::RestoreFlags;
 use crate::connection::Cluster;
 use crate::error::{Error, OrphanError};
@@ -29,26 +29,55 @@ const STORAGE_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const ACCESS_MODE: &str = "ReadWriteOnce";
 
 /// Restores an LV. A second run goes on where the first one ended.
+///
+/// Without a claim it makes no PersistentVolume: any claim of any namespace could bind one that is not reserved.
 pub(super) async fn run(cluster: &Cluster, flags: &RestoreFlags, namespace: &str) -> Result<(), Error> {
     let volume = adopt(cluster, flags, namespace).await?;
-    let persistent = persistent_volume(cluster.flavor, flags, &volume, namespace);
-    create(&Api::all(cluster.client.clone()), &persistent, |found: &PersistentVolume| {
-        let source = found.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-        source.is_some_and(|source| Some(source.volume_handle.as_str()) == volume.volume_id())
-    })
-    .await?;
     let name = volume.name();
-    output::print(&format!("LV {} of node {} is LogicalVolume and PersistentVolume {name}\n", flags.lv, flags.node))?;
-    let Some(claim) = claim(cluster.flavor, flags, &volume, namespace) else {
-        return output::print(&format!("It is kept (Retain) until a claim names it: volumeName: {name}\n"));
+    let Some(claim_name) = &flags.claim else {
+        return output::print(&format!(
+            "LV {} of node {} is LogicalVolume {name}, without a PersistentVolume; the same command with -n NAMESPACE \
+                --claim NAME makes PersistentVolume and claim\n",
+            flags.lv, flags.node
+        ));
     };
+    create_persistent_volume(cluster, flags, &volume, namespace, claim_name).await?;
+    output::print(&format!("LV {} of node {} is LogicalVolume and PersistentVolume {name}\n", flags.lv, flags.node))?;
+    let claim = claim(cluster.flavor, flags, &volume, namespace, claim_name);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), namespace);
-    create(&claims, &claim, |found: &PersistentVolumeClaim| {
-        found.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()) == Some(name)
-    })
-    .await?;
-    let claim = flags.claim.as_deref().unwrap_or_default();
-    output::print(&format!("Claim {namespace}/{claim} is bound to it, and the volume kept (Retain) when that goes\n"))
+    let found = create(&claims, &claim).await?;
+    if found.is_some_and(|found| found.spec.and_then(|spec| spec.volume_name).as_deref() != Some(name)) {
+        return Err(OrphanError::Exists { kind: "PersistentVolumeClaim", name: claim_name.clone() }.into());
+    }
+    output::print(&format!(
+        "Claim {namespace}/{claim_name} is bound to it, and the volume kept (Retain) when that goes\n"
+    ))
+}
+
+/// Makes the PersistentVolume, or takes the one that an earlier run has made for the same claim.
+async fn create_persistent_volume(
+    cluster: &Cluster,
+    flags: &RestoreFlags,
+    volume: &LogicalVolume,
+    namespace: &str,
+    claim: &str,
+) -> Result<(), OrphanError> {
+    let wanted = persistent_volume(cluster.flavor, flags, volume, namespace, claim);
+    let Some(found) = create(&Api::<PersistentVolume>::all(cluster.client.clone()), &wanted).await? else {
+        return Ok(());
+    };
+    let spec = found.spec.unwrap_or_default();
+    let handle = spec.csi.map(|source| source.volume_handle);
+    let name = volume.name().to_owned();
+    if handle.as_deref() != volume.volume_id() {
+        return Err(OrphanError::Exists { kind: "PersistentVolume", name });
+    }
+    let reserved = spec.claim_ref.unwrap_or_default();
+    let reserved = (reserved.namespace.unwrap_or_default(), reserved.name.unwrap_or_default());
+    if (reserved.0.as_str(), reserved.1.as_str()) == (namespace, claim) {
+        return Ok(());
+    }
+    Err(OrphanError::Reserved { name, reserved: format!("{}/{}", reserved.0, reserved.1) })
 }
 
 /// Gives the LV to a LogicalVolume.
@@ -62,61 +91,48 @@ async fn adopt(cluster: &Cluster, flags: &RestoreFlags, namespace: &str) -> Resu
     if let Some(claim) = &flags.claim {
         annotations.push((flavor.claim(), format!("{namespace}/{claim}")));
     }
-    let name = flags.name.clone();
-    if let Some(name) = &name {
-        check_no_persistent_volume(cluster, name, &flags.lv).await?;
-    } else if let Some(orphan) = super::find(cluster, &flags.node, &flags.lv).await? {
-        check_no_persistent_volume(cluster, &orphan.logical_volume, &flags.lv).await?;
+    let (node, lv, name) = (&*flags.node, &*flags.lv, flags.name.clone());
+    let adoption = Adoption { purpose: Purpose::Restore, node, lv, name, annotations };
+    let earlier = adoption.find_earlier(cluster).await?;
+    if earlier.is_none() {
+        check_no_persistent_volume(cluster, flags).await?;
     }
-    Adoption { node: &flags.node, lv: &flags.lv, name, annotations }.run(cluster).await
+    adoption.run(cluster, earlier).await
 }
 
-/// Refuses a name that another PersistentVolume has: mostly that of the LV before its object was gone.
-async fn check_no_persistent_volume(cluster: &Cluster, name: &str, lv: &str) -> Result<(), OrphanError> {
-    if name.is_empty() {
-        return Ok(());
-    }
-    let volumes: Api<LogicalVolume> = Api::all_with(cluster.client.clone(), &cluster.flavor);
-    let earlier = volumes
-        .get_opt(name)
-        .await
-        .map_err(|error| RequestError::new("get", resource::<LogicalVolume>(&cluster.flavor), error))?;
-    if earlier.is_some_and(|volume| volume.annotation(cluster.flavor.adopt()) == Some(lv)) {
-        return Ok(());
-    }
-    match request::get::<PersistentVolume>(&Api::all(cluster.client.clone()), name).await? {
-        Some(_) => Err(OrphanError::Exists { kind: "PersistentVolume", name: name.to_owned() }),
+/// Refuses a name that a PersistentVolume has: mostly that of the LV before its object was gone.
+async fn check_no_persistent_volume(cluster: &Cluster, flags: &RestoreFlags) -> Result<(), OrphanError> {
+    let name = match &flags.name {
+        Some(name) => Some(name.clone()),
+        None => super::find(cluster, &flags.node, &flags.lv).await?.map(|orphan| orphan.logical_volume),
+    };
+    let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(()) };
+    match request::get::<PersistentVolume>(&Api::all(cluster.client.clone()), &name).await? {
+        Some(_) => Err(OrphanError::Exists { kind: "PersistentVolume", name }),
         None => Ok(()),
     }
 }
 
-/// Creates an object, unless an earlier run has made it.
-async fn create<K>(api: &Api<K>, object: &K, is_ours: impl FnOnce(&K) -> bool) -> Result<(), OrphanError>
+/// Creates an object; returns the one that has its name already.
+async fn create<K>(api: &Api<K>, object: &K) -> Result<Option<K>, RequestError>
 where
     K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
 {
     match api.create(&PostParams::default(), object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let name = object.meta().name.clone().unwrap_or_default();
-            match request::get(api, &name).await? {
-                Some(found) if is_ours(&found) => Ok(()),
-                Some(_) | None => Err(OrphanError::Exists { kind: kind::<K>(), name }),
-            }
+            request::get(api, object.meta().name.as_deref().unwrap_or_default()).await
         }
-        created => Ok(created.map(drop).map_err(|error| RequestError::new("create", resource::<K>(&()), error))?),
+        created => created.map(|_| None).map_err(|error| RequestError::new("create", resource::<K>(&()), error)),
     }
 }
 
-fn kind<K: kube::Resource<DynamicType = ()>>() -> &'static str {
-    if K::plural(&()) == "persistentvolumes" { "PersistentVolume" } else { "PersistentVolumeClaim" }
-}
-
-/// Makes the PersistentVolume of a LogicalVolume, as csi-provisioner does, but kept without a claim.
+/// Makes the PersistentVolume of a LogicalVolume, as csi-provisioner does, but kept when its claim goes.
 fn persistent_volume(
     flavor: ApiFlavor,
     flags: &RestoreFlags,
     volume: &LogicalVolume,
     namespace: &str,
+    claim: &str,
 ) -> PersistentVolume {
     let on_node = NodeSelectorRequirement {
         key: flavor.topology_key().to_owned(),
@@ -130,13 +146,13 @@ fn persistent_volume(
         fs_type: (!flags.block).then(|| flags.filesystem.clone()),
         ..CSIPersistentVolumeSource::default()
     };
-    let claim_ref = flags.claim.as_ref().map(|claim| ObjectReference {
+    let claim_ref = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("PersistentVolumeClaim".to_owned()),
         namespace: Some(namespace.to_owned()),
-        name: Some(claim.clone()),
+        name: Some(claim.to_owned()),
         ..ObjectReference::default()
-    });
+    };
     PersistentVolume {
         metadata: ObjectMeta {
             name: Some(volume.name().to_owned()),
@@ -150,7 +166,7 @@ fn persistent_volume(
             storage_class_name: Some(flags.storage_class.clone()),
             volume_mode: Some(mode(flags)),
             csi: Some(source),
-            claim_ref,
+            claim_ref: Some(claim_ref),
             node_affinity: Some(VolumeNodeAffinity {
                 required: Some(NodeSelector { node_selector_terms: vec![term] }),
             }),
@@ -160,20 +176,20 @@ fn persistent_volume(
     }
 }
 
-/// Makes the claim that the flags name.
+/// Makes the claim of the PersistentVolume.
 fn claim(
     flavor: ApiFlavor,
     flags: &RestoreFlags,
     volume: &LogicalVolume,
     namespace: &str,
-) -> Option<PersistentVolumeClaim> {
-    let name = flags.claim.clone()?;
+    name: &str,
+) -> PersistentVolumeClaim {
     // As kube-controller-manager writes on claims whose volumes are made for them: by it the controller knows for which
     // claims it has kubelet grow the filesystem at once
     let driver = BTreeMap::from([(STORAGE_PROVISIONER.to_owned(), flavor.driver_name().to_owned())]);
-    Some(PersistentVolumeClaim {
+    PersistentVolumeClaim {
         metadata: ObjectMeta {
-            name: Some(name),
+            name: Some(name.to_owned()),
             namespace: Some(namespace.to_owned()),
             annotations: Some(driver),
             ..ObjectMeta::default()
@@ -190,7 +206,7 @@ fn claim(
             ..PersistentVolumeClaimSpec::default()
         }),
         status: None,
-    })
+    }
 }
 
 fn mode(flags: &RestoreFlags) -> String {

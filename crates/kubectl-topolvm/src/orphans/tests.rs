@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::node;
 
-use super::adoption::Adoption;
+use super::adoption::{Adoption, Purpose, deletion_name};
 use super::args::RestoreFlags;
 use super::*;
 
 const LV: &str = "topolvm.quarantine.0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
+/// Name of the same LV before its quarantine, as an older list has it.
+const FORMER: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
 const VOLUMES: &str = "logicalvolumes.topolvm.io";
 
 fn server() -> (ApiServer, Cluster) {
@@ -90,19 +92,140 @@ async fn a_restored_lv_has_a_logical_volume_a_persistent_volume_and_a_claim_and_
     assert_eq!(server.list_json(VOLUMES).len(), 1);
 }
 
+/// Has a LogicalVolume that got the LV, bound to the claim shop/data.
+fn restored(server: &ApiServer, status: &Value) {
+    server.apply_json(json!({
+        "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
+        "metadata": {"name": "pvc-1", "annotations": {"topolvm.io/adopted": LV}},
+        "spec": {"name": "pvc-1", "nodeName": "n1", "size": "2Gi", "deviceClass": "ssd"}, "status": status,
+    }));
+    server.apply_json(json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pvc-1"},
+        "spec": {
+            "csi": {"driver": "topolvm.io", "volumeHandle": "u9"}, "claimRef": {"namespace": "shop", "name": "data"},
+        },
+    }));
+    server.apply_json(json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"namespace": "shop", "name": "data"},
+        "spec": {"volumeName": "pvc-1"},
+    }));
+    // The agent has taken it off the Node by then
+    server.edit("nodes", "", "n1", |node| node["metadata"]["annotations"] = json!({}));
+}
+
+fn refused_growth() -> Value {
+    json!({"volumeID": "u9", "currentSize": "1Gi", "code": 8, "message": "too little free space"})
+}
+
 #[tokio::test]
-async fn a_raw_block_volume_has_no_filesystem() {
+async fn restored_volume_survives_a_second_restore() {
+    for annotation in ["topolvm.io/adopted", "topolvm.io/adopt"] {
+        let (server, cluster) = server();
+        restored(&server, &refused_growth());
+        server.edit(VOLUMES, "", "pvc-1", |object| object["metadata"]["annotations"] = json!({annotation: LV}));
+        let before = server.get_json(VOLUMES, "", "pvc-1").unwrap();
+        restoration::run(&cluster, &flags(&["--claim=data"]), "shop").await.unwrap();
+        assert_eq!(server.get_json(VOLUMES, "", "pvc-1").unwrap(), before);
+    }
+}
+
+#[tokio::test]
+async fn restored_volume_is_not_given_to_another_claim() {
     let (server, cluster) = server();
-    let flags = flags(&["--block", "--name=back"]);
+    restored(&server, &ready());
+    let error = restoration::run(&cluster, &flags(&["--claim=mine"]), "other").await.unwrap_err().chain();
+    assert!(error.contains("PersistentVolume pvc-1 is reserved for the claim shop/data"), "{error}");
+    assert!(server.get_json("persistentvolumeclaims", "other", "mine").is_none());
+}
+
+#[tokio::test]
+async fn lv_of_an_object_is_not_deleted_and_its_claim_is_named() {
+    for (lv, status) in [(LV, ready()), (FORMER, ready()), (LV, refused_growth()), ("u9", ready())] {
+        let (server, cluster) = server();
+        restored(&server, &status);
+        let error = deletion::run(&cluster, "n1", lv).await.unwrap_err().chain();
+        let owner = "LogicalVolume pvc-1, PersistentVolume pvc-1, claim shop/data has it";
+        assert!(error.contains("is no orphan, and nothing was changed") && error.contains(owner), "{error}");
+        let found: Vec<_> = server.list_json(VOLUMES);
+        assert_eq!(found.len(), 1);
+        assert!(found[0]["metadata"]["deletionTimestamp"].is_null(), "{found:?}");
+    }
+}
+
+#[tokio::test]
+async fn lv_of_an_object_is_not_restored_from_a_stale_list() {
+    let (server, cluster) = server();
+    // The API server remembers the object again, and the annotation of the Node is older
+    server.apply_json(json!({
+        "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": "pvc-1", "uid": FORMER},
+        "spec": {"name": "pvc-1", "nodeName": "n1", "size": "1Gi", "deviceClass": "ssd"},
+    }));
+    let error = restoration::run(&cluster, &flags(&["--claim=data"]), "shop").await.unwrap_err().chain();
+    assert!(error.contains("is no orphan") && error.contains("LogicalVolume pvc-1 has it"), "{error}");
+    assert_eq!(server.list_json(VOLUMES).len(), 1);
+}
+
+#[tokio::test]
+async fn deletion_leaves_an_unfinished_restore_alone_and_vice_versa() {
+    let unfinished = async |name: &str| {
+        let (server, cluster) = server();
+        server.apply_json(json!({
+            "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
+            "metadata": {"name": name, "annotations": {"topolvm.io/adopt": LV}},
+            "spec": {"name": name, "nodeName": "n1", "size": "1Gi", "deviceClass": "ssd"},
+        }));
+        let error = if name == "pvc-1" {
+            deletion::run(&cluster, "n1", LV).await
+        } else {
+            restoration::run(&cluster, &flags(&["--claim=data"]), "shop").await
+        };
+        let error = error.unwrap_err().chain();
+        assert!(error.contains(&format!("LogicalVolume {name} is getting the LV")), "{error}");
+        assert_eq!(server.list_json(VOLUMES).len(), 1);
+    };
+    unfinished("pvc-1").await;
+    unfinished(&deletion_name(LV)).await;
+}
+
+#[tokio::test]
+async fn deletion_goes_on_after_the_lv_was_adopted() {
+    let (server, cluster) = server();
+    let name = deletion_name(LV);
+    server.apply_json(json!({
+        "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
+        "metadata": {"name": name, "annotations": {"topolvm.io/adopted": LV}},
+        "spec": {"name": name, "nodeName": "n1", "size": "1Gi", "deviceClass": "ssd"}, "status": ready(),
+    }));
+    deletion::run(&cluster, "n1", LV).await.unwrap();
+    assert!(server.list_json(VOLUMES).is_empty());
+}
+
+#[tokio::test]
+async fn raw_block_volume_has_no_filesystem() {
+    let (server, cluster) = server();
+    let flags = flags(&["--block", "--name=back", "--claim=data"]);
     let (restored, object) = tokio::join!(restoration::run(&cluster, &flags, "shop"), answer(&server, ready()));
     restored.unwrap();
-    assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/adopt": LV}));
+    assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/adopt": LV, "topolvm.io/claim": "shop/data"}));
     let persistent = server.get_json("persistentvolumes", "", "back").unwrap();
     assert_eq!(
         (&persistent["spec"]["volumeMode"], &persistent["spec"]["csi"]["fsType"]),
         (&json!("Block"), &json!(null))
     );
-    assert!(server.list_json("persistentvolumeclaims").is_empty());
+}
+
+#[tokio::test]
+async fn restore_without_a_claim_makes_no_persistent_volume() {
+    let (server, cluster) = server();
+    let alone = flags(&[]);
+    let (restored, _) = tokio::join!(restoration::run(&cluster, &alone, "shop"), answer(&server, ready()));
+    restored.unwrap();
+    assert!(server.list_json("persistentvolumes").is_empty());
+    restoration::run(&cluster, &flags(&["--claim=data"]), "shop").await.unwrap();
+    let persistent = server.get_json("persistentvolumes", "", "pvc-1").unwrap();
+    let reserved = &persistent["spec"]["claimRef"];
+    assert_eq!((&reserved["namespace"], &reserved["name"]), (&json!("shop"), &json!("data")));
+    assert_eq!(server.list_json(VOLUMES).len(), 1);
 }
 
 #[tokio::test]
@@ -111,11 +234,13 @@ async fn what_has_the_name_is_named_and_nothing_is_made() {
     server.apply_json(json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pvc-1"}}));
     let error = restoration::run(&cluster, &flags(&[]), "shop").await.unwrap_err().chain();
     assert!(error.contains("PersistentVolume pvc-1 already"), "{error}");
-    let adoption = Adoption { node: "n1", lv: "other", name: None, annotations: Vec::new() };
-    let error = adoption.run(&cluster).await.unwrap_err().to_string();
+    let adopt = async |node, lv| {
+        let adoption = Adoption { purpose: Purpose::Restore, node, lv, name: None, annotations: Vec::new() };
+        adoption.run(&cluster, None).await.unwrap_err().to_string()
+    };
+    let error = adopt("n1", "other").await;
     assert!(error.contains("tells of no LV other"), "{error}");
-    let adoption = Adoption { node: "n9", lv: LV, name: None, annotations: Vec::new() };
-    assert!(adoption.run(&cluster).await.unwrap_err().to_string().contains("no Node n9"));
+    assert!(adopt("n9", LV).await.contains("no Node n9"));
     assert!(server.list_json(VOLUMES).is_empty());
 }
 

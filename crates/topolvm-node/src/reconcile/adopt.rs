@@ -4,14 +4,16 @@
 use std::sync::Arc;
 
 use futures::TryStreamExt as _;
-use kube::api::ListParams;
+use kube::api::{ListParams, PatchParams};
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
+use topolvm_kube::{json_patch, set_annotation, take_annotation_off};
 use topolvm_proto::lvmd::AdoptLvRequest;
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::status::with_deadline;
 use super::{ReconcileError, Reconciler};
+use crate::events::FIELD_MANAGER;
 use crate::lvmd_client::to_wire;
 
 impl Reconciler {
@@ -49,6 +51,21 @@ impl Reconciler {
         }
     }
 
+    /// Replaces the request for an LV by a record of it, once the object has the LV: a copy of the object without its
+    /// status, and a tool that repeats its work, must not ask for the LV again.
+    pub(super) async fn record_adoption(
+        &self,
+        volume: Arc<LogicalVolume>,
+    ) -> Result<Arc<LogicalVolume>, ReconcileError> {
+        let Some(lv) = volume.annotation(self.flavor.adopt()) else { return Ok(volume) };
+        let mut operations = set_annotation(&volume.metadata, self.flavor.adopted(), lv);
+        operations.extend(take_annotation_off(&volume.metadata, self.flavor.adopt(), lv, None));
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = json_patch(operations);
+        let patched = with_deadline("record the adoption", self.api.patch(volume.name(), &params, &patch)).await?;
+        Ok(self.write_cache.insert(patched))
+    }
+
     /// Asks the API server for another object that has this LV, on whatever node, and returns its name.
     async fn find_owner(&self, volume: &LogicalVolume, lv: &str) -> Result<Option<String>, ReconcileError> {
         let uid = lvmd::quarantined_uid(lv).unwrap_or(lv);
@@ -65,5 +82,16 @@ impl Reconciler {
             Ok(None)
         };
         with_deadline("look for another object of the LV", search).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use topolvm_api::same_lv;
+
+    #[test]
+    fn quarantine_names_of_lvmd_and_of_the_plugin_agree() {
+        let uid = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
+        assert!(same_lv(lvmd::quarantine_name(uid).unwrap().as_str(), uid));
     }
 }

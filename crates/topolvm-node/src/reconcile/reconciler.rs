@@ -120,6 +120,7 @@ impl Reconciler {
         let made = if volume.volume_id().is_some() { Some(volume) } else { self.create(&volume).await? };
         match made {
             Some(volume) => {
+                let volume = self.record_adoption(volume).await?;
                 self.report_lost(&volume).await?;
                 let volume = self.write_cache.last_written(volume);
                 let limited = self.limit_io(&volume).await;

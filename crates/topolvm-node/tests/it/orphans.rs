@@ -420,6 +420,9 @@ async fn a_new_object_gets_the_lv_that_it_names(#[case] policy: OrphanPolicy, #[
     assert_eq!((agent.cluster.lvm.volumes(VG), volume.uuid), (vec![STAYS.to_owned(), NEW.to_owned()], uuid));
     assert!(volume.tags.contains(&"topolvm.io/logicalvolume=pvc-back".to_owned()), "{:?}", volume.tags);
     assert_eq!(agent.cluster.status("pvc-back")["currentSize"], json!("1Gi"));
+    // The request is fulfilled
+    let adopted = |object: Value| object["metadata"]["annotations"] == json!({"topolvm.io/adopted": lv});
+    agent.until(|| adopted(agent.cluster.object("pvc-back")).then_some(())).await;
     agent.until_node(|node| annotation(node, "topolvm.io/orphans").is_none().then_some(())).await;
     // From then on it is a volume like others
     agent.cluster.api.delete(LV, "", "pvc-back");

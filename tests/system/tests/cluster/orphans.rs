@@ -34,6 +34,11 @@ fn lose_and_restore(fixture: &Fixture) -> Result<()> {
             fixture.write_word("lost", "precious")?;
             let lv = lose(fixture)?;
             restore(fixture, &lv)?;
+            refuse_to_destroy_restored(fixture, &lv)?;
+            let volume = fixture.volume_name("back")?;
+            let policy = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}).to_string();
+            fixture.kubectl(&["patch", "persistentvolume", &volume, "-p", &policy])?;
+            fixture.delete_pod_and_claim("back")?;
             delete_by_plugin(fixture)
         },
     )?;
@@ -67,7 +72,7 @@ fn lose(fixture: &Fixture) -> Result<String> {
     Ok(kept)
 }
 
-/// Brings the LV back under a new claim, and deletes that as any other.
+/// Brings the LV back under a new claim.
 fn restore(fixture: &Fixture, lv: &str) -> Result<()> {
     let node = fixture.node.name().to_owned();
     let arguments = ["orphans", "restore", &node, lv, "--claim=back", "--storage-class=waiting"];
@@ -82,10 +87,33 @@ fn restore(fixture: &Fixture, lv: &str) -> Result<()> {
     fixture.check_volumes(2)?;
     let none = orphans(fixture)?;
     ensure!(none.is_empty(), "{none:?}");
-    let volume = fixture.volume_name("back")?;
-    let policy = json!({"spec": {"persistentVolumeReclaimPolicy": "Delete"}}).to_string();
-    fixture.kubectl(&["patch", "persistentvolume", &volume, "-p", &policy])?;
-    fixture.delete_pod_and_claim("back")
+    Ok(())
+}
+
+/// Repeats the restore after a growth was refused, and deletes the LV by an older list: the volume stays as it is.
+fn refuse_to_destroy_restored(fixture: &Fixture, lv: &str) -> Result<()> {
+    let (node, volume) = (fixture.node.name(), fixture.volume_name("back")?);
+    let object = format!("{OBJECTS}/{volume}");
+    fixture.request_size("back", "100Gi")?;
+    let refused = "--for=jsonpath={.status.conditions[0].reason}=ExpandFailed";
+    fixture.kubectl(&["wait", refused, &object, "--timeout=180s"])?;
+    let again = ["orphans", "restore", node, lv, "--claim=back", "--storage-class=waiting"];
+    plugin::run_successfully(&fixture.cluster, &again)?;
+    let former = lv.trim_start_matches(PREFIX);
+    for lv in [lv, former] {
+        let delete = ["orphans", "delete", node, lv, "--yes"];
+        let answer = plugin::run(&fixture.cluster, &fixture.cluster.inner_kubeconfig(), &delete)?;
+        let owner = format!("LogicalVolume {volume}, PersistentVolume {volume}, claim default/back has it");
+        ensure!(!answer.is_success && answer.errors.contains(&owner), "{answer:?}");
+    }
+    let deleted = fixture.kubectl(&["get", &object, "-o", "jsonpath={.metadata.deletionTimestamp}"])?;
+    ensure!(deleted.is_empty(), "the LogicalVolume is deleted since {deleted}");
+    let adopted = fixture.kubectl(&["get", &object, "-o", r"jsonpath={.metadata.annotations.topolvm\.io/adopt}"])?;
+    ensure!(adopted.is_empty(), "the object asks for {adopted} still");
+    fixture.delete_pod("back")?;
+    fixture.start_pod("back", VolumeMode::Filesystem)?;
+    ensure!(fixture.read_word("back")? == "precious", "the data has changed");
+    Ok(())
 }
 
 /// Takes away the object of the other volume, as after a restore of an API server that does not remember it, and then
