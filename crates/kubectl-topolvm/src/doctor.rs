@@ -1,6 +1,7 @@
 //! `doctor`: reads what the checks of `topolvm-doctor` look at, and prints their report.
 
 mod answer;
+mod clock;
 mod facts;
 mod metrics;
 mod rights;

@@ -28,7 +28,7 @@ pub struct Facts {
     pub flavor: ApiFlavor,
     /// Namespace of our programs.
     pub namespace: String,
-    /// Time at which the facts were read.
+    /// Time at which the facts were read, by the clock of the API server where it says one.
     pub now: Timestamp,
     /// Scheduling mode, where whoever reads the facts knows it; else it is derived from the arguments of the
     /// controllers and from the webhooks.

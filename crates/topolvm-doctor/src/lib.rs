@@ -8,6 +8,7 @@ mod checked;
 mod checks;
 mod facts;
 mod finding;
+mod manifests;
 mod metrics;
 mod mode;
 mod mode_detection;

@@ -3,6 +3,7 @@
 mod capacity;
 mod pods;
 mod pruning;
+mod settings;
 mod volumes;
 
 use jiff::Timestamp;
@@ -28,10 +29,16 @@ fn established(flavor: ApiFlavor) -> Value {
     definition
 }
 
-fn certificate(not_after: (i32, u8, u8)) -> String {
+type Date = (i32, u8, u8);
+
+fn certificate(not_after: Date) -> String {
+    certificate_from((2020, 1, 1), not_after)
+}
+
+fn certificate_from(not_before: Date, not_after: Date) -> String {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(vec!["topolvm-controller.topolvm-system.svc".to_owned()]).unwrap();
-    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_before = rcgen::date_time_ymd(not_before.0, not_before.1, not_before.2);
     params.not_after = rcgen::date_time_ymd(not_after.0, not_after.1, not_after.2);
     params.self_signed(&key).unwrap().pem()
 }
@@ -231,6 +238,44 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("node-agents", Outcome::Fail, "1 of 2 pods are ready", "describe", |facts: &mut Facts| {
     facts.workloads = Ok(vec![workload(Role::Node, "topolvm-system", 1)]);
 })]
+#[case("node-agents", Outcome::Fail, "are ready; node n3: pod topolvm-system/topolvm-node-x has no node: 0/3",
+    "describe", |facts: &mut Facts| {
+    facts.workloads = Ok(vec![workload(Role::Node, "topolvm-system", 1)]);
+    facts.pods = Ok(vec![of(json!({
+        "metadata": {"name": "topolvm-node-x", "namespace": "topolvm-system"},
+        "spec": {
+            "containers": [{"name": "topolvm-node"}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n3"]}]},
+            ]}}},
+        },
+        "status": {"conditions": [{
+            "type": "PodScheduled", "status": "False", "message": "0/3 nodes are available: insufficient cpu",
+        }]},
+    }))]);
+})]
+#[case("node-agents", Outcome::Fail, "1 of 2 pods are ready; pods \"x\" is forbidden: exceeded quota", "describe",
+    |facts: &mut Facts| {
+    let mut set = workload(Role::Node, "topolvm-system", 1);
+    set.name = "daemonset/topolvm-node".to_owned();
+    facts.workloads = Ok(vec![set]);
+    facts.creation_events = Ok(vec![of(json!({
+        "metadata": {"name": "e", "namespace": "topolvm-system"}, "reason": "FailedCreate",
+        "message": "pods \"x\" is forbidden: exceeded quota", "lastTimestamp": "2026-01-01T00:50:00Z",
+        "involvedObject": {"kind": "DaemonSet", "name": "topolvm-node", "namespace": "topolvm-system"},
+    }))]);
+})]
+#[case("node-agents", Outcome::Fail, "node n1: pod topolvm-system/lvmd-x, container lvmd: CrashLoopBackOff: back-off",
+    "describe the pod", |facts: &mut Facts| {
+    facts.pods = Ok(vec![of(json!({
+        "metadata": {"name": "lvmd-x", "namespace": "topolvm-system"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "lvmd"}]},
+        "status": {"containerStatuses": [{
+            "name": "lvmd", "image": "", "imageID": "", "ready": false, "restartCount": 7,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+        }]},
+    }))]);
+})]
 #[case("node-agents", Outcome::Warn, "no node has storage", "start topolvm-node", |facts: &mut Facts| {
     (facts.nodes, facts.csi_nodes) = (Ok(Vec::new()), Ok(Vec::new()));
 })]
@@ -265,7 +310,24 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
     |facts: &mut Facts| {
     facts.classes = Ok(vec![of(class(&json!({"csi.storage.k8s.io/fstype": "zfs"}), "WaitForFirstConsumer"))]);
 })]
-#[case("storage-classes", Outcome::Fail, "no node has the device class \"hdd\"", "one of ssd", |facts: &mut Facts| {
+#[case("webhooks", Outcome::Fail, "is not valid before 2026-06-01", "NTP", |facts: &mut Facts| {
+    extender(facts, (2027, 1, 1), &exempt(), Some(1));
+    let future = certificate_from((2026, 6, 1), (2027, 6, 1));
+    facts.webhooks = Ok(vec![of(configuration(&future, &exempt()))]);
+})]
+#[case("storage-classes", Outcome::Fail, "csi-provisioner refuses", "make the StorageClass fast anew",
+    |facts: &mut Facts| {
+    let parameters = json!({"csi.storage.k8s.io/fstype": "xfs", "fsType": "xfs", "topolvm.io/device-class": "ssd"});
+    facts.classes = Ok(vec![of(class(&parameters, "WaitForFirstConsumer"))]);
+})]
+#[case("leftovers", Outcome::Fail, "topolvm-hook has pod-hook.topolvm.cybozu.com",
+    "kubectl delete mutatingwebhookconfiguration topolvm-hook", |facts: &mut Facts| {
+    let mut other = configuration(&certificate((2027, 1, 1)), &exempt());
+    other["webhooks"][0]["name"] = json!("pod-hook.topolvm.cybozu.com");
+    other["webhooks"][0]["clientConfig"]["service"]["namespace"] = json!("other");
+    facts.webhooks = Ok(vec![of(other)]);
+})]
+#[case("storage-classes", Outcome::Warn, "no node has the device class \"hdd\"", "one of ssd", |facts: &mut Facts| {
     facts.classes = Ok(vec![of(class(&json!({"topolvm.io/device-class": "hdd"}), "WaitForFirstConsumer"))]);
 })]
 #[case("storage-classes", Outcome::Fail, "mkfs option", "make the StorageClass fast anew", |facts: &mut Facts| {

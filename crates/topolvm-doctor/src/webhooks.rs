@@ -9,6 +9,7 @@ use kube_core::{ResourceExt as _, Selector, SelectorExt as _};
 use topolvm_api::ApiFlavor;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
+use x509_parser::time::ASN1Time;
 
 use crate::read_error::ReadResult;
 
@@ -80,14 +81,23 @@ fn path(webhook: &MutatingWebhook) -> &str {
     webhook.client_config.service.as_ref().and_then(|service| service.path.as_deref()).unwrap_or_default()
 }
 
-/// Returns the latest expiry of the certificates in a caBundle; none if it has no certificate that can be read.
-pub(crate) fn expiry(bundle: &[u8]) -> Option<Timestamp> {
+/// Time in which a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
+}
+
+/// Returns the validity of each certificate in a caBundle that can be read.
+pub(crate) fn validities(bundle: &[u8]) -> Vec<Validity> {
     let blocks = Pem::iter_from_buffer(bundle).filter_map(Result::ok);
-    let ends = blocks.filter_map(|block| {
+    let validity = |block: Pem| {
         let certificate = block.parse_x509().ok()?;
-        Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
-    });
-    ends.max()
+        let time = |time: ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+        let validity = certificate.validity();
+        Some(Validity { from: time(validity.not_before)?, until: time(validity.not_after)? })
+    };
+    blocks.filter_map(validity).collect()
 }
 
 /// Returns the DNS names of the certificate in a caBundle that is the server's own: the only one, and of no authority.

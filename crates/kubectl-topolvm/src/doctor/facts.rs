@@ -12,13 +12,15 @@ use topolvm_api::{ApiFlavor, EXTENDER_PROBE, LogicalVolume, NodeStorage};
 use topolvm_doctor::{Facts, LEASE, ReadError, Workload, unproven_reason};
 
 use super::answer::fact;
-use super::{metrics, rights, snapshots, webhooks};
+use super::{clock, metrics, rights, snapshots, webhooks};
 use crate::connection::Cluster;
 use crate::request::{RequestResult, get, list, list_all};
 use crate::server_version;
 
-/// Reads all facts about the installation whose programs are in `namespace`.
+/// Reads all facts about the installation whose programs are in `namespace`. `now` is the time here, for an API server
+/// that says none.
 pub(super) async fn read(cluster: &Cluster, namespace: &str, now: Timestamp) -> Facts {
+    let now = clock::read(&cluster.client).await.unwrap_or(now);
     let mut facts = Facts::empty(cluster.flavor, namespace, now);
     Box::pin(read_installation(cluster, &mut facts)).await;
     Box::pin(read_volumes(cluster, &mut facts)).await;

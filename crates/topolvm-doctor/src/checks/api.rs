@@ -7,6 +7,7 @@ use topolvm_api::{ApiFlavor, crd};
 
 use crate::facts::Facts;
 use crate::finding::Finding;
+use crate::manifests;
 use crate::read_error::{ReadError, read};
 use crate::server_version::{self, OLDEST};
 
@@ -27,7 +28,7 @@ pub(super) fn version(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
 pub(super) fn definition(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let definitions = read(&facts.definitions)?;
     let name = format!("logicalvolumes.{}", facts.flavor);
-    let apply = format!("apply {}", manifest(facts.flavor));
+    let apply = format!("apply {}", manifests::definitions(facts.flavor));
     let Some(found) = definitions.iter().find(|found| found.spec.group == facts.flavor.group()) else {
         return Ok(vec![Finding::fail(format!("{name} is not defined"), apply)]);
     };
@@ -84,7 +85,9 @@ pub(super) fn groups(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let definitions = read(&facts.definitions)?;
     let groups: Vec<_> = definitions.iter().map(|found| found.spec.group.as_str()).collect();
     let finding = match groups.as_slice() {
-        [] => Finding::fail("neither API group is installed", format!("apply {}", manifest(facts.flavor))),
+        [] => {
+            Finding::fail("neither API group is installed", format!("apply {}", manifests::definitions(facts.flavor)))
+        }
         [group] => Finding::ok(format!("only {group} is installed")),
         _ => {
             let other = [ApiFlavor::TopoLvm, ApiFlavor::Legacy].into_iter().find(|other| *other != facts.flavor);
@@ -100,14 +103,6 @@ pub(super) fn groups(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         }
     };
     Ok(vec![finding])
-}
-
-/// Returns the manifest with the CustomResourceDefinition.
-const fn manifest(flavor: ApiFlavor) -> &'static str {
-    match flavor {
-        ApiFlavor::TopoLvm => "deploy/manifests/base/crd.yaml",
-        ApiFlavor::Legacy => "deploy/manifests/components/legacy/crd.yaml",
-    }
 }
 
 /// Returns the names of the fields of `spec` and `status`, and those of selectable fields.

@@ -7,26 +7,62 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube_core::ResourceExt as _;
 use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY, FILESYSTEMS, MkfsOptions, claim_names};
 
-use super::recreation;
+use super::recreation::{self, Change};
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::objects::{self, class_of, describe_pods, device_class, list_names, unscheduled};
 use crate::read_error::{ReadError, read};
 
-/// StorageClass parameters of csi-provisioner for the type of the filesystem; the second is the old name.
-pub(super) const FSTYPE: [&str; 2] = ["csi.storage.k8s.io/fstype", "fstype"];
+/// StorageClass parameter of csi-provisioner for the type of the filesystem.
+const FSTYPE: &str = "csi.storage.k8s.io/fstype";
+/// Its old name, which csi-provisioner takes in upper and lower case.
+const OLD_FSTYPE: &str = "fstype";
 /// Prefix of StorageClass parameters that csi-provisioner reads itself.
 const RESERVED: &str = "csi.storage.k8s.io/";
 
 /// Device classes of each node that has any; the default class under the empty name.
 type Offers = BTreeMap<String, BTreeSet<String>>;
 
+/// A finding about a StorageClass, and the change of the class that mends it where one alone does.
+struct Fault {
+    finding: Finding,
+    change: Option<Change>,
+}
+
+impl From<Finding> for Fault {
+    fn from(finding: Finding) -> Self {
+        Self { finding, change: None }
+    }
+}
+
+/// Returns true for the parameters with which csi-provisioner is told the type of the filesystem.
+fn is_fstype(key: &str) -> bool {
+    key == FSTYPE || key.eq_ignore_ascii_case(OLD_FSTYPE)
+}
+
+/// Returns the values of these parameters.
+fn fstypes(class: &StorageClass) -> impl Iterator<Item = &str> {
+    let parameters = class.parameters.iter().flatten();
+    parameters.filter(|(key, _)| is_fstype(key)).map(|(_, value)| value.as_str())
+}
+
+/// Returns true if a StorageClass names this filesystem.
+pub(super) fn makes(class: &StorageClass, filesystem: &str) -> bool {
+    fstypes(class).any(|value| value == filesystem)
+}
+
 pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let ours = facts.our_classes()?;
     let nodes = read(&facts.nodes)?;
     if ours.is_empty() {
         let found = format!("no StorageClass has the provisioner {}", facts.flavor.driver_name());
-        let remedy = "apply one such as deploy/manifests/base/storageclass.yaml";
+        let remedy = match facts.flavor {
+            ApiFlavor::TopoLvm => "apply one such as deploy/manifests/base/storageclass.yaml",
+            ApiFlavor::Legacy => {
+                "apply one such as deploy/manifests/base/storageclass.yaml, with the provisioner topolvm.cybozu.com \
+                    and the parameter topolvm.cybozu.com/device-class"
+            }
+        };
         return Ok(vec![Finding::warn(found, remedy)]);
     }
     let of_node = |node: &Node| {
@@ -35,32 +71,44 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     };
     let offers: Offers = nodes.iter().map(of_node).filter(|(_, classes)| !classes.is_empty()).collect();
     let findings = ours.iter().flat_map(|class| {
-        let mut findings = find_parameter_problems(facts.flavor, class);
-        findings.extend(find_device_class_problem(facts, class, &offers));
-        findings.extend(find_binding_problem(class));
-        findings
+        let mut faults = find_parameter_problems(facts.flavor, class);
+        faults.extend(find_device_class_problem(facts, class, &offers));
+        faults.extend(find_binding_problem(class));
+        with_one_command(facts.flavor, class, faults)
     });
     let findings = findings.collect();
     let names: Vec<_> = ours.iter().map(|class| class.name_any()).collect();
     Ok(Finding::ok_if_none(findings, format!("parameters of {} are valid", names.join(", "))))
 }
 
-fn find_parameter_problems(flavor: ApiFlavor, class: &StorageClass) -> Vec<Finding> {
+/// Adds to the findings about a StorageClass the command that mends all of them that a command can mend.
+fn with_one_command(flavor: ApiFlavor, class: &StorageClass, faults: Vec<Fault>) -> Vec<Finding> {
+    let changes: Vec<_> = faults.iter().filter_map(|fault| fault.change.clone()).collect();
+    let command = recreation::recreate(flavor, class, &changes);
+    let finish = |fault: Fault| match fault.change {
+        Some(_) => fault.finding.with_commands([command.clone()]),
+        None => fault.finding,
+    };
+    faults.into_iter().map(finish).collect()
+}
+
+fn find_parameter_problems(flavor: ApiFlavor, class: &StorageClass) -> Vec<Fault> {
     let name = class.name_any();
     let correct = format!("make the StorageClass {name} anew without it; its parameters cannot be changed");
-    let mut findings = Vec::new();
+    let mut faults: Vec<Fault> = Vec::new();
     if let Some(found) = find_refused_parameter(flavor, class) {
-        findings.push(Finding::fail(format!("StorageClass {name}: {found}"), correct.clone()));
+        faults.push(Finding::fail(format!("StorageClass {name}: {found}"), correct.clone()).into());
     }
     for key in unknown_parameters(flavor, class) {
         let found = format!("StorageClass {name}: the parameter {key:?} is not known, and has no effect");
-        findings.push(Finding::warn(found, correct.clone()).with_commands([recreation::without_parameter(class, key)]));
+        let finding = Finding::warn(found, correct.clone());
+        faults.push(Fault { finding, change: Some(Change::Without(key.to_owned())) });
     }
-    findings
+    faults
 }
 
 /// Returns the problem of a StorageClass whose device class no node has, or not each one has as its default.
-fn find_device_class_problem(facts: &Facts, class: &StorageClass, offers: &Offers) -> Option<Finding> {
+fn find_device_class_problem(facts: &Facts, class: &StorageClass, offers: &Offers) -> Option<Fault> {
     let (name, wanted) = (class.name_any(), device_class(facts.flavor, class));
     let lacking: Vec<_> =
         offers.iter().filter(|(_, classes)| !classes.contains(wanted)).map(|(node, _)| node).collect();
@@ -68,33 +116,44 @@ fn find_device_class_problem(facts: &Facts, class: &StorageClass, offers: &Offer
     if lacking.is_empty() {
         return None;
     }
+    let is_nowhere = lacking.len() == offers.len();
     let known: BTreeSet<_> = offers.values().flatten().map(String::as_str).filter(|class| !class.is_empty()).collect();
     let known: Vec<_> = known.into_iter().collect();
-    let anew = known.first().map(|first| recreation::with_device_class(facts.flavor, class, first));
-    let remedy =
-        format!("add it to lvmd.yaml of a node, or make the StorageClass anew with one of {}", known.join(", "));
-    let waiting = describe_waiting(facts, &name);
-    if lacking.len() < offers.len() {
+    let list = known.join(", ");
+    if !wanted.is_empty() {
         // That a named class is on some nodes is what names are for
-        return wanted.is_empty().then(|| {
-            let found = format!(
-                "StorageClass {name} names no device class, and {} have no default class: it makes no volume there",
-                list_names(lacking)
-            );
-            Finding::warn(found, remedy.replace("add it to", "mark a class as default in")).with_commands(anew)
-        });
+        return is_nowhere.then(|| find_unoffered_class(&name, wanted, &list, &describe_waiting(facts, &name)).into());
     }
-    let found = if wanted.is_empty() {
-        format!(
+    // Which of several classes is meant is for the administrator to say
+    let change = if let [only] = known.as_slice() { Some(Change::DeviceClass((*only).to_owned())) } else { None };
+    let remedy =
+        format!("mark a class as default in lvmd.yaml of a node, or make the StorageClass anew with one of {list}");
+    let finding = if is_nowhere {
+        let waiting = describe_waiting(facts, &name);
+        let found = format!(
             "StorageClass {name} names no device class, and no node has a default class: its pods ask for \
-                {DEFAULT_DEVICE_CLASS_KEY}, and nodes have {} alone{waiting}",
-            known.join(", ")
-        )
+                {DEFAULT_DEVICE_CLASS_KEY}, and nodes have {list} alone{waiting}"
+        );
+        Finding::fail(found, remedy)
     } else {
-        format!("StorageClass {name}: no node has the device class {wanted:?}{waiting}")
+        let found = format!(
+            "StorageClass {name} names no device class, and {} have no default class: it makes no volume there",
+            list_names(lacking)
+        );
+        Finding::warn(found, remedy)
     };
-    let remedy = if wanted.is_empty() { remedy.replace("add it to", "mark a class as default in") } else { remedy };
-    Some(Finding::fail(found, remedy).with_commands(anew))
+    Some(Fault { finding, change })
+}
+
+/// Returns the finding about a device class that no node offers. Until a pod waits for it that is no failure: an
+/// optional class is offered once there is a volume group for it.
+fn find_unoffered_class(name: &str, wanted: &str, known: &str, waiting: &str) -> Finding {
+    let found = format!("StorageClass {name}: no node has the device class {wanted:?}{waiting}");
+    let remedy = format!(
+        "see whether lvmd.yaml of a node has it: an optional class is offered as soon as its volume group is there \
+            (vgcreate); otherwise add it, or make the StorageClass anew with one of {known}"
+    );
+    if waiting.is_empty() { Finding::warn(found, remedy) } else { Finding::fail(found, remedy) }
 }
 
 /// Returns the pods without a node that have claims of a StorageClass, to follow on a sentence.
@@ -114,20 +173,23 @@ fn describe_waiting(facts: &Facts, class: &str) -> String {
     if waiting.is_empty() { String::new() } else { format!("; waiting: {}", describe_pods(&waiting)) }
 }
 
-fn find_binding_problem(class: &StorageClass) -> Option<Finding> {
+fn find_binding_problem(class: &StorageClass) -> Option<Fault> {
     (!objects::waits_for_pods(class)).then(|| {
-        Finding::warn(
+        let finding = Finding::warn(
             format!("StorageClass {}: volumes are bound before it is known where their pods can run", class.name_any()),
             "make it anew with volumeBindingMode: WaitForFirstConsumer",
-        )
-        .with_commands([recreation::waiting_for_pods(class)])
+        );
+        Fault { finding, change: Some(Change::WaitForPods) }
     })
 }
 
 /// Returns why the controller would refuse the parameters of a StorageClass.
 fn find_refused_parameter(flavor: ApiFlavor, class: &StorageClass) -> Option<String> {
     let parameters = class.parameters.as_ref()?;
-    let filesystem = FSTYPE.iter().find_map(|key| parameters.get(*key)).map(String::as_str).unwrap_or_default();
+    if fstypes(class).count() > 1 {
+        return Some(format!("csi-provisioner refuses {FSTYPE} together with {OLD_FSTYPE}"));
+    }
+    let filesystem = fstypes(class).next().unwrap_or_default();
     if !filesystem.is_empty() && !FILESYSTEMS.contains(&filesystem) {
         return Some(format!("the filesystem {filesystem:?} cannot be made; possible are {}", FILESYSTEMS.join(", ")));
     }
@@ -145,5 +207,5 @@ fn unknown_parameters(flavor: ApiFlavor, class: &StorageClass) -> impl Iterator<
         flavor.rebuild_keep(),
     ];
     let keys = class.parameters.iter().flatten().map(|(key, _)| key.as_str());
-    keys.filter(move |key| !known.contains(key) && !FSTYPE.contains(key) && !key.starts_with(RESERVED))
+    keys.filter(move |key| !known.contains(key) && !is_fstype(key) && !key.starts_with(RESERVED))
 }

@@ -4,9 +4,11 @@ use jiff::SignedDuration;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec};
 use kube_core::ResourceExt as _;
 use serde_json::json;
+use topolvm_api::ApiFlavor;
 
 use crate::facts::Facts;
 use crate::finding::Finding;
+use crate::manifests;
 use crate::mode::Mode;
 use crate::mode_detection::{mode, pod_webhook};
 use crate::read_error::{ReadError, read};
@@ -24,18 +26,19 @@ fn find(facts: &Facts) -> Result<Option<&CSIDriver>, ReadError> {
 pub(super) fn object(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let name = facts.flavor.driver_name();
     let Some(driver) = find(facts)? else {
-        let remedy = "apply deploy/manifests/base/csidriver.yaml (of the older API group: overlays/legacy)";
+        let remedy = format!("apply {}", manifests::csi_driver(facts.flavor));
         return Ok(vec![Finding::fail(format!("there is no CSIDriver {name}"), remedy)]);
     };
-    let mut findings = find_setting_problems(name, &driver.spec);
+    let mut findings = find_setting_problems(facts.flavor, &driver.spec);
     findings.extend(find_capacity_problem(facts, &driver.spec));
     Ok(Finding::ok_if_none(findings, format!("CSIDriver {name} is as our manifests have it")))
 }
 
 /// Returns the settings with which kubelet does not do what our programs expect.
-fn find_setting_problems(name: &str, spec: &CSIDriverSpec) -> Vec<Finding> {
+fn find_setting_problems(flavor: ApiFlavor, spec: &CSIDriverSpec) -> Vec<Finding> {
     // The first two cannot be changed in place
-    let again = format!("kubectl delete csidriver {name}, and apply deploy/manifests/base/csidriver.yaml");
+    let (name, manifest) = (flavor.driver_name(), manifests::csi_driver(flavor));
+    let again = format!("kubectl delete csidriver {name}, and apply {manifest}");
     let mut findings = Vec::new();
     // Without a word kubelet waits for an attachment that nobody makes
     if spec.attach_required != Some(false) {
@@ -49,7 +52,7 @@ fn find_setting_problems(name: &str, spec: &CSIDriverSpec) -> Vec<Finding> {
         findings.push(Finding::fail(found, again));
     }
     if spec.pod_info_on_mount != Some(true) {
-        let remedy = "apply deploy/manifests/base/csidriver.yaml";
+        let remedy = format!("apply {manifest}");
         findings.push(Finding::warn("podInfoOnMount is not true, as it is in our manifests", remedy));
     }
     findings
@@ -70,8 +73,11 @@ fn find_capacity_problem(facts: &Facts, spec: &CSIDriverSpec) -> Option<Finding>
         (false, Mode::Extender, None) => Some(Finding::fail(
             "topolvm-controller is told --scheduling-mode=extender, and there is no webhook for pods: kube-scheduler \
                 does not know of free space",
-            "apply deploy/manifests/components/webhooks, or tell topolvm-controller --scheduling-mode=capacity and \
-                set storageCapacity of the CSIDriver to true",
+            format!(
+                "apply {}, or tell topolvm-controller --scheduling-mode=capacity and set storageCapacity of the \
+                    CSIDriver to true",
+                manifests::webhooks(facts.flavor)
+            ),
         )),
         (true, Mode::Extender, _) => Some(Finding::warn(
             "storageCapacity is true and there is also the webhook for the scheduler extender",

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube_core::ResourceExt;
 
-use super::classes::FSTYPE;
+use super::classes::makes;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::objects::list_names;
@@ -15,10 +15,7 @@ const XFS_KERNEL: (u32, u32) = (5, 10);
 
 pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let classes = facts.our_classes()?;
-    let makes_xfs = |class: &&&StorageClass| {
-        let parameters = class.parameters.iter().flatten();
-        parameters.into_iter().any(|(key, value)| FSTYPE.contains(&key.as_str()) && value == "xfs")
-    };
+    let makes_xfs = |class: &&&StorageClass| makes(class, "xfs");
     let xfs: Vec<_> = classes.iter().filter(makes_xfs).map(|class| class.name_any()).collect();
     let registered = facts.registered_nodes()?;
     let is_old =

@@ -35,6 +35,17 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
             )]));
         }
     }
+    for configuration in read(&facts.webhooks)? {
+        let name = configuration.name_any();
+        let hooks: Vec<_> = configuration.webhooks.iter().flatten().map(|webhook| webhook.name.as_str()).collect();
+        if !hooks.is_empty() && hooks.iter().all(|hook| hook.ends_with(&format!("-hook.{other}"))) {
+            let hooks = hooks.join(" and ");
+            let found = format!("the MutatingWebhookConfiguration {name} has {hooks}, and {other} is not installed");
+            let remedy = "delete it: nobody serves it, and the API server may refuse all pods and claims";
+            let command = format!("kubectl delete mutatingwebhookconfiguration {}", quote(&name));
+            findings.push(Finding::fail(found, remedy).with_commands([command]));
+        }
+    }
     for claim in read(&facts.claims)? {
         findings.extend(find_finalizer("pvc", &claim.metadata, other.pvc_finalizer()));
     }

@@ -7,16 +7,20 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube_core::ResourceExt;
 use topolvm_api::ApiFlavor;
 
+use super::startup;
 use crate::facts::Facts;
 use crate::finding::Finding;
-use crate::objects::{self, full_name, is_over, node_of};
+use crate::manifests;
+use crate::objects::{self, full_name, is_over, list_names, node_of};
 use crate::read_error::{ReadError, read};
-use crate::workloads::{LEASE, Role, is_of};
+use crate::workloads::{LEASE, Role, Workload, is_of};
 
 /// Clock skew that is allowed between this machine and the controllers.
 const SKEW: SignedDuration = SignedDuration::from_secs(30);
 /// Time that a ready agent has to register the driver and to publish free space.
 const SETTLED: SignedDuration = SignedDuration::from_mins(1);
+/// Program and container of lvmd.
+const LVMD: &str = "lvmd";
 /// Duration of a Lease without `leaseDurationSeconds`.
 const LEASE_SECONDS: i32 = 15;
 
@@ -25,11 +29,11 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let registered = facts.registered_nodes()?;
     let agents = agent_pods(facts);
     let mut findings = Vec::new();
-    let mut whole = 0;
+    let mut whole = Vec::new();
     for node in nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let name = node.name_any();
         match missing_parts(facts.flavor, node, registered.contains(&name)).as_slice() {
-            [] => whole += 1,
+            [] => whole.push(node),
             // It has no storage
             [_, _, _] if !agents.contains_key(&name) => {}
             missing => findings.push(Finding::fail(
@@ -39,19 +43,48 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         }
     }
     for set in facts.workloads_of(Role::Node)?.iter().filter(|set| set.ready < set.wanted) {
-        findings.push(Finding::fail(
-            format!("{}: {} of {} pods are ready", set.name, set.ready, set.wanted),
-            format!("kubectl -n {} describe {}, and see the logs of its pods", facts.namespace, set.name),
-        ));
+        findings.push(Finding::fail(describe_unready(facts, set), unready_remedy(set)));
     }
-    if whole == 0 && findings.is_empty() {
+    findings.extend(startup::pod_reasons(facts, LVMD).into_iter().map(|reason| {
+        let remedy = format!("do what it says; kubectl -n {} describe the pod says more", facts.namespace);
+        Finding::fail(reason, remedy)
+    }));
+    if whole.is_empty() && findings.is_empty() {
         findings.push(Finding::warn(
             "no node has storage of this driver",
             "start topolvm-node and lvmd on the nodes that have a volume group",
         ));
     }
-    let nodes = if whole == 1 { "1 node is".to_owned() } else { format!("{whole} nodes are") };
-    Ok(Finding::ok_if_none(findings, format!("{nodes} registered with free space")))
+    Ok(Finding::ok_if_none(findings, describe_registered(facts.flavor, &whole)))
+}
+
+/// Says how many nodes are registered, and which of them have no free space.
+fn describe_registered(flavor: ApiFlavor, nodes: &[&Node]) -> String {
+    let count = if nodes.len() == 1 { "1 node is".to_owned() } else { format!("{} nodes are", nodes.len()) };
+    let is_full = |node: &&&Node| objects::device_classes(flavor, node).iter().all(|(_, free)| *free == 0);
+    let full: Vec<_> = nodes.iter().filter(is_full).map(|node| node.name_any()).collect();
+    if full.is_empty() {
+        format!("{count} registered with free space")
+    } else {
+        format!("{count} registered; without free space: {}", list_names(full))
+    }
+}
+
+/// Says how many pods of a workload are ready, and why the others are not.
+fn describe_unready(facts: &Facts, workload: &Workload) -> String {
+    let Workload { name, ready, wanted, .. } = workload;
+    let reasons = startup::reasons(facts, workload);
+    let of = match (workload.role, *ready) {
+        (Role::Node, _) => format!("{name}: {ready} of {wanted} pods are ready"),
+        (Role::Controller, 0) => format!("{name}: none of {wanted} replicas is ready"),
+        (Role::Controller, _) => format!("{name}: {ready} of {wanted} replicas are ready"),
+    };
+    if reasons.is_empty() { of } else { format!("{of}; {}", reasons.join("; ")) }
+}
+
+fn unready_remedy(workload: &Workload) -> String {
+    let Workload { name, namespace, .. } = workload;
+    format!("kubectl -n {namespace} describe {name}, and see the logs of its pods")
 }
 
 fn remedy_for_node(node: &str, agent: Option<&String>) -> String {
@@ -98,12 +131,11 @@ pub(super) fn controller(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let namespace = &facts.namespace;
     let mut findings = Vec::new();
     for deployment in facts.workloads_of(Role::Controller)? {
-        let (name, ready, wanted) = (&deployment.name, deployment.ready, deployment.wanted);
-        let remedy = format!("kubectl -n {namespace} describe {name}, and see the logs of its pods");
-        if ready == 0 {
-            findings.push(Finding::fail(format!("{name}: none of {wanted} replicas is ready"), remedy));
-        } else if ready < wanted {
-            findings.push(Finding::warn(format!("{name}: {ready} of {wanted} replicas are ready"), remedy));
+        let found = || describe_unready(facts, deployment);
+        if deployment.ready == 0 {
+            findings.push(Finding::fail(found(), unready_remedy(deployment)));
+        } else if deployment.ready < deployment.wanted {
+            findings.push(Finding::warn(found(), unready_remedy(deployment)));
         }
     }
     let leases = read(&facts.leases)?;
@@ -142,7 +174,10 @@ pub(super) fn rights(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let findings = missing.into_iter().map(|(account, what)| {
         Finding::fail(
             format!("the service account {}/{account} may not {}", facts.namespace, what.join(", ")),
-            "apply deploy/manifests/base/rbac.yaml, with the namespace and the service accounts of the installation",
+            format!(
+                "apply {}, with the namespace and the service accounts of the installation",
+                manifests::roles(facts.flavor)
+            ),
         )
     });
     let ok = format!("the service accounts have the {} rights that were asked for", rights.len());

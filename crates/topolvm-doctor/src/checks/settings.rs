@@ -3,13 +3,18 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhook;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
 use kube_core::ResourceExt as _;
+use serde_json::{Value, json};
+use topolvm_api::ApiFlavor;
 
 use crate::facts::Facts;
 use crate::finding::Finding;
+use crate::manifests;
 use crate::read_error::{ReadError, read};
-use crate::webhooks::{self, Backend, expiry, selects, server_names};
+use crate::shell::{self, quote};
+use crate::webhooks::{self, Backend, selects, server_names, validities};
+use crate::workloads::{Role, Workload};
 
 /// Remaining validity below which a certificate is warned of.
 const EXPIRY_WARNING: SignedDuration = SignedDuration::from_hours(14 * 24);
@@ -25,7 +30,10 @@ pub(super) fn webhooks(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     if webhooks.is_empty() {
         return Ok(vec![Finding::ok("there are no webhooks of ours")]);
     }
-    let of_services = facts.backends.iter().filter_map(find_service_problem);
+    if serves_no_webhooks(facts) {
+        return Ok(find_unserved(facts));
+    }
+    let of_services = facts.backends.iter().filter_map(|backend| find_service_problem(facts, backend));
     let of_bundles = webhooks.iter().filter_map(|webhook| find_bundle_problem(webhook, facts.now));
     let of_names = webhooks.iter().filter_map(|webhook| find_name_problem(webhook));
     let of_calls = find_failed_calls(facts, &webhooks);
@@ -33,14 +41,72 @@ pub(super) fn webhooks(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     Ok(Finding::ok_if_none(findings, "the Service of the webhooks has endpoints, and the caBundle is valid"))
 }
 
+/// Returns true if the webhooks are what an older installation has left: with --scheduling-mode=capacity nothing needs
+/// them, and the controllers serve none.
+fn serves_no_webhooks(facts: &Facts) -> bool {
+    let controllers = facts.workloads_of(Role::Controller).unwrap_or_default();
+    let serves = |controller: &&Workload| {
+        let is_on = |value: &str| value.is_empty() || value == "true";
+        match controller.flag("--enable-webhooks") {
+            Some(value) => is_on(value),
+            None => controller.flag("--cert-dir").is_some(),
+        }
+    };
+    let is_unanswered = facts.backends.iter().all(|backend| matches!(backend.ready, Ok(None | Some(0))));
+    let is_told = controllers.iter().any(|controller| controller.flag("--scheduling-mode") == Some("capacity"));
+    is_told && is_unanswered && !controllers.iter().any(serves)
+}
+
+/// Returns a finding for each configuration with webhooks of ours that nobody serves.
+fn find_unserved(facts: &Facts) -> Vec<Finding> {
+    let configurations = facts.webhooks.as_deref().unwrap_or_default();
+    let entries = webhooks::entries(facts.flavor, &facts.namespace, configurations);
+    let finding = |configuration: &MutatingWebhookConfiguration| {
+        let name = configuration.name_any();
+        let ours: Vec<_> = entries.iter().filter(|entry| entry.configuration_name() == name).collect();
+        let hooks: Vec<_> = ours.iter().map(|entry| entry.webhook.name.as_str()).collect();
+        if hooks.is_empty() {
+            return None;
+        }
+        let is_required = ours.iter().any(|entry| entry.webhook.failure_policy.as_deref() != Some("Ignore"));
+        let effect = if is_required { ": the API server refuses all pods and claims that they select" } else { "" };
+        let found =
+            format!("the MutatingWebhookConfiguration {name} has {}, which nobody serves{effect}", hooks.join(" and "));
+        let command = if configuration.webhooks.iter().flatten().count() == ours.len() {
+            format!("kubectl delete mutatingwebhookconfiguration {}", quote(&name))
+        } else {
+            // From the last one, so that the places of the others stay
+            let removals = ours.iter().rev().flat_map(|entry| {
+                let path = format!("/webhooks/{}", entry.index);
+                [
+                    json!({"op": "test", "path": format!("{path}/name"), "value": entry.webhook.name}),
+                    json!({"op": "remove", "path": path}),
+                ]
+            });
+            shell::patch(None, "mutatingwebhookconfiguration", &name, &Value::Array(removals.collect()))
+        };
+        let remedy = "delete it: with --scheduling-mode=capacity nothing needs webhooks, and an older installation has \
+            left it";
+        let finding = if is_required { Finding::fail(found, remedy) } else { Finding::warn(found, remedy) };
+        Some(finding.with_commands([command]))
+    };
+    configurations.iter().filter_map(finding).collect()
+}
+
 /// Returns the reason for which a Service does not answer for webhooks.
-fn find_service_problem(backend: &Backend) -> Option<Finding> {
+fn find_service_problem(facts: &Facts, backend: &Backend) -> Option<Finding> {
     let service = format!("{}/{}", backend.namespace, backend.name);
     match &backend.ready {
         Err(error) => Some(Finding::unknown(error)),
         Ok(None) => Some(Finding::fail(
             format!("the webhooks point to the Service {service}, which does not exist"),
-            "apply deploy/manifests/components/webhooks/service.yaml, or correct the MutatingWebhookConfiguration",
+            format!(
+                "apply {}, or correct the MutatingWebhookConfiguration",
+                match facts.flavor {
+                    ApiFlavor::TopoLvm => "deploy/manifests/components/webhooks/service.yaml",
+                    ApiFlavor::Legacy => manifests::webhooks(facts.flavor),
+                }
+            ),
         )),
         Ok(Some(0)) => Some(Finding::fail(
             format!("the Service {service} of the webhooks has no ready endpoint"),
@@ -56,14 +122,23 @@ fn find_bundle_problem(webhook: &MutatingWebhook, now: Timestamp) -> Option<Find
     let bundle = config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
     let remedy = "see docs/webhooks.md: topolvm-controller, or cert-manager, writes the caBundle; its log says \
         why it does not";
-    match expiry(bundle) {
-        None if bundle.is_empty() && config.service.is_none() => None,
-        None => Some(Finding::fail(format!("{name}: the caBundle has no certificate"), remedy)),
-        Some(end) if end <= now => Some(Finding::fail(format!("{name}: the caBundle has expired on {end}"), remedy)),
-        Some(end) if end.duration_since(now) < EXPIRY_WARNING => {
+    let valid = validities(bundle);
+    let until = valid.iter().filter(|one| one.from <= now).map(|one| one.until).max();
+    match (until, valid.iter().map(|one| one.from).min()) {
+        (None, None) if bundle.is_empty() && config.service.is_none() => None,
+        (None, None) => Some(Finding::fail(format!("{name}: the caBundle has no certificate"), remedy)),
+        (None, Some(from)) => Some(Finding::fail(
+            format!("{name}: the caBundle is not valid before {from}, and the API server has {now}"),
+            "the clock of the node that made the certificate was ahead: correct it (NTP). topolvm-controller renews \
+                its own certificate; any other has to be made again (docs/webhooks.md)",
+        )),
+        (Some(end), _) if end <= now => {
+            Some(Finding::fail(format!("{name}: the caBundle has expired on {end}"), remedy))
+        }
+        (Some(end), _) if end.duration_since(now) < EXPIRY_WARNING => {
             Some(Finding::warn(format!("{name}: the caBundle expires on {end}"), remedy))
         }
-        Some(_) => None,
+        (Some(_), _) => None,
     }
 }
 
@@ -113,6 +188,9 @@ pub(super) fn exemptions(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let webhooks = ours(facts)?;
     if webhooks.is_empty() {
         return Ok(vec![Finding::ok("there are no webhooks of ours")]);
+    }
+    if serves_no_webhooks(facts) {
+        return Ok(vec![Finding::ok("the webhooks have to go")]);
     }
     let namespaces = read(&facts.namespaces)?;
     let label = facts.flavor.webhook_label();

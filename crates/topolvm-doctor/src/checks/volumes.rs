@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::{CSIPersistentVolumeSource, Node, PersistentVolume};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use kube_core::ResourceExt;
-use topolvm_api::{LogicalVolume, NodeOrphans, OrphanedVolume, lost_message};
+use topolvm_api::{LogicalVolume, lost_message};
 
+use super::orphans;
 use crate::facts::Facts;
 use crate::finding::Finding;
+use crate::objects::our_source;
 use crate::read_error::{ReadError, read};
 use crate::shell::quote;
 use crate::snapshots::SnapshotContent;
@@ -20,7 +22,7 @@ const ON_THE_WAY: SignedDuration = SignedDuration::from_mins(10);
 pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let volumes = read(&facts.volumes)?;
     let persistent: Vec<_> =
-        read(&facts.persistent)?.iter().filter_map(|one| Some((one, source(facts, one)?))).collect();
+        read(&facts.persistent)?.iter().filter_map(|one| Some((one, our_source(facts.flavor, one)?))).collect();
     let nodes: BTreeSet<_> = read(&facts.nodes)?.iter().map(ResourceExt::name_any).collect();
     let handles: BTreeSet<_> = persistent.iter().map(|(_, source)| source.volume_handle.as_str()).collect();
     let names: BTreeSet<_> = persistent.iter().map(|(one, _)| one.name_any()).collect();
@@ -46,7 +48,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         }
     }
     for node in read(&facts.nodes)? {
-        findings.extend(find_orphans(facts, node));
+        findings.extend(orphans::find(facts, node));
     }
     Ok(Finding::ok_if_none(findings, format!("{} LogicalVolumes belong to something", volumes.len())))
 }
@@ -79,39 +81,6 @@ impl<'a> SnapshotContents<'a> {
                 .strip_prefix("snapshot-")
                 .is_some_and(|uid| self.names.contains(&format!("snapcontent-{uid}")))
     }
-}
-
-/// Returns the findings about LVs of a node that are without their LogicalVolumes.
-fn find_orphans(facts: &Facts, node: &Node) -> Vec<Finding> {
-    let annotation = node.annotations().get(facts.flavor.orphans()).map(String::as_str);
-    let name = node.name_any();
-    let orphans = match NodeOrphans::parse(annotation) {
-        Ok(orphans) => orphans,
-        Err(error) => {
-            let found = format!("node {name}: its LVs without a LogicalVolume cannot be read: {error}");
-            return vec![Finding::warn(found, "use a version of this program that is no older than topolvm-node")];
-        }
-    };
-    let of_volume = |orphan: &OrphanedVolume| {
-        let (lv, object) = (&orphan.lv, &orphan.logical_volume);
-        let found = format!("node {name}: LV {lv} has no LogicalVolume (it was made for {object}): {}", orphan.note);
-        let remedy = "it may be somebody's data: restore it, or delete it when nobody needs it (docs/orphans.md)";
-        Finding::warn(found, remedy).with_commands([
-            format!("kubectl topolvm orphans restore {} {}", quote(&name), quote(lv)),
-            format!("kubectl topolvm orphans delete {} {} --yes", quote(&name), quote(lv)),
-        ])
-    };
-    let mut findings: Vec<_> = orphans.volumes.iter().map(of_volume).collect();
-    if orphans.more > 0 {
-        let found = format!("node {name}: {} more LVs have no LogicalVolume", orphans.more);
-        findings.push(Finding::warn(found, "lvs -o +tags on the node lists them"));
-    }
-    findings
-}
-
-fn source<'a>(facts: &Facts, persistent: &'a PersistentVolume) -> Option<&'a CSIPersistentVolumeSource> {
-    let source = persistent.spec.as_ref()?.csi.as_ref()?;
-    (source.driver == facts.flavor.driver_name()).then_some(source)
 }
 
 fn is_in_use(persistent: &PersistentVolume) -> bool {
@@ -154,6 +123,14 @@ fn find_volume_problem(
     is_orphan.then(|| {
         let owner = if volume.is_snapshot() { "VolumeSnapshotContent" } else { "PersistentVolume" };
         let found = format!("no {owner} refers to LogicalVolume {name} on node {node}");
-        Finding::warn(found, format!("if nobody needs its data, delete it: kubectl delete {resource} {name}"))
+        let delete = format!("if nobody needs its data, delete it: kubectl delete {resource} {name}");
+        let restored = volume.annotation(facts.flavor.adopted()).map(|lv| {
+            let (node, lv) = (quote(node), quote(lv));
+            format!(
+                "make PersistentVolume and claim: kubectl topolvm orphans restore {node} {lv} -n NAMESPACE --claim \
+                    NAME; {delete}"
+            )
+        });
+        Finding::warn(found, restored.unwrap_or(delete))
     })
 }

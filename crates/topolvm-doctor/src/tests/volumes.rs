@@ -62,6 +62,8 @@ fn what_belongs_to_nothing_is_named() {
     annotate(&mut facts, &json!({"volumes": [orphan]}).to_string());
     let found = "node n1: LV u7 has no LogicalVolume (it was made for pvc-7): left alone";
     assert_named(&facts, "volumes", Outcome::Warn, found, "restore it, or delete it");
+    let remedy = "restore with -n NAMESPACE --claim NAME makes";
+    assert_named(&facts, "volumes", Outcome::Warn, found, remedy);
     annotate(&mut facts, "7");
     assert_named(&facts, "volumes", Outcome::Warn, "cannot be read", "no older than topolvm-node");
     let mut facts = with_volume();
@@ -75,6 +77,60 @@ fn what_belongs_to_nothing_is_named() {
         "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "", "lastTransitionTime": LONG_AGO,
     }))];
     assert_named(&facts, "volumes", Outcome::Fail, "the LV of LogicalVolume v is gone", "vgcfgrestore");
+}
+
+/// Has a node name an LV without a LogicalVolume, in quarantine.
+fn with_orphan(facts: &mut Facts) {
+    let orphan = json!({
+        "lv": "topolvm.quarantine.u7", "logicalVolume": "pvc-7", "deviceClass": "ssd", "bytes": 1, "note": "kept",
+    });
+    let metadata = &mut facts.nodes.as_mut().unwrap()[0].metadata;
+    let annotation = json!({"volumes": [orphan]}).to_string();
+    metadata.annotations.get_or_insert_default().insert("topolvm.io/orphans".to_owned(), annotation);
+}
+
+#[test]
+fn lv_that_an_object_has_is_no_orphan() {
+    let mut facts = with_volume();
+    with_orphan(&mut facts);
+    volume_of(&mut facts).metadata.annotations =
+        Some([("topolvm.io/adopted".to_owned(), "topolvm.quarantine.u7".to_owned())].into());
+    assert_sound(&facts);
+    let mut facts = with_volume();
+    with_orphan(&mut facts);
+    volume_of(&mut facts).metadata.uid = Some("u7".to_owned());
+    assert_sound(&facts);
+}
+
+#[test]
+fn orphan_is_restored_by_a_command_that_names_its_claim() {
+    let mut facts = with_volume();
+    with_orphan(&mut facts);
+    let mut old = persistent("pvc-7");
+    old["spec"]["claimRef"] = json!({"namespace": "shop", "name": "data"});
+    old["spec"]["storageClassName"] = json!("fast");
+    old["spec"]["csi"]["fsType"] = json!("xfs");
+    old["status"]["phase"] = json!("Released");
+    facts.persistent.as_mut().unwrap().push(of(old));
+    let command = "kubectl topolvm orphans restore n1 topolvm.quarantine.u7 -n shop --claim data --name pvc-7-restored \
+        --storage-class fast --filesystem xfs";
+    let found = "LV topolvm.quarantine.u7 has no LogicalVolume";
+    assert_named(&facts, "volumes", Outcome::Warn, found, command);
+    // A claim of the name, and no PersistentVolume
+    facts.persistent.as_mut().unwrap().pop();
+    facts.claims = Ok(vec![of(json!({
+        "metadata": {"name": "data", "namespace": "shop"}, "spec": {"volumeName": "pvc-7"},
+    }))]);
+    assert_named(&facts, "volumes", Outcome::Warn, found, "u7 -n shop --claim data-restored");
+}
+
+#[test]
+fn volume_restored_without_a_claim_is_named_with_the_command() {
+    let mut facts = with_volume();
+    facts.persistent = Ok(Vec::new());
+    volume_of(&mut facts).metadata.annotations = Some([("topolvm.io/adopted".to_owned(), "u7".to_owned())].into());
+    let command = "kubectl topolvm orphans restore n1 u7 -n NAMESPACE --claim NAME";
+    assert_named(&facts, "volumes", Outcome::Warn, "no PersistentVolume refers to", command);
 }
 
 #[test]

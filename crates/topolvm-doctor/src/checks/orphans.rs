@@ -1,0 +1,99 @@
+//! Checks of LVs whose LogicalVolumes do not exist, with commands that restore or delete each.
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use kube_core::ResourceExt as _;
+use topolvm_api::{FILESYSTEMS, LogicalVolume, NodeOrphans, OrphanedVolume, same_lv};
+
+use crate::facts::Facts;
+use crate::finding::Finding;
+use crate::objects::our_source;
+use crate::shell::quote;
+
+/// Returns the findings about the LVs of a node.
+pub(super) fn find(facts: &Facts, node: &Node) -> Vec<Finding> {
+    let annotation = node.annotations().get(facts.flavor.orphans()).map(String::as_str);
+    let name = node.name_any();
+    let orphans = match NodeOrphans::parse(annotation) {
+        Ok(orphans) => orphans,
+        Err(error) => {
+            let found = format!("node {name}: its LVs without a LogicalVolume cannot be read: {error}");
+            return vec![Finding::warn(found, "use a version of this program that is no older than topolvm-node")];
+        }
+    };
+    // The annotation is up to a minute older than the objects
+    let without = orphans.volumes.iter().filter(|orphan| !has_object(facts, &name, &orphan.lv));
+    let mut findings: Vec<_> = without.map(|orphan| describe(facts, &name, orphan)).collect();
+    if orphans.more > 0 {
+        let found = format!("node {name}: {} more LVs have no LogicalVolume", orphans.more);
+        findings.push(Finding::warn(found, "lvs -o +tags on the node lists them"));
+    }
+    findings
+}
+
+fn has_object(facts: &Facts, node: &str, lv: &str) -> bool {
+    let adopted = facts.flavor.adopted();
+    facts.volumes.iter().flatten().any(|volume: &std::sync::Arc<LogicalVolume>| {
+        let adopter = volume.annotation(adopted).filter(|_| volume.spec.node_name == node);
+        [Some(volume.uid()), volume.volume_id(), adopter].into_iter().flatten().any(|name| same_lv(name, lv))
+    })
+}
+
+fn describe(facts: &Facts, node: &str, orphan: &OrphanedVolume) -> Finding {
+    let (lv, object) = (&orphan.lv, &orphan.logical_volume);
+    let found = format!("node {node}: LV {lv} has no LogicalVolume (it was made for {object}): {}", orphan.note);
+    let mut remedy =
+        "it may be somebody's data: restore it, or delete it when nobody needs it (docs/orphans.md)".to_owned();
+    let flags = restore_flags(facts, orphan);
+    if !flags.iter().any(|flag| flag.contains("--claim")) {
+        remedy += "; restore with -n NAMESPACE --claim NAME makes PersistentVolume and claim, too";
+    }
+    let (node, lv) = (quote(node), quote(lv));
+    Finding::warn(found, remedy).with_commands([
+        [vec![format!("kubectl topolvm orphans restore {node} {lv}")], flags].concat().join(" "),
+        format!("kubectl topolvm orphans delete {node} {lv} --yes"),
+    ])
+}
+
+/// Returns the flags of `orphans restore` that follow from what is left of the volume: its PersistentVolume and claim.
+fn restore_flags(facts: &Facts, orphan: &OrphanedVolume) -> Vec<String> {
+    let is_of_orphan = |one: &&PersistentVolume| {
+        our_source(facts.flavor, one)
+            .is_some_and(|source| one.name_any() == orphan.logical_volume || same_lv(&source.volume_handle, &orphan.lv))
+    };
+    let old = facts.persistent.iter().flatten().find(is_of_orphan);
+    let claim = claim_of(facts, orphan, old).map(|(namespace, claim)| {
+        let is_it =
+            |one: &PersistentVolumeClaim| one.namespace().as_ref() == Some(&namespace) && one.name_any() == claim;
+        let exists = facts.claims.iter().flatten().any(is_it);
+        let claim = if exists { format!("{claim}-restored") } else { claim.clone() };
+        format!("-n {} --claim {}", quote(&namespace), quote(&claim))
+    });
+    let Some((old, spec)) = old.and_then(|old| Some((old, old.spec.as_ref()?))) else {
+        return claim.into_iter().collect();
+    };
+    // Its name and its handle are those of the volume that is gone, and cannot be changed
+    let name = format!("--name {}", quote(&format!("{}-restored", old.name_any())));
+    let class = spec.storage_class_name.as_deref().filter(|class| !class.is_empty());
+    let class = class.map(|class| format!("--storage-class {}", quote(class)));
+    let filesystem = spec.csi.as_ref().and_then(|source| source.fs_type.as_deref()).unwrap_or_default();
+    let content = if spec.volume_mode.as_deref() == Some("Block") {
+        Some("--block".to_owned())
+    } else {
+        // The first is the default of the flag
+        FILESYSTEMS.iter().skip(1).find(|known| **known == filesystem).map(|known| format!("--filesystem {known}"))
+    };
+    claim.into_iter().chain([name]).chain(class).chain(content).collect()
+}
+
+/// Returns namespace and name of the claim that had the volume.
+fn claim_of(facts: &Facts, orphan: &OrphanedVolume, old: Option<&PersistentVolume>) -> Option<(String, String)> {
+    let reserved = old.and_then(|old| old.spec.as_ref()?.claim_ref.clone());
+    if let Some(reserved) = reserved {
+        return Some((reserved.namespace?, reserved.name?));
+    }
+    let names =
+        |volume: Option<&str>| volume.is_some_and(|volume| !volume.is_empty() && volume == orphan.logical_volume);
+    let mut claims = facts.claims.iter().flatten();
+    let claim = claims.find(|claim| names(claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref())))?;
+    Some((claim.namespace()?, claim.name_any()))
+}
