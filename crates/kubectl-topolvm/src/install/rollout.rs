@@ -1,24 +1,35 @@
 //! Rollout of workloads: waits until their pods are ready, and reports why a pod does not start.
 
+mod patience;
+mod problem;
+
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::LocalBoxStream;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::LogParams;
 use kube::runtime::reflector::Store;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::manifests::NAMESPACE;
 use super::object::ObjectId;
 use super::{InstallError, print_progress};
+use patience::Patience;
+use problem::{Chance, FAILED_CREATE, Problem};
 
+pub(crate) use problem::find_pod_problem;
+
+/// Time after which problems are looked at again, also without a change.
+const TICK: Duration = Duration::from_secs(5);
 /// Lines of the log of a container that crashes.
 const LOG_LINES: i64 = 10;
 /// Label selector of our pods.
@@ -31,6 +42,8 @@ struct Progress {
     name: String,
     ready: i32,
     wanted: i32,
+    /// Pods of the present version that exist.
+    created: i32,
     is_done: bool,
 }
 
@@ -40,61 +53,21 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Reason for which a pod does not run.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PodProblem {
-    pod: String,
-    /// Empty where the pod has no node yet.
-    container: String,
-    reason: String,
-    message: String,
-}
-
-impl PodProblem {
-    /// Returns true for reasons that waiting does not mend, or so rarely that a check need not wait.
-    pub(crate) fn is_stuck(&self) -> bool {
-        let reasons = [
-            "ErrImageNeverPull",
-            "ErrImagePull",
-            "ImagePullBackOff",
-            "InvalidImageName",
-            "CreateContainerConfigError",
-            "CreateContainerError",
-            "RunContainerError",
-            "StartError",
-        ];
-        reasons.contains(&self.reason.as_str())
-    }
-
-    fn is_crash(&self) -> bool {
-        self.reason == "CrashLoopBackOff"
-    }
-}
-
-impl fmt::Display for PodProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pod, container, reason, message } = self;
-        write!(f, "pod {pod}")?;
-        if !container.is_empty() {
-            write!(f, ", container {container}")?;
-        }
-        write!(f, ": {reason}")?;
-        if message.is_empty() { Ok(()) } else { write!(f, ": {message}") }
-    }
-}
-
-/// Waits until all pods of these workloads are updated and ready, and prints progress meanwhile.
+/// Waits until all pods of these workloads are updated and ready, and prints progress meanwhile. Ends early, with the
+/// problem, when a pod cannot become ready.
 pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duration) -> Result<(), InstallError> {
     let (deployments, deployment_changes) = watch::<Deployment>(client, watcher::Config::default());
     let (sets, set_changes) = watch::<DaemonSet>(client, watcher::Config::default());
     let (pods, pod_changes) = watch::<Pod>(client, watcher::Config::default().labels(SELECTOR));
-    let mut changes = futures::stream::select_all([deployment_changes, set_changes, pod_changes]);
-    let end = tokio::time::Instant::now() + limit;
-    let mut printed = BTreeSet::new();
+    let refusals = watcher::Config::default().fields(&format!("reason={FAILED_CREATE}"));
+    let (events, event_changes) = watch::<Event>(client, refusals);
+    let mut changes = futures::stream::select_all([deployment_changes, set_changes, pod_changes, event_changes]);
+    let end = Instant::now() + limit;
+    let (mut printed, mut patience) = (BTreeSet::new(), Patience::default());
     loop {
         let is_over = tokio::select! {
             change = changes.next() => change.is_none(),
-            () = tokio::time::sleep_until(end) => true,
+            () = tokio::time::sleep_until(end.min(Instant::now() + TICK)) => Instant::now() >= end,
             _ = tokio::signal::ctrl_c() => return Err(InstallError::Interrupted),
         };
         let (deployments, sets) = (deployments.state(), sets.state());
@@ -102,13 +75,15 @@ pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duratio
         let mut progress: Vec<_> = of_deployments.chain(sets.iter().map(|set| set_progress(set))).collect();
         progress.retain(|progress| workloads.iter().any(|id| progress.is_of(id)));
         let mut problems: Vec<_> = pods.state().iter().filter_map(|pod| find_pod_problem(pod)).collect();
+        problems.extend(find_creation_problems(&progress, &events.state()));
         problems.sort();
         print_news(&progress, &problems, &mut printed);
         if progress.len() == workloads.len() && progress.iter().all(|one| one.is_done && one.wanted > 0) {
             return Ok(());
         }
         let has_no_nodes = progress.iter().any(|one| one.is_done && one.wanted == 0);
-        if is_over || has_no_nodes {
+        let is_hopeless = !patience.find_final(&problems, Instant::now()).is_empty();
+        if is_over || has_no_nodes || is_hopeless {
             return Err(InstallError::NotReady(reasons(client, &progress, &problems).await));
         }
     }
@@ -127,7 +102,7 @@ where
 }
 
 /// Prints what was not printed before.
-fn print_news(progress: &[Progress], problems: &[PodProblem], printed: &mut BTreeSet<String>) {
+fn print_news(progress: &[Progress], problems: &[Problem], printed: &mut BTreeSet<String>) {
     let progress = progress.iter().filter(|one| one.wanted > 0).map(ToString::to_string);
     for line in progress.chain(problems.iter().map(ToString::to_string)) {
         if printed.insert(line.clone()) {
@@ -140,10 +115,23 @@ impl Progress {
     fn is_of(&self, id: &ObjectId) -> bool {
         self.name == format!("{}/{}", id.kind.to_lowercase(), id.name)
     }
+
+    /// Returns whether an Event is about the workload, or about a ReplicaSet of it.
+    fn is_about(&self, event: &Event) -> bool {
+        let object = &event.involved_object;
+        let (kind, name) = (object.kind.as_deref().unwrap_or_default(), object.name.as_deref().unwrap_or_default());
+        match (self.name.split_once('/'), kind) {
+            (Some(("deployment", workload)), "ReplicaSet") => {
+                name.rsplit_once('-').is_some_and(|(deployment, _)| deployment == workload)
+            }
+            (Some(("daemonset", workload)), "DaemonSet") => name == workload,
+            (Some(_) | None, _) => false,
+        }
+    }
 }
 
 /// Returns the unfinished workloads, the reasons, and the last log lines of containers that crash.
-async fn reasons(client: &Client, progress: &[Progress], problems: &[PodProblem]) -> Vec<String> {
+async fn reasons(client: &Client, progress: &[Progress], problems: &[Problem]) -> Vec<String> {
     let mut reasons = Vec::new();
     for one in progress.iter().filter(|one| !one.is_done || one.wanted == 0) {
         reasons.push(match one.wanted {
@@ -154,14 +142,14 @@ async fn reasons(client: &Client, progress: &[Progress], problems: &[PodProblem]
     let api = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
     for problem in problems {
         let mut text = problem.to_string();
-        if problem.is_crash() {
+        if let Some(container) = problem.container.as_ref().filter(|_| problem.chance() == Chance::Crash) {
             let params = LogParams {
-                container: Some(problem.container.clone()),
+                container: Some(container.name.clone()),
                 previous: true,
                 tail_lines: Some(LOG_LINES),
                 ..LogParams::default()
             };
-            let log = api.logs(&problem.pod, &params).await.unwrap_or_default();
+            let log = api.logs(&container.pod, &params).await.unwrap_or_default();
             text.extend(log.lines().map(|line| format!("\n      {line}")));
         }
         reasons.push(text);
@@ -177,7 +165,8 @@ fn deployment_progress(deployment: &Deployment) -> Progress {
     let is_new = number(status.updated_replicas) == wanted && number(status.replicas) == wanted;
     let ready = if is_seen { number(status.available_replicas) } else { 0 };
     let name = format!("deployment/{}", deployment.name_any());
-    Progress { name, ready, wanted, is_done: is_seen && is_new && ready == wanted }
+    let created = if is_seen { number(status.updated_replicas) } else { 0 };
+    Progress { name, ready, wanted, created, is_done: is_seen && is_new && ready == wanted }
 }
 
 fn set_progress(set: &DaemonSet) -> Progress {
@@ -187,35 +176,19 @@ fn set_progress(set: &DaemonSet) -> Progress {
     let is_seen = status.observed_generation >= set.metadata.generation;
     let ready = status.number_available.unwrap_or_default();
     let is_new = status.updated_number_scheduled.unwrap_or_default() == wanted;
-    Progress { name, ready, wanted, is_done: is_seen && is_new && ready == wanted }
+    let created = status.current_number_scheduled;
+    Progress { name, ready, wanted, created, is_done: is_seen && is_new && ready == wanted }
 }
 
-/// Returns the reason for which a pod does not run, that of its first waiting container, if one is known.
-pub(crate) fn find_pod_problem(pod: &Pod) -> Option<PodProblem> {
-    let status = pod.status.as_ref()?;
-    let unscheduled = status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
-    if let Some(condition) = unscheduled {
-        return Some(PodProblem {
-            pod: pod.name_any(),
-            container: String::new(),
-            reason: condition.reason.clone().unwrap_or_default(),
-            message: condition.message.clone().unwrap_or_default(),
-        });
-    }
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let mut waiting = containers.filter_map(|container| {
-        let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.clone()?;
-        // What each pod goes through
-        let is_problem = reason != "ContainerCreating" && reason != "PodInitializing";
-        let message = waiting.message.clone().unwrap_or_default();
-        is_problem.then(|| PodProblem { pod: pod.name_any(), container: container.name.clone(), reason, message })
-    });
-    waiting.next()
+/// Returns the problem of each workload that lacks pods because the API server refuses them, as with a quota: the
+/// newest Event about it.
+fn find_creation_problems(progress: &[Progress], events: &[Arc<Event>]) -> Vec<Problem> {
+    let lacking = progress.iter().filter(|one| one.created < one.wanted);
+    let newest = |one: &Progress| {
+        let of_workload = events.iter().filter(|event| one.is_about(event));
+        of_workload.max_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0))
+    };
+    lacking.filter_map(|one| Some(Problem::of_creation(&one.name, newest(one)?))).collect()
 }
 
 #[cfg(test)]
@@ -261,33 +234,29 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_of_a_container_that_waits_is_named() {
-        let pod = |reason: &str| -> Pod {
-            from_value(json!({
-                "metadata": {"name": "p"},
-                "status": {"containerStatuses": [{
-                    "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
-                    "state": {"waiting": {"reason": reason, "message": "why"}},
-                }]},
-            }))
-            .unwrap()
+    fn refused_pods_are_a_problem_of_their_workload_while_pods_lack() {
+        let event = |kind: &str, name: &str, at: &str, message: &str| -> Arc<Event> {
+            Arc::new(
+                from_value(json!({
+                    "metadata": {"name": message, "namespace": NAMESPACE}, "message": message, "lastTimestamp": at,
+                    "involvedObject": {"kind": kind, "name": name},
+                }))
+                .unwrap(),
+            )
         };
-        assert_eq!(find_pod_problem(&pod("ContainerCreating")), None);
-        let found = find_pod_problem(&pod("ImagePullBackOff")).unwrap();
-        assert_eq!(found.to_string(), "pod p, container c: ImagePullBackOff: why");
-        assert!(found.is_stuck() && !found.is_crash());
-        assert!(find_pod_problem(&pod("CrashLoopBackOff")).unwrap().is_crash());
-    }
-
-    #[test]
-    fn a_pod_without_a_node_says_why() {
-        let pod: Pod = from_value(json!({
-            "metadata": {"name": "p"},
-            "status": {"conditions": [{
-                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes",
-            }]},
-        }))
-        .unwrap();
-        assert_eq!(find_pod_problem(&pod).unwrap().to_string(), "pod p: Unschedulable: 0/1 nodes");
+        let events = [
+            event("DaemonSet", "a", "2026-01-01T00:00:00Z", "older"),
+            event("DaemonSet", "a", "2026-01-01T00:00:01Z", "exceeded quota"),
+            event("ReplicaSet", "b-5d8c", "2026-01-01T00:00:01Z", "forbidden"),
+        ];
+        let progress =
+            |name: &str, created| Progress { name: name.to_owned(), ready: 0, wanted: 2, created, is_done: false };
+        let found = |progress: Progress| {
+            find_creation_problems(&[progress], &events).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(found(progress("daemonset/a", 1)), ["daemonset/a: FailedCreate: exceeded quota"]);
+        assert_eq!(found(progress("deployment/b", 0)), ["deployment/b: FailedCreate: forbidden"]);
+        assert_eq!(found(progress("daemonset/a", 2)), [""; 0]);
+        assert_eq!(found(progress("daemonset/c", 0)), [""; 0]);
     }
 }

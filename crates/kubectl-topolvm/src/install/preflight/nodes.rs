@@ -125,7 +125,8 @@ impl Requirements {
         for group in wanted.iter().filter(|group| !groups.contains(group.as_str())) {
             problems.push(format!(
                 "node {node}: there is no volume group {group}; make it (vgcreate {group} DEVICE), name another with \
-                 --volume-group, or choose nodes with --node-selector"
+                 --volume-group, choose nodes with --node-selector, or let this node go without storage: \
+                 optional: true of the device class in the file of --lvmd-config"
             ));
         }
         problems
@@ -184,7 +185,7 @@ mod tests {
     #[case(WELL, None)]
     #[case("kubelet=/var/lib/k0s/kubelet\ngroup=myvg1\n", Some("say --kubelet-dir /var/lib/k0s/kubelet"))]
     #[case("group=myvg1\n", Some("cannot be found out"))]
-    #[case("kubelet=/var/lib/kubelet\ngroup=other\n", Some("there is no volume group myvg1"))]
+    #[case("kubelet=/var/lib/kubelet\ngroup=other\n", Some("optional: true of the device class"))]
     #[case("kubelet=/var/lib/kubelet\nlvm=nsenter: failed to execute /sbin/lvm\n", Some("LVM cannot be used"))]
     fn what_a_node_lacks_is_said(#[case] said: &str, #[case] expected: Option<&str>) {
         let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(vec!["myvg1".to_owned()]) };
