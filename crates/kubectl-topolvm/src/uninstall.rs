@@ -2,6 +2,7 @@
 
 mod args;
 mod nodes;
+mod rebuilding;
 mod users;
 
 use std::cmp::Reverse;
@@ -49,6 +50,10 @@ pub(crate) async fn run(cluster: &ClusterArgs, flags: UninstallFlags) -> Result<
         if !users.is_empty() {
             return Err(InstallError::InUse(users).into());
         }
+    }
+    let held = rebuilding::list(&client, flavor).await?;
+    if !held.is_empty() {
+        return Err(InstallError::Rebuilding(held).into());
     }
     let steps = removals(&client, ordered(&record, flags.keep_volumes)).await?;
     print_plan(&steps, flags.output, false)?;

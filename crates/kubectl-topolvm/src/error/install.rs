@@ -44,6 +44,11 @@ pub(crate) enum InstallError {
     Smoke(Vec<String>),
     #[error("volumes are in use; remove them, or say --keep-volumes to remove the programs alone:\n{}", listed(.0))]
     InUse(Vec<String>),
+    #[error(
+        "claims are being made again, and nobody releases them without topolvm-controller; repeat the command when \
+            their pods run, or remove the finalizer:\n{}", listed(.0)
+    )]
+    Rebuilding(Vec<String>),
     #[error("volumes of the trial are in use; remove them first:\n{}", listed(.0))]
     TrialInUse(Vec<String>),
     #[error("a part of the trial stays; repeat the command when this is corrected:\n{}", listed(.0))]
