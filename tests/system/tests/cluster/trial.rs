@@ -51,6 +51,16 @@ fn remove(shared: &TestCluster, node: &Node) -> Result<()> {
     node.script(&format!(
         "set -- {ARCHIVE}/topolvm-trial_*.vg; cp \"$1\" {longer}; sed s,topolvm.io/trial,mine, \"$1\" >{foreign}"
     ))?;
+    // What LVM does not see it does not remove
+    let hidden = "devices { global_filter = [ \"r|^/dev/loop|\" ] }";
+    node.script(&format!(
+        "cp /etc/lvm/lvmlocal.conf /tmp/lvmlocal.conf 2>/dev/null || :; echo '{hidden}' >/etc/lvm/lvmlocal.conf"
+    ))?;
+    let refused = run(shared, &["trial", "--remove"]);
+    node.script("mv /tmp/lvmlocal.conf /etc/lvm/lvmlocal.conf 2>/dev/null || rm /etc/lvm/lvmlocal.conf")?;
+    let refused = refused?;
+    ensure!(!refused.is_success && refused.errors.contains("that LVM does not see"), "{refused:?}");
+    node.script(&format!("test -s {FILE} && vgs topolvm-trial"))?;
     plugin::run_successfully(&shared.cluster, &["trial", "--remove"])?;
     let left = node.script(&format!(
         "losetup -a; vgs --noheadings -o vg_name topolvm-trial 2>/dev/null || :; ls -d {DIRECTORY} 2>/dev/null || :

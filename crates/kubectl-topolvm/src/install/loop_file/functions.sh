@@ -35,8 +35,30 @@ list_volumes() {
   lvm lvs --noheadings -o lv_name -S "$ours" | join_words
 }
 
+# check_seen DEVICE: fails unless blkid and LVM agree that the device is blank, or a physical volume of our group or of
+# none. What a filter or the devices file hides from LVM looks as if it had no LVs.
+check_seen() {
+  status=0
+  content=$(blkid -p -s TYPE -o value "$1") || status=$?
+  case $status:$content in
+  2:) return ;;
+  0:LVM2_member) ;;
+  *)
+    fail "$1, the loop device of $file, has ${content:-something} on it that is not of kubectl topolvm trial, and" \
+      "nothing was removed; see blkid -p $1"
+    ;;
+  esac
+  lvm pvs "$1" >/dev/null 2>&1 || fail "$1, the loop device of $file, is a physical volume that LVM does not see," \
+    "and nothing was removed: let the devices file (lvmdevices --adddev $1), and filter and global_filter of" \
+    "/etc/lvm/lvm.conf have it"
+  [ -n "$(lvm pvs --noheadings -o pv_name -S "vg_name=\"\" || ($ours)" "$1" | join_words)" ] ||
+    fail "$1, the loop device of $file, is of the volume group $(lvm pvs --noheadings -o vg_name "$1" | join_words)," \
+      "which is not of kubectl topolvm trial, and nothing was removed"
+}
+
 # release DEVICE: removes the group if it has no LVs, the physical volume, and the loop device.
 release() {
+  check_seen "$1"
   lvm vgremove -qq -S "$ours && lv_count=0" </dev/null
   if lvm pvs "$1" >/dev/null 2>&1; then
     lvm pvremove -qq "$1" </dev/null || fail "LVM cannot take $1, on which the volume group $GROUP was"
@@ -53,7 +75,7 @@ release() {
   fail "$1 is in use by another program (lsof $1), and still has the file $file"
 }
 
-for tool in lvm losetup truncate stat; do
+for tool in blkid lvm losetup truncate stat; do
   command -v "$tool" >/dev/null || fail "the node has no program $tool; install the packages lvm2," \
     "util-linux and coreutils"
 done
