@@ -1,5 +1,6 @@
 //! `status`: free and promised space of each device class on each node, thin pools, and what is wrong with disks.
 
+mod notes;
 mod storage;
 mod watch;
 
@@ -57,18 +58,29 @@ pub(crate) async fn run(cluster: &Cluster, format: Format, watch: bool) -> Resul
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), flavor);
     let (nodes, volumes, storage) =
         futures::join!(request::list_all::<Node>(client), request::list(&volumes, flavor, ""), storage::list(cluster));
-    output::print(&shown(format, &rows(*flavor, &nodes?, &volumes?), &storage)?)
+    output::print(&shown(*flavor, format, &nodes?, &volumes?, &storage)?)
 }
 
-fn shown(format: Format, rows: &[ClassRow], storage: &RequestResult<Vec<NodeStorage>>) -> Result<String, Error> {
+fn shown(
+    flavor: ApiFlavor,
+    format: Format,
+    nodes: &[Node],
+    volumes: &[LogicalVolume],
+    storage: &RequestResult<Vec<NodeStorage>>,
+) -> Result<String, Error> {
     let bars = std::io::stdout().is_terminal();
-    output::render(format, rows, |wide| in_table(rows, wide, bars) + &storage::describe(storage, wide))
+    let rows = rows(flavor, nodes, volumes);
+    output::render(format, &rows, |wide| {
+        let notes = notes::describe(flavor, nodes, &rows, storage.as_deref().unwrap_or_default());
+        in_table(&rows, wide, bars) + &notes + &storage::describe(storage, wide)
+    })
 }
 
 /// Returns a row for each device class that a node publishes or that has volumes, in the order of node and class.
 ///
 /// Nodes publish the free space of the default class a second time without its name. Its row is the class that has
-/// exactly the same free space, if that is one class only.
+/// exactly the same free space, if that is one class only. A node without a device class publishes a default class
+/// without free space, which is none.
 pub(crate) fn rows(flavor: ApiFlavor, nodes: &[Node], volumes: &[LogicalVolume]) -> Vec<ClassRow> {
     let mut rows: BTreeMap<(String, String), ClassRow> = BTreeMap::new();
     let mut defaults: BTreeMap<String, String> = BTreeMap::new();
@@ -100,13 +112,17 @@ pub(crate) fn rows(flavor: ApiFlavor, nodes: &[Node], volumes: &[LogicalVolume])
     for row in rows.values_mut() {
         row.size_bytes = row.free_bytes.map(|free| free.saturating_add(row.promised_bytes));
     }
-    rows.into_values().collect()
+    rows.into_values().filter(|row| !row.is_no_class()).collect()
 }
 
 impl ClassRow {
     fn new(node: &str, class: &str) -> Self {
         let (node, device_class) = (node.to_owned(), class.to_owned());
         Self { node, device_class, is_default: class.is_empty(), ..Self::default() }
+    }
+
+    fn is_no_class(&self) -> bool {
+        self.device_class.is_empty() && self.free_bytes == Some(0) && self.volumes == 0
     }
 }
 

@@ -173,13 +173,15 @@ fn in_table(rows: &[VolumeRow], wide: bool) -> String {
         "" if !row.logical_volume.is_empty() => "(default)".to_owned(),
         class => class.to_owned(),
     };
+    // csi-provisioner gives both the same name
+    let is_same = |row: &VolumeRow| row.persistent_volume.is_empty() || row.persistent_volume == row.logical_volume;
     let mut text = table(
         rows,
         wide,
         &[
             ("NAMESPACE", false, &|row| row.namespace.clone()),
             ("CLAIM", false, &|row| row.claim.clone()),
-            ("PV", false, &|row| row.persistent_volume.clone()),
+            ("PV", rows.iter().all(is_same), &|row| row.persistent_volume.clone()),
             ("LOGICALVOLUME", false, &|row| row.logical_volume.clone()),
             ("NODE", false, &|row| row.node.clone()),
             ("CLASS", false, &class),

@@ -84,6 +84,15 @@ fn a_node_without_a_default_class_shows_none() {
 }
 
 #[test]
+fn node_without_a_device_class_has_no_row() {
+    let nothing = json!({"capacity.topolvm.io/00default": "0"});
+    assert_eq!(short(&rows(TopoLvm, &[node("n1", &nothing)], &[])), []);
+    // One that TopoLVM publishes without another name may have volumes
+    let full = rows(TopoLvm, &[node("n1", &nothing)], &[volume("n1", "", "1Gi", None)]);
+    assert_eq!(short(&full), [("n1/*".to_owned(), Some(1), Some(0), 1, 1)]);
+}
+
+#[test]
 fn people_see_a_bar_and_programs_bytes() {
     let free = json!({"capacity.topolvm.io/00default": GI.to_string(), "capacity.topolvm.io/ssd": GI.to_string()});
     let rows = rows(TopoLvm, &[node("n1", &free)], &[volume("n1", "ssd", "1Gi", None)]);

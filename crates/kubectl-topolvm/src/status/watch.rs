@@ -9,7 +9,7 @@ use kube::Api;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use topolvm_api::{LogicalVolume, NodeStorage};
 
-use super::{rows, shown, storage};
+use super::{shown, storage};
 use crate::connection::Cluster;
 use crate::error::Error;
 use crate::output::{self, Format};
@@ -54,7 +54,7 @@ pub(super) async fn run(cluster: &Cluster, format: Format) -> Result<(), Error> 
         let nodes: Vec<_> = nodes.state().iter().map(|node| Node::clone(node)).collect();
         let volumes: Vec<_> = volumes.state().iter().map(|volume| LogicalVolume::clone(volume)).collect();
         let storage = if is_watched { Ok(sorted(&storage_reader)) } else { storage.clone() };
-        let text = shown(format, &rows(flavor, &nodes, &volumes), &storage)?;
+        let text = shown(flavor, format, &nodes, &volumes, &storage)?;
         if printed.as_ref() != Some(&text) {
             let is_screen = std::io::stdout().is_terminal() && matches!(format, Format::Table | Format::Wide);
             let clear = if is_screen { CLEAR } else { "" };
