@@ -80,6 +80,8 @@ impl Bed<'_> {
             Helm::Three => Commands::of("../charts/topolvm/README.md", "Chart topolvm")?,
             Helm::Four => Commands::of("install.md", "With Helm")?,
         };
+        // Each page makes the namespace
+        self.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s"])?;
         self.run_page(helm, &page.with("REGISTRY", "localhost")?)?;
         topolvm::wait_for_driver(self.cluster, &self.node, TopoLvm)?;
         Scenario { cluster: self.cluster, node: &self.node, flavor: TopoLvm }.run(&mut SilentReporter)?;
