@@ -1,6 +1,7 @@
 //! Device classes: the names under which clients ask for storage, and the volume group or thin pool behind each.
 
 mod free_space;
+mod leaving_disks;
 mod overprovision;
 mod pool_growth;
 mod pool_plan;

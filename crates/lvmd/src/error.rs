@@ -173,6 +173,14 @@ pub enum Error {
         /// The device that it is moved to.
         to: String,
     },
+    /// What a move has vacated is not wiped before the move has ended.
+    #[error("{volume} of volume group {vg} is still being moved; what it has left is wiped when the move has ended")]
+    MoveNotEnded {
+        /// The group.
+        vg: VgName,
+        /// The volume of the move.
+        volume: String,
+    },
     /// A part of a volume cannot be read where it was moved to.
     #[error(transparent)]
     MovedIncompletely(IncompleteMove),

@@ -6,6 +6,7 @@
 
 mod evacuation;
 mod quarantine;
+mod vacated;
 mod wiping;
 
 use std::path::Path;
@@ -16,7 +17,8 @@ use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
 pub(crate) use evacuation::{EvacuationWish, evacuation_tags, says_to_evacuate};
 pub(crate) use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
 pub use quarantine::{quarantine_name, quarantined_at, quarantined_uid};
-pub(crate) use wiping::{is_wiping, is_wiping_name, wipe_method, wiping_name, wiping_tag};
+pub(crate) use vacated::VacatedExtents;
+pub(crate) use wiping::{claim_name, is_wiping, is_wiping_name, wipe_method, wiping_name, wiping_tag};
 
 /// Begins all tags that lvmd gives a meaning to.
 const DOMAIN: &str = "topolvm.io/";

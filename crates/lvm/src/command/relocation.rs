@@ -66,6 +66,19 @@ impl LvmCommand {
         Self::new(Effect::Change, args)
     }
 
+    /// Makes a volume of just these extents of a physical volume, each range by its first and last one. What is in them
+    /// is not touched.
+    pub fn create_of_extents(vg: &VgName, name: &LvName, pv: &str, ranges: &[(u64, u64)], tags: &[Tag]) -> Self {
+        let count: u64 = ranges.iter().map(|(first, last)| last.saturating_sub(*first).saturating_add(1)).sum();
+        let ranges: Vec<_> = ranges.iter().map(|(first, last)| format!(":{first}-{last}")).collect();
+        let (count, place) = (count.to_string(), format!("{pv}{}", ranges.concat()));
+        let mut args = vec!["lvcreate", "--type", "linear", "--alloc", "anywhere", "-n", name.as_str(), "-l", &count];
+        args.extend(["-Wn", "-Zn", "-y"]);
+        args.extend(super::tag_options("--addtag", tags));
+        args.extend([vg.as_str(), &place]);
+        Self::new(Effect::Change, args)
+    }
+
     /// Gives a RAID other disks for those that it has lost, as far as there is room (lvmraid(7), "Repair").
     pub fn repair_mirror(vg: &VgName, name: &LvName) -> Self {
         Self::new(Effect::Change, ["lvconvert", "-y", "--repair", &super::full_name(vg, name)])

@@ -2,7 +2,7 @@
 
 use super::{Changed, Lvm};
 use crate::report::{UsedRange, used_ranges};
-use crate::{CommandRunner, Error, LvName, LvmCommand, Tag, VgName};
+use crate::{CommandRunner, Error, LogicalVolume, LvName, LvmCommand, Tag, VgName};
 
 impl<R: CommandRunner> Lvm<R> {
     /// Lists which extents of a group's physical volumes belong to which volume.
@@ -36,6 +36,26 @@ impl<R: CommandRunner> Lvm<R> {
         remove: &[Tag],
     ) -> Result<(), Error> {
         self.change_pvs(vg, &LvmCommand::change_pv(pv, allocatable, add, remove)).await
+    }
+
+    /// Makes a volume of just these extents of a physical volume that is not allocatable, neither before nor
+    /// afterwards. It is in between, because LVM makes no volume on one that is not. See
+    /// [`LvmCommand::create_of_extents`].
+    pub async fn claim_extents(
+        &self,
+        vg: &VgName,
+        name: &LvName,
+        pv: &str,
+        ranges: &[(u64, u64)],
+        tags: &[Tag],
+    ) -> Changed {
+        let commands = vec![
+            LvmCommand::change_pv(pv, true, &[], &[]),
+            LvmCommand::create_of_extents(vg, name, pv, ranges, tags),
+            LvmCommand::change_pv(pv, false, &[], &[]),
+        ];
+        let has = |volume: &LogicalVolume| tags.iter().all(|tag| volume.has_tag(tag));
+        self.change(vg, name, commands, |volume, _| volume.is_some_and(has)).await
     }
 
     /// Takes a physical volume out of its group, if nothing is on it and it is not the last one.

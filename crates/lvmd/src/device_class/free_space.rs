@@ -2,6 +2,7 @@
 
 use lvm::{Layout, LogicalVolume, VolumeGroup};
 
+use super::leaving_disks::LeavingDisks;
 use super::{DeviceClass, ThinPool};
 
 /// The free space of a device class.
@@ -44,7 +45,8 @@ impl DeviceClass {
     /// Returns the same for volumes of any layout.
     pub fn free_space<'a>(&self, layout: &Layout, group: &'a VolumeGroup) -> Result<FreeSpace<'a>, &ThinPool> {
         let bytes = match &self.thin_pool {
-            None => group.largest_volume(layout, self.spare),
+            // What is being moved from disks that leave the group has the first right to free space
+            None => group.largest_volume(layout, self.spare.saturating_add(LeavingDisks::in_motion(group).used)),
             Some(pool) => self.free_bytes_of_pool(pool, group)?,
         };
         // LVM creates nothing in a group that lacks physical volumes.

@@ -3,6 +3,7 @@
 use lvm::{LogicalVolume, VolumeGroup};
 
 use super::DeviceClasses;
+use super::leaving_disks::LeavingDisks;
 
 /// Most metadata that a pool can have everywhere: lvmthin(7) says 15.81 GiB where LVM crops them.
 pub(crate) const MAX_METADATA: u64 = 16_192 << 20;
@@ -13,8 +14,8 @@ const MIN_FREE_METADATA: u64 = 4 << 20;
 /// The room for a thin pool in its volume group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Bytes of whole extents that are free on disks from which LVM takes any, less what the thick class of the group
-    /// keeps.
+    /// Bytes of whole extents that are free on disks from which LVM takes any and that stay in the group, less what
+    /// lies on disks that leave it, and what the thick class of the group keeps.
     pub(super) bytes: u64,
     /// Bytes of an extent.
     pub(super) extent: u64,
@@ -23,8 +24,9 @@ pub(crate) struct Room {
 impl Room {
     /// Returns the room in a group.
     pub(super) fn of(group: &VolumeGroup, classes: &DeviceClasses) -> Self {
-        let free = group.pvs.iter().filter(|pv| pv.allocatable).map(|pv| pv.free);
-        let free = free.fold(0, u64::saturating_add);
+        let leaving = LeavingDisks::of(group);
+        let stays = group.pvs.iter().filter(|pv| pv.allocatable && !LeavingDisks::includes(pv));
+        let free = stays.map(|pv| pv.free).fold(0, u64::saturating_add).saturating_sub(leaving.used);
         let thick = classes.iter().filter(|class| class.volume_group == group.name && class.thin_pool.is_none());
         let kept = thick.map(|class| class.spare).max().unwrap_or(0);
         Self { bytes: round_down(free.saturating_sub(kept), group.extent_size), extent: group.extent_size }

@@ -3,6 +3,7 @@
 
 use lvm::{LogicalVolume, PoolSizes, Tag, VolumeGroup};
 
+use super::leaving_disks::LeavingDisks;
 use super::pool_room::{MAX_METADATA, Room, round_down, round_up};
 use crate::disk_group::Mode;
 
@@ -64,9 +65,10 @@ impl PoolShare {
         PoolSizes { data: Some(round_down(data, room.extent)).filter(|data| *data > pool.size), metadata }
     }
 
-    /// Returns the bytes that the pool takes of the group in all.
+    /// Returns the bytes that the pool takes of the group in all, without disks that leave it.
     fn wanted(&self, group: &VolumeGroup) -> u64 {
-        let bytes = u128::from(group.size) * u128::from(self.percent) / 100;
+        let stays = group.size.saturating_sub(LeavingDisks::of(group).size);
+        let bytes = u128::from(stays) * u128::from(self.percent) / 100;
         round_down(u64::try_from(bytes).unwrap_or(u64::MAX), group.extent_size)
     }
 
@@ -87,8 +89,10 @@ fn reckon_metadata(data: u64, chunk: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use lvm::PhysicalVolume;
     use rstest::rstest;
 
+    use super::super::DeviceClasses;
     use super::*;
 
     const KIB: u64 = 1 << 10;
@@ -144,5 +148,27 @@ mod tests {
         assert_eq!(sizes.data + 2 * sizes.metadata, GIB);
         assert_eq!(share(90).sizes(&group, &room(8 * MIB)), None);
         assert_eq!(share(90).sizes(&group, &room(0)), None);
+    }
+
+    #[test]
+    fn pool_does_not_grow_into_what_a_leaving_disk_needs() {
+        let pv = |free: u64, tags: &[&str]| PhysicalVolume {
+            path: String::new(),
+            uuid: String::new(),
+            device: None,
+            size: 50 * GIB,
+            free,
+            free_areas: Vec::new(),
+            allocatable: true,
+            tags: tags.iter().map(|tag| (*tag).into()).collect(),
+        };
+        let (leaving, stays) = (pv(10 * GIB, &["topolvm.io/evacuate=remove:0"]), pv(45 * GIB, &[]));
+        let waiting = VolumeGroup { pvs: vec![leaving, stays.clone()], ..group(100 * GIB) };
+        let classes = DeviceClasses::default();
+        assert_eq!(Room::of(&waiting, &classes), room(5 * GIB));
+        assert_eq!(share(80).wanted(&waiting), 40 * GIB);
+        let all_stay = VolumeGroup { pvs: vec![pv(10 * GIB, &[]), stays], ..group(100 * GIB) };
+        assert_eq!(Room::of(&all_stay, &classes), room(55 * GIB));
+        assert_eq!(share(80).wanted(&all_stay), 80 * GIB);
     }
 }

@@ -5,6 +5,7 @@ mod cut_moves;
 mod queue;
 mod request;
 mod step;
+mod vacated;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use topolvm_runtime::{CancellationToken, error_chain};
 use super::group::Group;
 use super::state::Engine;
 use crate::error::Error;
-use crate::tags::EvacuationWish;
+use crate::tags::{EvacuationWish, VacatedExtents};
 use queue::{LeavingDisk, Next, Queue, Room};
 use step::Step;
 
@@ -25,6 +26,14 @@ pub(super) use request::find_disk;
 /// Time until a volume of which a part could not be read is tried again: a disk that fails is not to be read for
 /// nothing.
 const FAILURE_PAUSE: Duration = Duration::from_mins(10);
+
+/// The outcome of one step.
+enum Progress {
+    /// The next step is due after this time.
+    Advanced(Duration),
+    /// There is nothing to do before the group changes.
+    Waits,
+}
 
 /// A physical volume that is being emptied: for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,15 +66,18 @@ pub(super) async fn evacuate_disks<R: Host>(
         }
         match queue.next(&disks, room, Instant::now()) {
             Next::Advance(disk) => match engine.advance(&group, &disk).await {
-                Ok(pause) => {
-                    queue.advanced(&disk.uuid, Instant::now() + pause);
+                Ok(progress) => {
+                    match progress {
+                        Progress::Advanced(pause) => queue.advanced(&disk.uuid, Instant::now() + pause),
+                        Progress::Waits => queue.retry_later(&disk.uuid, room, Instant::now()),
+                    }
                     if group.evacuation.clear_obstacle(&disk.uuid) {
                         engine.publish();
                     }
                 }
                 Err(error) => {
                     queue.retry_later(&disk.uuid, room, Instant::now());
-                    engine.record_obstacle(&group, &disk, &error);
+                    engine.record_obstacle(&group, &disk.uuid, &disk.path, &error);
                 }
             },
             Next::Wait(until) => tokio::select! {
@@ -81,16 +93,21 @@ pub(super) async fn evacuate_disks<R: Host>(
 fn leaving_disks(group: &Group) -> (Vec<LeavingDisk>, Room) {
     let Some(known) = group.cached() else { return (Vec::new(), Room::default()) };
     let leaving = known.pvs.iter().filter(|_| request::is_ours(&known)).filter_map(|pv| {
-        let wish = EvacuationWish::of(pv)?;
+        let wish = EvacuationWish::of(pv);
         let used = pv.size.saturating_sub(pv.free);
         let is_stopped = group.evacuation.stopped(&pv.uuid).is_some();
-        (used > 0 || wish.remove || is_stopped).then(|| LeavingDisk {
-            uuid: pv.uuid.clone(),
-            path: pv.path.clone(),
-            wish,
-        })
+        let is_due = match wish {
+            Some(wish) => used > 0 || wish.remove || pv.allocatable || is_stopped,
+            None => VacatedExtents::are_on(pv),
+        };
+        is_due.then(|| LeavingDisk { uuid: pv.uuid.clone(), path: pv.path.clone(), wish: wish.unwrap_or_default() })
     });
-    let room = Room { free: known.allocatable_bytes(), missing_pvs: known.missing_pvs, pvs: known.pvs.len() };
+    let room = Room {
+        free: known.allocatable_bytes(),
+        free_anywhere: known.free,
+        missing_pvs: known.missing_pvs,
+        pvs: known.pvs.len(),
+    };
     (leaving.collect(), room)
 }
 
@@ -114,19 +131,24 @@ impl<R: Host> Engine<R> {
         self.groups().values().flat_map(of_group).collect()
     }
 
-    /// Moves one piece from a disk, or takes the disk out of its group. Returns the time until the next piece.
-    async fn advance(&self, group: &Arc<Group>, disk: &LeavingDisk) -> Result<Duration, Error> {
-        let Step::Move(wanted) = self.plan_move(group, disk).await? else { return Ok(Duration::ZERO) };
+    /// Moves one piece from a disk, or takes the disk out of its group.
+    async fn advance(&self, group: &Arc<Group>, disk: &LeavingDisk) -> Result<Progress, Error> {
+        let at_once = Progress::Advanced(Duration::ZERO);
+        let wanted = match self.plan_move(group, disk).await? {
+            Step::Move(wanted) => wanted,
+            Step::Nothing => return Ok(at_once),
+            Step::Wait => return Ok(Progress::Waits),
+        };
         let started = Instant::now();
         if let Err(error) = self.read_piece(&wanted).await? {
             self.leave_behind(group, disk, &wanted.volume, &format!("cannot be read: {error}"));
-            return Ok(Duration::ZERO);
+            return Ok(at_once);
         }
         // A volume that is moved cannot be changed: who wants to change one waits for this, and is next
         let _moving = group.evacuation.hold_still().await;
-        let Step::Move(planned) = self.plan_move(group, disk).await? else { return Ok(Duration::ZERO) };
+        let Step::Move(planned) = self.plan_move(group, disk).await? else { return Ok(at_once) };
         if !planned.is_same_piece(&wanted) {
-            return Ok(Duration::ZERO);
+            return Ok(at_once);
         }
         let bytes = planned.bytes;
         tracing::debug!(vg = %group.name, disk = disk.path, volume = planned.volume, bytes, "moving a piece");
@@ -136,7 +158,7 @@ impl<R: Host> Engine<R> {
             self.plan_move(group, disk).await?;
         }
         moved?;
-        Ok(step::pause_after(bytes, started.elapsed(), disk.wish))
+        Ok(Progress::Advanced(step::pause_after(bytes, started.elapsed(), disk.wish)))
     }
 
     async fn plan_move(&self, group: &Arc<Group>, disk: &LeavingDisk) -> Result<Step, Error> {
@@ -155,10 +177,10 @@ impl<R: Host> Engine<R> {
         }
     }
 
-    fn record_obstacle(&self, group: &Group, disk: &LeavingDisk, error: &Error) {
+    fn record_obstacle(&self, group: &Group, uuid: &str, disk: &str, error: &Error) {
         let error = error_chain(error);
-        if group.evacuation.set_obstacle(&disk.uuid, &error) {
-            let (vg, disk) = (&group.name, &disk.path);
+        if group.evacuation.set_obstacle(uuid, &error) {
+            let vg = &group.name;
             tracing::error!(%vg, disk, error, "cannot empty a disk for now; it is tried again");
             self.publish();
         }

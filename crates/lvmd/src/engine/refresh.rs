@@ -10,6 +10,7 @@ use super::group::Group;
 use super::state::Engine;
 use super::storage_health;
 use crate::error::Error;
+use crate::tags::VacatedExtents;
 
 impl<R: Host> Engine<R> {
     /// Returns the present state of a group: the cache if the metadata headers on the disks prove it, otherwise a new
@@ -18,7 +19,21 @@ impl<R: Host> Engine<R> {
         if group.compare_metadata(&self.devices()).await != Freshness::Current {
             self.refresh(group).await?;
         }
-        group.try_cached()
+        let known = group.try_cached()?;
+        if known.missing_pvs == 0 && known.pvs.iter().any(|pv| pv.allocatable && VacatedExtents::are_on(pv)) {
+            self.forbid_allocation(group, &known).await?;
+            return group.try_cached();
+        }
+        Ok(known)
+    }
+
+    /// Keeps LVM from taking extents of physical volumes with extents that have to be wiped before: lvmd was killed
+    /// when it was about to have them wiped, or an administrator has run `pvchange -x y`.
+    async fn forbid_allocation(&self, group: &Group, known: &VolumeGroup) -> Result<(), Error> {
+        for pv in known.pvs.iter().filter(|pv| pv.allocatable && VacatedExtents::are_on(pv)) {
+            self.inner.lvm.change_pv(&group.name, &pv.path, false, &[], &[]).await?;
+        }
+        Ok(self.refresh(group).await?)
     }
 
     /// Has LVM report on a group, and stores the report. The caller holds the group's lock, so that no change of lvmd's

@@ -3,7 +3,7 @@
 //! The tag says how the volume is wiped and by which instance of lvmd; the name is unique, so that the old name is free
 //! at once. Both are in LVM's metadata: whatever becomes of lvmd, the next one finishes the work.
 
-use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
+use lvm::{InvalidName, LogicalVolume, LvName, PhysicalVolume, Tag, Wipe};
 
 use super::{InstanceId, MANAGED, is_managed};
 
@@ -29,9 +29,14 @@ pub(crate) fn wiping_name(volume: &LogicalVolume) -> Result<LvName, InvalidName>
     format!("{NAME_PREFIX}{}", volume.uuid).parse()
 }
 
+/// Returns the name of a volume that is made of extents of a physical volume, from this one on, to be wiped.
+pub(crate) fn claim_name(pv: &PhysicalVolume, first: u64) -> Result<LvName, InvalidName> {
+    format!("{NAME_PREFIX}{}.{first}", pv.uuid).parse()
+}
+
 /// Returns whether a name is reserved for volumes that are being wiped.
-pub(crate) fn is_wiping_name(name: &LvName) -> bool {
-    name.as_str().starts_with(NAME_PREFIX)
+pub(crate) fn is_wiping_name(name: &str) -> bool {
+    name.starts_with(NAME_PREFIX)
 }
 
 /// Returns whether a volume is being wiped.

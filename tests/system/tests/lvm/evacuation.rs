@@ -70,7 +70,7 @@ impl LoopDisks {
         &self.0[index]
     }
 
-    fn uuid(&self, index: usize) -> String {
+    pub(crate) fn uuid(&self, index: usize) -> String {
         run_ok("pvs", &["--noheadings", "-o", "pv_uuid", self.device(index)]).trim().to_owned()
     }
 }
@@ -269,15 +269,25 @@ fn refused() {
     wait(async {
         let client = lvmd.connect().await;
         create(&client, "a", 60 * EXTENT, "").await.unwrap();
-        let refused = evacuate(&client, disks.uuid(0), 0, true).await.unwrap_err();
-        assert_eq!(refused.code(), Code::FailedPrecondition);
-        assert!(refused.message().contains("only disk"), "{refused}");
+        let uuid = disks.uuid(0);
+        let is_as_before = || {
+            let settings = run_ok("pvs", &["--noheadings", "-o", "pv_allocatable", "-S", "vg_name=leaving"]);
+            assert!(settings.split_whitespace().all(|word| word == "allocatable"), "{settings}");
+            assert!(!devices_of("^a$").contains(disks.device(1)), "a piece was moved");
+        };
+        evacuate(&client, uuid.clone(), 0, true).await.unwrap();
+        let waits = until_state(&client, &uuid, "blocked").await;
+        assert!(waits.message.contains("only disk"), "{waits:?}");
+        is_as_before();
+        stop(&client, uuid.clone()).await.unwrap();
         disks.add_others();
         run_ok("lvcreate", &["-qy", "-l", "10", "-n", "b", GROUP, disks.device(1)]);
-        let refused = evacuate(&client, disks.uuid(0), 0, true).await.unwrap_err();
-        assert_eq!(refused.code(), Code::ResourceExhausted);
+        evacuate(&client, uuid.clone(), 0, true).await.unwrap();
+        let waits = until_state(&client, &uuid, "blocked").await;
         // 63 extents in all, of which 53 are free
-        assert!(refused.message().contains(&format!("lack {} bytes", 7 * EXTENT)), "{refused}");
+        assert!(waits.message.contains(&format!("lack {} bytes", 7 * EXTENT)), "{waits:?}");
+        is_as_before();
+        stop(&client, uuid).await.unwrap();
         let not_there = evacuate(&client, "no-such-disk".to_owned(), 0, true).await;
         assert_eq!(code(not_there), Code::NotFound);
         run_ok("lvremove", &["-qfy", "leaving/b"]);
@@ -365,12 +375,11 @@ fn mirror_is_moved() {
         let client = lvmd.connect().await;
         create(&client, "m", 20 * EXTENT, "mirrored").await.unwrap();
         let uuid = disks.uuid(0);
-        let refused = evacuate(&client, uuid.clone(), 0, true).await.unwrap_err();
-        assert_eq!(refused.code(), Code::ResourceExhausted);
-        assert!(refused.message().contains("m_r"), "{refused}");
-        run_ok("vgextend", &["-qy", GROUP, disks.device(2)]);
+        evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
+        let waits = until_state(&client, &uuid, "blocked").await;
+        assert!(waits.message.contains("m_r"), "{waits:?}");
         let writer = Writer::start("/dev/leaving/m", 20 * EXTENT);
-        evacuate(&client, uuid, SLOW, true).await.unwrap();
+        run_ok("vgextend", &["-qy", GROUP, disks.device(2)]);
         let others = [disks.device(1).to_owned(), disks.device(2).to_owned()];
         until("the end of the evacuation", || (members() == others).then_some(()));
         writer.check();

@@ -9,14 +9,17 @@ use topolvm_proto::lvmd::{DiskVolume, WatchStorageResponse};
 
 use crate::daemon::{Client, Lvmd, signed};
 use crate::evacuation::{
-    BLOCK, CONFIG, GROUP, Writer, contents, devices_of, evacuate, members, until_evacuation, until_state, until_told,
+    BLOCK, CONFIG, GROUP, Writer, contents, devices_of, evacuate, members, stop, until_evacuation, until_state,
+    until_told,
 };
 use crate::fixture::{DISKS, EXTENT, FailingDisk, Groups, run_ok, wait};
 use crate::scsi_disks::until;
+use crate::vacated::{WIPING, until_all_is_as_before, volumes};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("of_a_disk_with_bad_sectors_all_is_moved_but_the_volume_with_them_which_stays_as_it_is", bad_sectors),
     ("nothing_leaves_a_disk_that_is_emptied_when_the_disk_that_it_goes_to_fails", dead_target),
+    ("aborted_move_leaves_nothing_where_it_has_copied_to", aborted_move_is_wiped),
     ("what_cannot_be_read_where_it_was_moved_to_is_told_and_is_still_where_it_was", target_that_fails_at_the_end),
 ];
 
@@ -83,12 +86,12 @@ struct BadTarget {
 }
 
 impl BadTarget {
-    fn with_bad_sectors(first: u64, count: u64) -> Self {
+    fn with_bad_sectors(config: &str, first: u64, count: u64) -> Self {
         let failing = FailingDisk::new();
         let group = Groups::on(GROUP, &[DISKS[0]]);
         run_ok("vgchange", &["-q", "--addtag", "topolvm.io/disk-group=leaving", GROUP]);
         let uuid = run_ok("pvs", &["--noheadings", "-o", "pv_uuid", DISKS[0]]).trim().to_owned();
-        let lvmd = Lvmd::start(CONFIG);
+        let lvmd = Lvmd::start(config);
         wait(async {
             let client = lvmd.connect().await;
             create(&client, "b").await;
@@ -110,12 +113,35 @@ impl BadTarget {
     }
 }
 
-fn dead_target() {
-    // The kernel forgets what has failed when all is copied: it takes its time here
-    let throttle = "/sys/module/dm_mirror/parameters/raid1_resync_throttle";
+const THROTTLE: &str = "/sys/module/dm_mirror/parameters/raid1_resync_throttle";
+
+/// The kernel forgets what has failed when all is copied: has it take its time.
+fn slow_down_moves() {
     run_ok("modprobe", &["dm-mirror"]);
-    fs::write(throttle, "2").unwrap();
-    let bed = BadTarget::with_bad_sectors(EXTENT / 512, 8);
+    fs::write(THROTTLE, "2").unwrap();
+}
+
+fn aborted_move_is_wiped() {
+    slow_down_moves();
+    let bed = BadTarget::with_bad_sectors(WIPING, EXTENT / 512, 8);
+    wait(async {
+        bed.until_blocked().await;
+        until("the copy", || volumes().iter().any(|name| name.starts_with("topolvm.wiping.")).then_some(()));
+        stop(&bed.lvmd.connect().await, bed.uuid.clone()).await.unwrap();
+        FailingDisk::repair();
+        fs::write(THROTTLE, "100").unwrap();
+        until_all_is_as_before();
+        assert_eq!(volumes(), ["b"]);
+        assert!(wrong_blocks("b").is_empty());
+        run_ok("lvcreate", &["-qy", "-Wn", "-Zn", "-l60", "-n", "next", GROUP, bed.failing.device()]);
+        let next = fs::read("/dev/leaving/next").unwrap();
+        assert!(next.iter().all(|byte| *byte == 0), "a copy is still there");
+    });
+}
+
+fn dead_target() {
+    slow_down_moves();
+    let bed = BadTarget::with_bad_sectors(CONFIG, EXTENT / 512, 8);
     wait(async {
         let told = bed.until_blocked().await;
         assert!(told.contains("a disk failed while a part of leaving/b was moved"), "{told}");
@@ -123,7 +149,7 @@ fn dead_target() {
         assert!(wrong_blocks("b").is_empty());
         // The other disk is mended, and its volumes can be changed, and the evacuation goes on
         FailingDisk::repair();
-        fs::write(throttle, "100").unwrap();
+        fs::write(THROTTLE, "100").unwrap();
         evacuate(&bed.lvmd.connect().await, bed.uuid.clone(), 0, true).await.unwrap();
         until("the end of the evacuation", || (members() == [bed.failing.device()]).then_some(()));
         assert!(wrong_blocks("b").is_empty());
@@ -131,7 +157,7 @@ fn dead_target() {
 }
 
 fn target_that_fails_at_the_end() {
-    let mut bed = BadTarget::with_bad_sectors(EXTENTS * EXTENT / 512 - 8, 8);
+    let mut bed = BadTarget::with_bad_sectors(CONFIG, EXTENTS * EXTENT / 512 - 8, 8);
     let last = EXTENTS * EXTENT / 4096 - 1;
     wait(async {
         let told = bed.until_blocked().await;

@@ -2,14 +2,20 @@
 
 use std::fs;
 
+use topolvm_proto::lvmd::EvacuateDiskRequest;
+use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
+
 use crate::crash::Killer;
 use crate::daemon::Lvmd;
+use crate::disk_groups::members;
+use crate::evacuation::until_state;
 use crate::fixture::{Groups, MIB, run, run_ok, wait};
 use crate::scsi_disks::{ScsiDisks, until};
 use crate::thin::request;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_makes_the_thin_pool_of_a_disk_group_and_extends_it_with_a_disk", makes_and_extends),
+    ("disk_under_a_full_thin_pool_is_replaced_by_the_next_disk", replaces_a_disk),
     ("lvmd_killed_while_it_makes_or_extends_a_thin_pool_finishes_it", finishes_after_a_kill),
     ("lvmd_does_not_change_a_thin_pool_that_it_did_not_make", leaves_others_alone),
 ];
@@ -65,6 +71,39 @@ fn makes_and_extends() {
         until("the growth", || (size("scsi/pool") > 1.8 * first).then_some(()));
         check_share(2);
         assert_eq!(sum(&made.path), before);
+        client.remove("scsi", "a").await.unwrap();
+    });
+}
+
+fn replaces_a_disk() {
+    let disks = ScsiDisks::of_size(128, 2, &["scsi"]);
+    let [old, other] = [0, 1].map(|index| disks.device(index));
+    let config = "rescan-interval: 0\nsettle-time: 0\ndisk-groups:\n  \
+                  - {name: scsi, mode: auto, paths: ['/dev/sd[a-z]+'], thin-pool: {overprovision-ratio: 3}}";
+    let lvmd = Lvmd::start(config);
+    // 95 percent of both
+    until("the pool", || (size("scsi/pool") > 200.0).then_some(()));
+    let before = fields("scsi/pool", "lv_size");
+    wait(async {
+        let client = lvmd.connect().await;
+        until_offered(&client).await;
+        let made = client.create_with(request("scsi", "a", 160 * MIB)).await.unwrap();
+        let written = fill(&made.path, 160);
+        let uuid = run_ok("pvs", &["--noheadings", "-o", "pv_uuid", &old]).trim().to_owned();
+        let wish = EvacuateDiskRequest {
+            volume_group: "scsi".to_owned(),
+            uuid: uuid.clone(),
+            bytes_per_second: 0,
+            remove: true,
+        };
+        DiskServiceClient::new(client.0.clone()).evacuate_disk(wish).await.unwrap();
+        let waits = until_state(&client, &uuid, "blocked").await;
+        assert!(waits.message.contains("add a disk"), "{waits:?}");
+        ScsiDisks::plug_new();
+        let new = disks.device(2);
+        until("the end of the evacuation", || (members("scsi") == [&*other, &*new]).then_some(()));
+        assert_eq!(sum(&made.path), written);
+        assert_eq!(fields("scsi/pool", "lv_size"), before, "the pool has grown into what its own disk left");
         client.remove("scsi", "a").await.unwrap();
     });
 }

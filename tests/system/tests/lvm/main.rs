@@ -44,6 +44,7 @@ mod stories;
 mod survival;
 mod thin;
 mod two_daemons;
+mod vacated;
 mod wiping;
 mod wrong_device;
 
@@ -97,6 +98,7 @@ fn main() -> ExitCode {
         .chain(disk_groups_of_nodes::TESTS)
         .chain(one_name::TESTS)
         .chain(evacuation::TESTS)
+        .chain(vacated::TESTS)
         .chain(failing_disk::TESTS)
         .chain(cut_moves::TESTS)
         .chain(disk_requests::TESTS)

@@ -25,7 +25,7 @@ fn classes(wipe: &str) -> String {
     format!("device-classes: [{{name: ssd, volume-group: myvg1, default: true, spare-gb: 0, wipe: {wipe}}}]")
 }
 
-fn write_secret(device: &str) {
+pub(crate) fn write_secret(device: &str) {
     let mut sector = [0; 512];
     sector[..SECRET.len()].copy_from_slice(SECRET);
     let piece = sector.repeat(2048);
@@ -36,7 +36,7 @@ fn write_secret(device: &str) {
 }
 
 /// Counts the sectors of a device that contain the secret.
-fn count_secrets(device: &str) -> usize {
+pub(crate) fn count_secrets(device: &str) -> usize {
     let mut device = File::open(device).unwrap();
     let mut piece = vec![0; 1 << 20];
     let mut found = 0;

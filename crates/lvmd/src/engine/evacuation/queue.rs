@@ -25,6 +25,8 @@ pub(super) struct LeavingDisk {
 pub(super) struct Room {
     /// Bytes that are free where LVM may make volumes.
     pub(super) free: u64,
+    /// Bytes that are free on any disk.
+    pub(super) free_anywhere: u64,
     pub(super) missing_pvs: u64,
     pub(super) pvs: usize,
 }
@@ -82,7 +84,7 @@ impl Queue {
         }
     }
 
-    /// Retries a disk after a back-off, or when the group is another than it was.
+    /// Tries a disk again after a back-off, or when the group is another than it was.
     pub(super) fn retry_later(&mut self, uuid: &str, room: Room, now: Instant) {
         if let Some(waiting) = self.waiting.get_mut(uuid) {
             (waiting.due, waiting.failed_with) = (now + waiting.backoff.fail(), Some(room));
@@ -94,7 +96,7 @@ impl Queue {
 mod tests {
     use super::*;
 
-    const ROOM: Room = Room { free: 10, missing_pvs: 0, pvs: 3 };
+    const ROOM: Room = Room { free: 10, free_anywhere: 10, missing_pvs: 0, pvs: 3 };
 
     fn disk(uuid: &str) -> LeavingDisk {
         LeavingDisk { uuid: uuid.to_owned(), path: format!("/dev/{uuid}"), wish: EvacuationWish::default() }

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use lvm::relocation::{Obstacle, Target, check_room};
 use lvm::{Host, PhysicalVolume, UsedRange, VgName, VolumeGroup};
 
+use super::vacated::without_wiped;
 use crate::disk_group;
 use crate::engine::group::Group;
 use crate::engine::preconditions::check_no_missing_pvs;
 use crate::engine::state::Engine;
 use crate::error::Error;
-use crate::tags::{EvacuationWish, evacuation_tags};
+use crate::tags::{EvacuationWish, VacatedExtents, evacuation_tags};
 
 impl<R: Host> Engine<R> {
-    /// Begins to empty a physical volume, or changes how. Refused unless the other disks have room for all of it.
+    /// Begins to empty a physical volume, or changes how. While the other disks lack space for all of it the request is
+    /// recorded and nothing is moved: a disk that joins the group is for what waits here, and not for a thin pool.
     pub(crate) async fn evacuate(&self, vg: &VgName, uuid: String, wish: EvacuationWish) -> Result<(), Error> {
         let begin = async move |engine: Self, group: Arc<Group>| engine.begin_evacuation(&group, &uuid, wish).await;
         self.with_lock(self.group(vg)?, begin).await
@@ -33,34 +35,66 @@ impl<R: Host> Engine<R> {
             return Ok(());
         }
         check_no_missing_pvs(&known)?;
-        if known.pvs.len() == 1 {
-            let why = "it is the only disk of its group".to_owned();
-            return Err(Error::DiskNotAllowed { disk: pv.path.clone(), why });
-        }
         // One that is being emptied may be told to be quicker although there is no room just now
-        if before.is_none() {
-            let ranges = self.inner.lvm.used_ranges(&known.name).await?;
-            check_room_for(&known, pv, &ranges)?;
+        let has_begun = before.is_some() && !pv.allocatable;
+        let obstacle = if has_begun { None } else { self.find_lack_of_space(&known, pv).await? };
+        let waits = pv.allocatable && obstacle.is_some();
+        if let Some(lack) = obstacle {
+            self.record_obstacle(group, &pv.uuid, &pv.path, &lack);
         }
-        self.store_wish(group, &known, pv, wish).await?;
-        tracing::info!(vg = %known.name, disk = pv.path, ?wish, "a disk is to be emptied");
+        self.store_wish(group, &known, pv, wish, waits).await?;
+        tracing::info!(vg = %known.name, disk = pv.path, ?wish, waits, "a disk is to be emptied");
         let known = group.try_cached()?;
         let is_stored = EvacuationWish::of(find_disk(&known, uuid)?) == Some(wish);
         if is_stored { Ok(()) } else { Err(Error::DiskVanished { vg: known.name.clone(), uuid: uuid.to_owned() }) }
     }
 
-    /// Writes the wish that a physical volume be emptied into LVM's metadata, in the place of another one.
-    pub(super) async fn store_wish(
+    /// Begins to empty a physical volume that has waited for free space, if there is enough by now.
+    pub(super) async fn begin_moving(
         &self,
         group: &Group,
         known: &VolumeGroup,
         pv: &PhysicalVolume,
         wish: EvacuationWish,
     ) -> Result<(), Error> {
+        match self.find_lack_of_space(known, pv).await? {
+            Some(lack) => Err(lack),
+            None => self.store_wish(group, known, pv, wish, false).await,
+        }
+    }
+
+    /// Returns the error that says how much space the other disks lack for all that lies on this one; `None` if they
+    /// have enough. Fails when a volume is on it that cannot be moved.
+    async fn find_lack_of_space(&self, known: &VolumeGroup, pv: &PhysicalVolume) -> Result<Option<Error>, Error> {
+        if known.pvs.len() == 1 {
+            let why = "it is the only disk of its group; add another one to the group".to_owned();
+            return Ok(Some(Error::DiskNotAllowed { disk: pv.path.clone(), why }));
+        }
+        if pv.free == pv.size {
+            return Ok(None);
+        }
+        let ranges = without_wiped(known, self.inner.lvm.used_ranges(&known.name).await?);
+        match check_room_for(known, pv, &ranges) {
+            Ok(()) => Ok(None),
+            Err(lack @ (Error::NoRoomForDisk { .. } | Error::NoPlaceFor { .. })) => Ok(Some(lack)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the wish that a physical volume be emptied into LVM's metadata, in the place of another one. One that
+    /// `waits` for free space goes on to get volumes.
+    pub(super) async fn store_wish(
+        &self,
+        group: &Group,
+        known: &VolumeGroup,
+        pv: &PhysicalVolume,
+        wish: EvacuationWish,
+        waits: bool,
+    ) -> Result<(), Error> {
         let add = wish.tag()?;
         let mut remove = evacuation_tags(pv)?;
         remove.retain(|tag| *tag != add);
-        let changed = self.inner.lvm.change_pv(&known.name, &pv.path, false, &[add], &remove).await;
+        let changed = self.inner.lvm.change_pv(&known.name, &pv.path, waits, &[add], &remove).await;
         self.refresh(group).await?;
         Ok(changed?)
     }
@@ -73,7 +107,9 @@ impl<R: Host> Engine<R> {
             return Ok(());
         }
         check_no_missing_pvs(&known)?;
-        let changed = self.inner.lvm.change_pv(&known.name, &pv.path, true, &[], &remove).await;
+        // What the moves have vacated is wiped first
+        let is_free = !VacatedExtents::are_on(pv);
+        let changed = self.inner.lvm.change_pv(&known.name, &pv.path, is_free, &[], &remove).await;
         self.refresh(group).await?;
         changed?;
         tracing::info!(vg = %known.name, disk = pv.path, "a disk is not emptied any further");

@@ -12,11 +12,12 @@ use tokio::time::{Instant, sleep};
 use tracing::Instrument as _;
 
 use super::request::{find_disk, refusal, targets};
+use super::vacated::without_wiped;
 use crate::engine::group::Group;
 use crate::engine::preconditions::check_no_missing_pvs;
 use crate::engine::state::Engine;
 use crate::error::{Error, IncompleteMove};
-use crate::tags::EvacuationWish;
+use crate::tags::{EvacuationWish, VacatedExtents};
 
 /// Most bytes of a piece: a volume that is moved cannot be changed meanwhile, and lvmd does not end.
 const LARGEST_PIECE: u64 = 512 << 20;
@@ -31,6 +32,8 @@ const PIECE_SECONDS: u64 = 2;
 pub(super) enum Step {
     /// Nothing: nothing is on it, or nobody wants it to be emptied any more, or it has just left its group.
     Nothing,
+    /// Wait until what is left on it is wiped.
+    Wait,
     /// Move a piece.
     Move(Box<PlannedMove>),
 }
@@ -70,6 +73,11 @@ impl PlannedMove {
         }
     }
 
+    /// Returns the device that it is moved from.
+    pub(super) fn source(&self) -> &str {
+        &self.from.path
+    }
+
     /// Returns whether it is the same piece, wherever it goes.
     pub(super) fn is_same_piece(&self, other: &Self) -> bool {
         (&self.volume, &self.from.uuid, self.extents) == (&other.volume, &other.from.uuid, other.extents)
@@ -81,25 +89,33 @@ impl<R: Host> Engine<R> {
     /// holds the group's lock.
     pub(super) async fn plan_step(&self, group: &Group, uuid: &str) -> Result<Step, Error> {
         let known = self.current(group).await?;
-        let Some((pv, wish)) = known.pv_of_uuid(uuid).and_then(|pv| Some((pv, EvacuationWish::of(pv)?))) else {
+        let Some(pv) = known.pv_of_uuid(uuid) else { return Ok(Step::Nothing) };
+        let Some(wish) = EvacuationWish::of(pv) else {
+            self.wipe_vacated(group, &known, pv, false).await?;
             return Ok(Step::Nothing);
         };
         if let Some(lost) = group.evacuation.stopped(uuid) {
             // It must not leave either when lvmd has been started again and knows nothing of this
             if wish.remove {
-                self.store_wish(group, &known, pv, EvacuationWish { remove: false, ..wish }).await?;
+                self.store_wish(group, &known, pv, EvacuationWish { remove: false, ..wish }, false).await?;
             }
             return Err(Error::MovedIncompletely(lost));
         }
         check_no_missing_pvs(&known)?;
         let pv = find_disk(&known, &pv.uuid)?;
-        if pv.free == pv.size {
+        if pv.allocatable {
+            self.begin_moving(group, &known, pv, wish).await?;
+            return Ok(Step::Nothing);
+        }
+        let has_vacated = VacatedExtents::are_on(pv);
+        if pv.free == pv.size && !has_vacated {
             if wish.remove {
                 self.take_out(group, &known, pv).await?;
             }
             return Ok(Step::Nothing);
         }
-        let ranges = self.inner.lvm.used_ranges(&known.name).await?;
+        let used = self.inner.lvm.used_ranges(&known.name).await?;
+        let ranges = without_wiped(&known, used);
         let is_on_disk = |volume: &str| ranges.iter().any(|range| range.pv == uuid && range.volume == volume);
         group.evacuation.forget_unreadable(uuid, is_on_disk);
         let left_behind = group.evacuation.left_behind(uuid, Instant::now());
@@ -107,9 +123,21 @@ impl<R: Host> Engine<R> {
         let most = largest_piece(wish, known.extent_size);
         let piece = next_piece(&ranges, uuid, &targets(&known, pv), most);
         let Some(piece) = piece.map_err(|obstacle| refusal(&known, pv, obstacle))? else {
-            let unreadable = group.evacuation.unreadable(uuid);
-            return unreadable.map_or(Ok(Step::Nothing), |why| Err(Error::VolumesStay { disk: pv.path.clone(), why }));
+            if let Some(why) = group.evacuation.unreadable(uuid) {
+                return Err(Error::VolumesStay { disk: pv.path.clone(), why });
+            }
+            if has_vacated && wish.remove {
+                self.wipe_vacated(group, &known, pv, true).await?;
+                return Ok(Step::Nothing);
+            }
+            return Ok(Step::Wait);
         };
+        if let Some(how) = self.wipe_of_group(&known).filter(|_| !has_vacated) {
+            let leaving = ranges.iter().filter(|range| range.pv == uuid);
+            let recorded = self.record_vacated(group, pv, how, leaving).await;
+            self.refresh(group).await?;
+            return recorded.map(|()| Step::Nothing);
+        }
         let disk_start = ranges.iter().find(|range| range.pv == uuid).map_or(0, |range| range.disk_start);
         let first_byte = disk_start.saturating_add(piece.start.saturating_mul(known.extent_size));
         let target = piece.target.as_deref().and_then(|target| known.pv_of_uuid(target));
@@ -154,7 +182,7 @@ impl<R: Host> Engine<R> {
             let moved = tokio::select! {
                 moved = &mut moving => moved,
                 () = engine.until_move_fails(&group) => {
-                    let aborted = lvm.abort_move(vg, from).await;
+                    let aborted = engine.abort_move(&group, &planned).await;
                     let moved = moving.await;
                     if aborted.is_ok() {
                         let (volume, from) = (format!("{vg}/{}", planned.volume), from.clone());
