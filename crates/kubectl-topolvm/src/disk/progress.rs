@@ -132,7 +132,11 @@ fn change(
         return Progress::Dropped(format!("somebody wishes something else of the disk by now: {other}"));
     }
     let told = status.disk_wishes.iter().find(|told| told.disk == uuid && told.wish == text);
-    let told = told.filter(|_| annotation.is_some());
+    // The agent removes a `replace` that it refuses when the status says so, and not before
+    let told = told.filter(|told| match wish {
+        DiskWish::Replace => annotation.is_none() == told.is_refused(),
+        DiskWish::Evacuate { .. } | DiskWish::Remove { .. } | DiskWish::Stop => annotation.is_some(),
+    });
     if let Some(told) = told.filter(|told| told.is_refused()) {
         return Progress::Refused(told.message.clone());
     }
@@ -149,7 +153,11 @@ fn change(
         (DiskWish::Evacuate { .. } | DiskWish::Remove { .. }, Some(evacuation)) => {
             Progress::Going(describe(disk, evacuation))
         }
-        (DiskWish::Evacuate { .. } | DiskWish::Remove { .. } | DiskWish::Replace, None) if annotation.is_none() => {
+        (DiskWish::Replace, _) if annotation.is_none() => Progress::Dropped(
+            "the annotation is off the NodeStorage; the Event DiskWishRefused of the Node says why if it was refused"
+                .to_owned(),
+        ),
+        (DiskWish::Evacuate { .. } | DiskWish::Remove { .. }, None) if annotation.is_none() => {
             Progress::Dropped("somebody has taken the wish off the NodeStorage".to_owned())
         }
         (DiskWish::Replace, _) if told.is_some_and(DiskWishStatus::is_accepted) => {

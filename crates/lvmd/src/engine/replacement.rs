@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use lvm::{Host, LvName, UsedRange, VgName, VolumeGroup};
+use lvm::{Host, LvName, PhysicalVolume, UsedRange, VgName, VolumeGroup};
 
 use super::evacuation::find_disk;
 use super::group::Group;
@@ -32,6 +32,7 @@ impl<R: Host> Engine<R> {
             return Err(refused("it is there; only a missing disk is replaced".to_owned()));
         }
         let ranges = self.inner.lvm.used_ranges(&known.name).await?;
+        check_only_missing(&known, &ranges, uuid).map_err(&refused)?;
         for mirror in mirrors_on(&known, &ranges, uuid).map_err(|volumes| refused(lost(&volumes)))? {
             tracing::info!(vg = %known.name, name = %mirror, disk, "rebuilding a mirror that has lost a disk");
             match self.store_outcome(group, self.inner.lvm.repair_mirror(&known.name, &mirror).await) {
@@ -45,6 +46,8 @@ impl<R: Host> Engine<R> {
             let (vg, volume) = (known.name.clone(), left.volume.clone());
             return Err(Error::NoPlaceFor { vg, disk, volume, lacking: left.length.saturating_mul(known.extent_size) });
         }
+        // The repair may have emptied another missing disk as well
+        check_only_missing(&known, &left, uuid).map_err(&refused)?;
         let forgotten = self.inner.lvm.forget_missing_disks(&known.name).await;
         self.refresh(group).await?;
         if group.try_cached()?.pv_of_uuid(uuid).is_some() {
@@ -54,6 +57,27 @@ impl<R: Host> Engine<R> {
         tracing::info!(vg = %known.name, disk, uuid, "forgot a missing disk on which nothing was left");
         Ok(())
     }
+}
+
+/// Checks that no other missing physical volume is empty: LVM would forget it as well, and it may come back.
+fn check_only_missing(known: &VolumeGroup, ranges: &[UsedRange], uuid: &str) -> Result<(), String> {
+    let is_other = |pv: &&PhysicalVolume| pv.device.is_none() && pv.uuid != uuid;
+    let is_empty = |pv: &&PhysicalVolume| !ranges.iter().any(|range| range.pv == pv.uuid);
+    let others: Vec<_> = known
+        .pvs
+        .iter()
+        .filter(is_other)
+        .filter(is_empty)
+        .map(|pv| format!("the disk with the UUID {}", pv.uuid))
+        .collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let (vg, others) = (&known.name, others.join(" and "));
+    Err(format!(
+        "{others} of volume group {vg} is missing, too, and LVM forgets all missing disks on which nothing is; bring \
+         it back first, or give up all of them with `vgreduce --removemissing {vg}`"
+    ))
 }
 
 /// Returns the mirrors of which an image is on this physical volume, or the names of what else is on it.

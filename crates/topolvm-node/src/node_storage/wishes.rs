@@ -26,7 +26,7 @@ use crate::orphans::node_reference;
 use decision::{DiskCall, Step, Wish};
 use entry::Entry;
 
-/// Most additions that were refused which the status goes on to tell of.
+/// Most refused requests that are not tried again and that the status goes on to report.
 const MOST_REFUSED: usize = 16;
 
 /// The states of the wishes of an object.
@@ -116,20 +116,17 @@ impl WishKeeper {
         }
     }
 
-    /// Forgets wishes that do not stand any more, but for the last additions that were refused.
+    /// Forgets wishes that do not stand any more, but for the last ones that were refused and are not tried again.
     fn forget_others(&mut self, wishes: &[Wish<'_>], reading: &Reading) {
-        let is_member = |name: &str| {
-            let disks = reading.status.iter().flat_map(|status| &status.disks);
-            disks.into_iter().any(|disk| disk.is_named(name) && disk.is_member())
-        };
+        let is_settled = |entry: &Entry| reading.status.as_ref().is_some_and(|status| entry.is_settled(status));
         self.entries.retain_mut(|entry| {
             let stands = wishes.iter().any(|wish| entry.is_of(*wish));
-            entry.see(stands) && (stands || (entry.is_refused_addition() && !is_member(&entry.status.disk)))
+            entry.see(stands) && (stands || (entry.is_refused_for_good() && !is_settled(entry)))
         });
-        let refused = self.entries.iter().filter(|entry| entry.is_refused_addition()).count();
+        let refused = self.entries.iter().filter(|entry| entry.is_refused_for_good()).count();
         let mut too_many = refused.saturating_sub(MOST_REFUSED);
         self.entries.retain(|entry| {
-            let is_dropped = too_many > 0 && entry.is_refused_addition();
+            let is_dropped = too_many > 0 && entry.is_refused_for_good();
             too_many -= usize::from(is_dropped);
             !is_dropped
         });
@@ -225,6 +222,10 @@ impl WishKeeper {
     /// Publishes what was fulfilled and cannot be seen in the status any more.
     async fn publish(&self, wish: Wish<'_>, entry: &Entry, node: &ObjectReference) {
         let Wish::Of(_, text) = wish else { return };
+        // The status reports a refusal
+        if entry.status.is_refused() {
+            return;
+        }
         let disk = &entry.status.message;
         match text.parse() {
             Ok(DiskWish::Remove { .. }) => {

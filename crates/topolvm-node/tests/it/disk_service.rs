@@ -107,6 +107,11 @@ impl FakeDisks {
         self.storage.send_modify(|storage| storage.volume_groups[0].physical_volumes.retain(|pv| pv.uuid != uuid));
     }
 
+    /// A disk is pulled out.
+    pub(crate) fn lose(&self, uuid: &str) {
+        self.change(uuid, |pv| (pv.missing, pv.path) = (true, String::new()));
+    }
+
     fn change(&self, uuid: &str, change: impl FnOnce(&mut PhysicalVolumeItem)) {
         self.storage.send_modify(|storage| {
             change(storage.volume_groups[0].physical_volumes.iter_mut().find(|pv| pv.uuid == uuid).unwrap());

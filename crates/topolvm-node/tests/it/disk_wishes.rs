@@ -261,3 +261,21 @@ async fn an_agent_that_may_not_take_wishes_off_tries_again() {
     assert_eq!(disks.calls(), Vec::<String>::new());
     agent.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn refused_replacement_is_taken_off_and_does_not_fire_later() {
+    let disks = FakeDisks::new();
+    let (api, agent) = start(&disks).await;
+    wish_of(&api, MOVED, "replace");
+    until_taken_off(&api).await;
+    sleep(MINUTE).await;
+    let told = events(&api);
+    assert!(
+        told.iter().any(|(reason, note)| reason == "DiskWishRefused" && note.contains("the disk is there")),
+        "{told:?}"
+    );
+    disks.lose(MOVED);
+    sleep(HOUR).await;
+    assert_eq!(disks.calls(), [""; 0]);
+    agent.stop().await;
+}

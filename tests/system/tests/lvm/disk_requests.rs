@@ -12,6 +12,7 @@ use crate::scsi_disks::{ScsiDisks, contents};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_adds_one_disk_to_a_group_that_only_reports", adds_one_disk),
+    ("replacement_forgets_no_other_missing_disk", forgets_no_other_disk),
     ("lvmd_rebuilds_a_mirror_and_forgets_the_missing_disk_and_loses_no_other_volume", replaces_a_missing_disk),
 ];
 
@@ -98,6 +99,33 @@ fn replaces_a_missing_disk() {
         assert!(images.contains(&spare.0) && !images.contains(failing.device()), "{images}");
         assert_eq!(myvg1(&lvm()).await.missing_pvs, 0);
         assert_eq!(code(replace(&client, &uuid).await), Code::NotFound);
+        client.create("new", 64 * MIB).await.unwrap();
+    });
+}
+
+fn forgets_no_other_disk() {
+    let failing = FailingDisk::new();
+    let pulled = Disk::new();
+    let _group = Groups::on("myvg1", &[DISKS[0], failing.device()]);
+    run_ok("vgextend", &["-qy", "myvg1", &pulled.0]);
+    run_ok("vgchange", &["-q", "--addtag", "topolvm.io/disk-group=myvg1", "myvg1"]);
+    run_ok("lvcreate", &["-qy", "-L", "64m", "-n", "a", "myvg1", DISKS[0]]);
+    let uuid_of = |disk: &str| run_ok("pvs", &["--noheadings", "-o", "pv_uuid", disk]).trim().to_owned();
+    let (given_up, comes_back) = (uuid_of(failing.device()), uuid_of(&pulled.0));
+    let lvmd = Lvmd::start("device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]");
+    wait(async {
+        let client = lvmd.connect().await;
+        FailingDisk::fail();
+        pulled.pull();
+        client.until_free(|free| free == 0).await;
+        let refused = replace(&client, &given_up).await.unwrap_err();
+        assert_eq!(refused.code(), Code::FailedPrecondition);
+        assert!(refused.message().contains(&comes_back), "{refused}");
+        assert_eq!(myvg1(&lvm()).await.pvs.len(), 3, "a disk is forgotten");
+        pulled.plug();
+        replace(&client, &given_up).await.unwrap();
+        let known = myvg1(&lvm()).await;
+        assert!(known.pv_of_uuid(&given_up).is_none() && known.pv_of_uuid(&comes_back).is_some(), "{known:?}");
         client.create("new", 64 * MIB).await.unwrap();
     });
 }

@@ -25,11 +25,11 @@ impl Disk {
         Self(run_ok("losetup", &["-f", "--show", FILE]).trim().to_owned())
     }
 
-    fn plug(&self) {
+    pub(crate) fn plug(&self) {
         run_ok("losetup", &[&self.0, FILE]);
     }
 
-    fn pull(&self) {
+    pub(crate) fn pull(&self) {
         run_ok("losetup", &["-d", &self.0]);
     }
 }

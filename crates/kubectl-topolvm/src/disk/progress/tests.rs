@@ -78,6 +78,20 @@ fn a_removal_is_done_when_all_groups_are_known_and_none_has_the_disk() {
     assert!(progress(REMOVE, &gone).starts_with("going"));
 }
 
+#[rstest]
+#[case::earlier_refusal("replace", "refused", going(AGENT))]
+#[case::taken("replace", "accepted", going("what /dev/sdb had is made again on other disks"))]
+#[case::refused("", "refused", Progress::Refused("no room".to_owned()))]
+fn replacement_is_refused_when_its_annotation_is_off(
+    #[case] wish: &str,
+    #[case] state: &str,
+    #[case] expected: Progress,
+) {
+    let goal = Goal::Of { uuid: "u".to_owned(), wish: DiskWish::Replace };
+    let storage = storage(wish, &told("replace", state), &pv(&Value::Null));
+    assert_eq!(goal.progress(ApiFlavor::TopoLvm, &storage), expected);
+}
+
 #[test]
 fn an_evacuation_is_done_when_the_disk_is_empty_and_a_stop_when_nobody_wishes_it_any_more() {
     let empty = json!({"state": "empty", "remaining": "0"});

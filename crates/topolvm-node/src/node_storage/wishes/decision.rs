@@ -68,6 +68,12 @@ impl<'a> Wish<'a> {
         matches!(self, Self::Add(_))
     }
 
+    /// Returns whether it is tried once: refused, it would be done later to another disk that has the name by then, or
+    /// when a disk that is in use is away for a moment.
+    pub(super) fn is_tried_once(self) -> bool {
+        self.is_addition() || matches!(self.text().parse(), Ok(DiskWish::Replace))
+    }
+
     /// Returns whether this is what stands in the status.
     pub(super) fn is_told(self, told: &DiskWishStatus) -> bool {
         told.disk == self.disk() && told.wish == self.text()
@@ -77,9 +83,9 @@ impl<'a> Wish<'a> {
     /// of a wish is told before it is taken off: whoever waits for it sees that when it is off.
     pub(super) fn next_step(self, known: &DiskWishStatus, told: &NodeStorageStatus, reading: &Reading) -> Step {
         let Some(status) = reading.status.as_ref().filter(|_| reading.is_connected) else { return Step::Wait(SILENT) };
+        let has_ended = known.is_refused() || (self.is_addition() && known.is_accepted());
         match self {
-            // One that is refused would take another disk later that has the name by then
-            Self::Add(_) if known.is_refused() || known.is_accepted() => {
+            _ if self.is_tried_once() && has_ended => {
                 if told.disk_wishes.contains(known) {
                     Step::TakeOff
                 } else {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use topolvm_api::DiskWishStatus;
+use topolvm_api::{DiskWishStatus, NodeStorageStatus};
 use topolvm_runtime::{Backoff, error_chain};
 
 use super::super::disks::cut;
@@ -23,6 +23,8 @@ pub(super) struct Entry {
     /// The disk for people, as long as lvmd has it.
     disk: String,
     is_addition: bool,
+    /// It is not tried again when it is refused.
+    is_tried_once: bool,
     /// It does not stand any more.
     is_gone: bool,
     backoff: Backoff,
@@ -32,7 +34,15 @@ pub(super) struct Entry {
 impl From<DiskWishStatus> for Entry {
     /// Makes the entry of a wish about a disk of a volume group that an earlier agent has told of.
     fn from(status: DiskWishStatus) -> Self {
-        Self { status, disk: String::new(), is_addition: false, is_gone: false, backoff: RETRY, next_try: None }
+        Self {
+            is_tried_once: Wish::Of(&status.disk, &status.wish).is_tried_once(),
+            status,
+            disk: String::new(),
+            is_addition: false,
+            is_gone: false,
+            backoff: RETRY,
+            next_try: None,
+        }
     }
 }
 
@@ -40,15 +50,26 @@ impl Entry {
     pub(super) fn new(wish: Wish<'_>) -> Self {
         let (disk, text) = (wish.disk().to_owned(), wish.text().to_owned());
         let status = DiskWishStatus { disk, wish: text, state: "waiting".to_owned(), message: String::new() };
-        Self { is_addition: wish.is_addition(), ..Self::from(status) }
+        Self { is_addition: wish.is_addition(), is_tried_once: wish.is_tried_once(), ..Self::from(status) }
     }
 
     pub(super) fn is_of(&self, wish: Wish<'_>) -> bool {
         wish.is_addition() == self.is_addition && wish.is_told(&self.status)
     }
 
-    pub(super) fn is_refused_addition(&self) -> bool {
-        self.is_addition && self.status.is_refused()
+    /// Returns whether it was refused and is not tried again.
+    pub(super) fn is_refused_for_good(&self) -> bool {
+        self.is_tried_once && self.status.is_refused()
+    }
+
+    /// Returns whether what was refused is no longer of interest: the disk is in a group, as it was to be, or is not
+    /// missing any more.
+    pub(super) fn is_settled(&self, status: &NodeStorageStatus) -> bool {
+        let name = self.status.disk.as_str();
+        if self.is_addition {
+            return status.disks.iter().any(|disk| disk.is_named(name) && disk.is_member());
+        }
+        status.physical_volume(name).is_none_or(|(_, pv)| !pv.missing)
     }
 
     /// Takes note of whether the wish stands. Returns false if it is another one by now that only looks the same.

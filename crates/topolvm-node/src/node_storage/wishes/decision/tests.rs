@@ -98,6 +98,15 @@ fn an_addition_that_has_ended_is_not_tried_again_once_that_is_told() {
 }
 
 #[test]
+fn refused_replacement_is_not_tried_again_once_that_is_reported() {
+    let wish = Wish::Of("gone", "replace");
+    let refused = known(wish, "refused");
+    assert_eq!(step(wish, "refused"), Step::Stand);
+    let told = NodeStorageStatus { disk_wishes: vec![refused.clone()], ..NodeStorageStatus::default() };
+    assert_eq!(wish.next_step(&refused, &told, &reading()), Step::TakeOff);
+}
+
+#[test]
 fn a_removal_stands_until_the_object_says_that_the_disk_is_gone() {
     let wish = Wish::Of("left", "remove");
     let mut told = reading().status.unwrap();
