@@ -86,7 +86,7 @@ pub fn lost_message(volume: &LogicalVolume) -> String {
         "LVM on node {} has no logical volume {} any more; if it was renamed, rename it back with lvrename; if it was \
          removed, restore the metadata of its volume group with vgcfgrestore, or delete the claim",
         volume.spec.node_name,
-        volume.volume_id().unwrap_or_else(|| volume.uid()),
+        volume.lv_name(),
     )
 }
 

@@ -17,6 +17,8 @@ mod io_limits;
 mod listing;
 mod lost;
 mod orphans;
+mod owner;
+mod predecessor;
 mod reconciler;
 mod run;
 mod source;

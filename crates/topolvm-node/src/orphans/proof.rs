@@ -42,6 +42,8 @@ pub(crate) enum Doubt {
     Snapshot,
     #[error("its LogicalVolume is one of node {0}, so its disk was moved here")]
     Elsewhere(String),
+    #[error("a new LogicalVolume of its name waits to get it, see the message in its status")]
+    Awaited,
     #[error("it was made in another cluster")]
     OtherCluster,
     #[error("the API server lists no LogicalVolume of this node at all")]
@@ -76,6 +78,7 @@ pub(crate) fn find_doubt(
     match &evidence.object {
         ObjectState::Gone => {}
         ObjectState::Exists(volume) => return Some(Doubt::Elsewhere(volume.spec.node_name.clone())),
+        ObjectState::Waits => return Some(Doubt::Awaited),
     }
     if *cluster != server.cluster {
         return Some(Doubt::OtherCluster);

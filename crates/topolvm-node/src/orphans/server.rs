@@ -51,6 +51,8 @@ pub(crate) enum ObjectState {
     Gone,
     /// It exists.
     Exists(Arc<LogicalVolume>),
+    /// There is another one of its name, which has no volume and waits for an administrator.
+    Waits,
 }
 
 impl Server {
@@ -90,11 +92,17 @@ impl Server {
         })
     }
 
-    /// Looks for the object that an LV was made for. An object that has another UID is another one.
+    /// Looks for the object that an LV was made for. An object that has another UID is another one, unless its status
+    /// names the LV: a backup tool has restored it.
     pub(crate) async fn find_object(&self, suspect: &Suspect) -> Result<ObjectState, ApiError> {
         let Some(name) = &suspect.object else { return Ok(ObjectState::Gone) };
-        let found = call(DEADLINE, self.volumes.get_opt(name)).await?.filter(|found| found.uid() == suspect.uid);
-        Ok(found.map_or(ObjectState::Gone, |found| ObjectState::Exists(Arc::new(found))))
+        Ok(match call(DEADLINE, self.volumes.get_opt(name)).await? {
+            Some(found) if found.uid() == suspect.uid || found.volume_id() == Some(&suspect.uid) => {
+                ObjectState::Exists(Arc::new(found))
+            }
+            Some(found) if found.volume_id().is_none() => ObjectState::Waits,
+            Some(_) | None => ObjectState::Gone,
+        })
     }
 
     /// Looks for the PersistentVolume of the object that an LV was made for, and returns its name. csi-provisioner
@@ -103,6 +111,13 @@ impl Server {
         let Some(name) = &suspect.object else { return Ok(None) };
         let found = call(DEADLINE, self.persistent_volumes.get_metadata_opt(name)).await?;
         Ok(found.map(|found| found.name_any()))
+    }
+
+    /// Returns the volume handle of the PersistentVolume of this name; `None` if there is none, or one of another driver.
+    pub(crate) async fn find_volume_handle(&self, name: &str) -> Result<Option<String>, ApiError> {
+        let found = call(DEADLINE, self.persistent_volumes.get_opt(name)).await?;
+        let csi = found.and_then(|found| found.spec?.csi).filter(|csi| csi.driver == self.flavor.driver_name());
+        Ok(csi.map(|csi| csi.volume_handle))
     }
 
     /// Looks through all PersistentVolumes for one that refers to an LV, whatever its name is, and returns that.

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use futures::TryStreamExt as _;
-use kube::api::{ListParams, PatchParams};
+use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_kube::{json_patch, set_annotation, take_annotation_off};
@@ -15,6 +14,7 @@ use super::status::with_deadline;
 use super::{ReconcileError, Reconciler};
 use crate::events::FIELD_MANAGER;
 use crate::lvmd_client::to_wire;
+use crate::orphans::Suspect;
 
 impl Reconciler {
     /// Renames the LV to the UID of the object. Returns the object with its volume, or `None` if it cannot have it.
@@ -25,12 +25,18 @@ impl Reconciler {
         volume: &LogicalVolume,
         lv: &str,
     ) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
-        let size = parse_bytes(&volume.spec.size).map_err(|error| error.to_string());
-        let size_bytes = match size.and_then(|bytes| to_wire(bytes).map_err(|error| error.to_string())) {
+        if let Some(predecessor) = self.find_referenced(volume, lv).await? {
+            return self.report_predecessor(volume, &predecessor).await;
+        }
+        let bytes = match self.adopted_bytes(volume, lv).await? {
+            Some(bytes) => Ok(bytes),
+            None => parse_bytes(&volume.spec.size).map_err(|error| error.to_string()),
+        };
+        let size_bytes = match bytes.and_then(|bytes| to_wire(bytes).map_err(|error| error.to_string())) {
             Ok(bytes) => bytes,
             Err(error) => return self.fail_creation(volume, Code::InvalidArgument, &error).await,
         };
-        if let Some(owner) = self.find_owner(volume, lv).await? {
+        if let Some(owner) = self.find_owner(volume, lv, |_| true).await? {
             let why = format!("LV {lv} is that of LogicalVolume {owner}, and no other can have it");
             return self.fail_creation(volume, Code::FailedPrecondition, &why).await;
         }
@@ -66,22 +72,18 @@ impl Reconciler {
         Ok(self.write_cache.insert(patched))
     }
 
-    /// Asks the API server for another object that has this LV, on whatever node, and returns its name.
-    async fn find_owner(&self, volume: &LogicalVolume, lv: &str) -> Result<Option<String>, ReconcileError> {
-        let uid = lvmd::quarantined_uid(lv).unwrap_or(lv);
-        let is_owner = |other: &LogicalVolume| {
-            other.uid() != volume.uid() && (other.uid() == uid || other.volume_id().is_some_and(|id| id == lv))
+    /// Returns the size of an LV that was created for an earlier object of this name, whose size in the object may be
+    /// that before LVM has rounded it up.
+    async fn adopted_bytes(&self, volume: &LogicalVolume, lv: &str) -> Result<Option<u64>, ReconcileError> {
+        let class = &volume.spec.device_class;
+        let found = match self.lvmd.find(lv, class).await {
+            Ok(found) => found,
+            Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
+            // The adoption fails for the same reason, and its message counts
+            Err(_) => return Ok(None),
         };
-        let search = async {
-            let mut all = std::pin::pin!(topolvm_kube::list_in_pages(&self.api, ListParams::default()));
-            while let Some(other) = all.try_next().await? {
-                if is_owner(&other) {
-                    return Ok(Some(other.name().to_owned()));
-                }
-            }
-            Ok(None)
-        };
-        with_deadline("look for another object of the LV", search).await
+        let found = found.and_then(|lv| Suspect::of(self.flavor, class, lv));
+        Ok(found.filter(|found| found.object.as_deref() == Some(volume.name())).map(|found| found.lv.size_bytes))
     }
 }
 

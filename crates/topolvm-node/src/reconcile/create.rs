@@ -7,19 +7,27 @@ use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_proto::lvmd::{CreateLvRequest, CreateLvSnapshotRequest};
 use topolvm_runtime::grpc::GrpcCode as _;
 
+use super::predecessor::Predecessor;
 use super::source::Source;
 use super::{ReconcileError, Reconciler, tags};
 use crate::lvmd_client::{Absence, LvmdError, to_wire};
+
+/// Code in the status of an object that waits, because there is an LV of an earlier object of its name.
+const HAS_PREDECESSOR: Code = Code::AlreadyExists;
 
 impl Reconciler {
     /// Creates the LV, or the copy of an LV. Returns the object with its volume, or `None` if it cannot have one: the
     /// status then has the error, and the controller, which waits for it, deletes the object.
     pub(super) async fn create(&self, volume: &LogicalVolume) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
-        if volume.failure().is_some() {
+        // While it waits for an administrator it is looked at again
+        if volume.failure().is_some_and(|(code, _)| Code::from_i32(code) != HAS_PREDECESSOR) {
             return Ok(None);
         }
         if let Some(lv) = volume.annotation(self.flavor.adopt()) {
             return self.adopt(volume, lv).await;
+        }
+        if let Some(predecessor) = self.find_predecessor(volume).await? {
+            return self.report_predecessor(volume, &predecessor).await;
         }
         let size_bytes = match parse_bytes(&volume.spec.size) {
             Ok(bytes) => bytes,
@@ -94,6 +102,19 @@ impl Reconciler {
     /// Returns the tags of the LV of an object.
     pub(super) async fn lvm_tags(&self, volume: &LogicalVolume) -> Vec<String> {
         tags::lvm_tags(self.flavor, volume, self.server.cluster().await)
+    }
+
+    /// Writes to the status that the object waits for an administrator, and has it tried again.
+    pub(super) async fn report_predecessor(
+        &self,
+        volume: &LogicalVolume,
+        predecessor: &Predecessor,
+    ) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
+        let message = predecessor.message(self.flavor, volume);
+        if volume.failure() != Some((HAS_PREDECESSOR.into(), &message)) {
+            self.report_failure(volume, HAS_PREDECESSOR, &message).await?;
+        }
+        Err(ReconcileError::HasPredecessor(message))
     }
 
     /// Writes a final failure to the status.

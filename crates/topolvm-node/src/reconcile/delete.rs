@@ -13,11 +13,11 @@ use super::{ReconcileError, Reconciler};
 use crate::lvmd_client::{Absence, LvmdError};
 
 impl Reconciler {
-    /// Removes the LV, and takes off the finalizer when it is certain that there is none.
+    /// Removes the LVs of the object, and the finalizer when it is certain that there is none.
     pub(super) async fn delete(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
         let remove_finalizer = remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
         if !remove_finalizer.is_empty() {
-            let removed = self.remove_unused_lv(volume).await;
+            let removed = self.remove_unused_lvs(volume).await;
             self.publish_failed_removal(volume, &removed).await;
             self.remove_finalizer(volume, remove_finalizer, removed?).await?;
         }
@@ -25,14 +25,37 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Removes the LV if its device is not in use; returns whether there was one.
-    async fn remove_unused_lv(&self, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
+    /// Removes the LVs of the object whose devices are not in use; returns whether there was one.
+    async fn remove_unused_lvs(&self, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
         if volume.volume_id().is_none() && volume.annotation(self.flavor.adopt()).is_some() {
             // It was to get an LV with data and did not: whatever has its name by now stays
             return Ok(false);
         }
-        self.check_device_unused(volume).await?;
-        self.remove_lv(volume).await
+        let restored = self.restored_lv(volume).await?;
+        let mut was_there = false;
+        for lv in restored.into_iter().chain([volume.uid()]) {
+            self.check_device_unused(volume, lv).await?;
+            was_there |= self.remove_lv(volume, lv).await?;
+        }
+        Ok(was_there)
+    }
+
+    /// Returns the LV that the status of an object names, if it has the UID of an earlier object: a backup tool has
+    /// restored the object with its status. An LV that another object has stays, and so does one that was not created
+    /// for an object, as its name shows.
+    async fn restored_lv<'a>(&self, volume: &'a LogicalVolume) -> Result<Option<&'a str>, ReconcileError> {
+        let Some(lv) = volume.volume_id().filter(|id| *id != volume.uid()) else { return Ok(None) };
+        if !lvmd::is_object_uid(lv) {
+            tracing::warn!(volume = volume.name(), lv, "the LV was not created for a LogicalVolume and is not removed");
+            return Ok(None);
+        }
+        // Of two objects that only name the LV, and are both deleted, each would leave it to the other
+        let has_it = |other: &LogicalVolume| other.uid() == lv || !other.is_deleting();
+        if let Some(owner) = self.find_owner(volume, lv, has_it).await? {
+            tracing::warn!(volume = volume.name(), lv, owner, "another LogicalVolume has the LV, which is not removed");
+            return Ok(None);
+        }
+        Ok(Some(lv))
     }
 
     /// Publishes an Event of a removal that was refused.
@@ -56,10 +79,10 @@ impl Reconciler {
         let (params, patch) = (PatchParams::default(), json_patch(operations));
         match with_deadline("remove the finalizer", self.api.patch(volume.name(), &params, &patch)).await {
             Ok(_) if was_there => {
-                tracing::info!(volume = volume.name(), lv = volume.uid(), "removed the logical volume");
+                tracing::info!(volume = volume.name(), lv = volume.lv_name(), "removed the logical volume");
             }
             Ok(_) => {
-                let lv = volume.uid();
+                let lv = volume.lv_name();
                 tracing::info!(volume = volume.name(), lv, "there is no logical volume; the object may go");
             }
             // An earlier try took the finalizer off, and the object went with it
@@ -71,9 +94,9 @@ impl Reconciler {
 
     /// Checks that the node of the LV's device is nowhere but where LVM has made it. An LV that cannot be listed has
     /// no known device; its removal then fails with what is wrong.
-    async fn check_device_unused(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
+    async fn check_device_unused(&self, volume: &LogicalVolume, lv: &str) -> Result<(), ReconcileError> {
         let Some(device_uses) = &self.device_uses else { return Ok(()) };
-        let lv = match self.lvmd.find(volume.uid(), &volume.spec.device_class).await {
+        let lv = match self.lvmd.find(lv, &volume.spec.device_class).await {
             Ok(Some(lv)) => lv,
             Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
             Ok(None) | Err(_) => return Ok(()),
@@ -84,9 +107,9 @@ impl Reconciler {
     }
 
     /// Removes the LV. Returns only when it is certain that there is none, and then whether there was one.
-    async fn remove_lv(&self, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
-        let (uid, class) = (volume.uid(), volume.spec.device_class.as_str());
-        let refusal = match self.lvmd.remove(uid, class).await {
+    async fn remove_lv(&self, volume: &LogicalVolume, lv: &str) -> Result<bool, ReconcileError> {
+        let class = volume.spec.device_class.as_str();
+        let refusal = match self.lvmd.remove(lv, class).await {
             Ok(()) => return Ok(true),
             Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
             Err(error) => error,
@@ -101,9 +124,9 @@ impl Reconciler {
         }
         // Other lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it
         // is gone when a list of its volume group lacks it
-        match self.lvmd.find(uid, class).await {
+        match self.lvmd.find(lv, class).await {
             Ok(None) if is_absent => Ok(false),
-            Ok(Some(_)) if is_absent => Err(ReconcileError::StillListed(uid.to_owned())),
+            Ok(Some(_)) if is_absent => Err(ReconcileError::StillListed(lv.to_owned())),
             Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),
             Err(error) if self.was_never_created(volume, &error) => {
                 tracing::warn!(

@@ -23,6 +23,9 @@ pub enum ReconcileError {
     /// The source of a copy has no volume yet.
     #[error("waiting for the source, LogicalVolume {0}, which has no volume yet")]
     SourceNotReady(String),
+    /// There is the LV of an earlier object of this name; the status has the message, too.
+    #[error("{0}")]
+    HasPredecessor(String),
     /// The LV cannot grow; the status has the error, too.
     #[error("cannot expand the volume")]
     Expand(#[source] LvmdError),

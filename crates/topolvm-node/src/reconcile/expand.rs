@@ -31,7 +31,7 @@ impl Reconciler {
         }
         match self.resize_lv(volume, wanted).await {
             Ok(bytes) => {
-                tracing::info!(volume = volume.name(), lv = volume.uid(), bytes, "the logical volume has its size");
+                tracing::info!(volume = volume.name(), lv = volume.lv_name(), bytes, "the logical volume has its size");
                 self.report_size(volume, bytes).await?;
                 Ok(())
             }
@@ -52,12 +52,12 @@ impl Reconciler {
 
     /// Has lvmd grow an LV; returns its real size in bytes.
     async fn resize_lv(&self, volume: &LogicalVolume, wanted: u64) -> Result<u64, LvmdError> {
-        let class = &volume.spec.device_class;
-        match self.lvmd.resize(volume.uid(), class, wanted).await? {
+        let (lv, class) = (volume.lv_name(), &volume.spec.device_class);
+        match self.lvmd.resize(lv, class, wanted).await? {
             // lvmd before 0.36.5 answers without the size
             0 => {
-                let lv = self.lvmd.find(volume.uid(), class).await?;
-                Ok(lv.map_or(wanted, |lv| lv.size_bytes))
+                let found = self.lvmd.find(lv, class).await?;
+                Ok(found.map_or(wanted, |lv| lv.size_bytes))
             }
             bytes => Ok(bytes),
         }

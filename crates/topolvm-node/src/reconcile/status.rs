@@ -18,7 +18,7 @@ impl Reconciler {
         volume: &LogicalVolume,
         bytes: u64,
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
-        let volume_id = volume.uid().to_owned();
+        let volume_id = volume.lv_name().to_owned();
         let current_size = Some(format_bytes(bytes));
         self.write_status(volume, LogicalVolumeStatus { volume_id, current_size, ..LogicalVolumeStatus::default() })
             .await

@@ -31,6 +31,7 @@ mod program;
 mod reconcile;
 mod records;
 mod registrar;
+mod restored;
 mod staging;
 mod system_mounter;
 mod volume_metrics;

@@ -235,6 +235,18 @@ async fn an_object_that_returns_before_its_status_was_written_gets_its_lv_and_no
     assert_eq!(agent.cluster.lvm.volume(VG, GONE).unwrap().uuid, uuid);
 }
 
+#[tokio::test]
+async fn quarantined_lv_returns_to_an_object_restored_with_status() {
+    let agent = Agent::start(OrphanPolicy::Quarantine).await;
+    let mut object = agent.cluster.object("pvc-gone");
+    agent.lose_object("pvc-gone");
+    agent.until_lvs(&[STAYS, KEPT]).await;
+    object["metadata"]["uid"] = json!(NEW);
+    agent.cluster.api.apply_json(object);
+    agent.until_lvs(&[GONE, STAYS]).await;
+    assert_eq!(agent.cluster.status("pvc-gone")["volumeID"], json!(GONE));
+}
+
 /// A fault of the API server, or a use of the LV.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
@@ -260,6 +272,8 @@ enum Fault {
     Unmarked,
     /// The object is one of another node: the disk was moved.
     OtherNode,
+    /// A backup tool has restored the object without its status.
+    Restored,
 }
 
 impl Fault {
@@ -300,13 +314,16 @@ impl Fault {
                 lvm.edit_volume(VG, GONE, |volume| volume.tags.retain(|tag| !tag.contains("/cluster=")));
                 lvm.extend_group(VG, 0);
             }
-            Self::OtherNode => {}
+            Self::OtherNode | Self::Restored => {}
         }
         agent.lose_object("pvc-gone");
         if matches!(self, Self::OtherNode) {
             let mut moved = volume("pvc-gone", GONE, 2);
             *moved.pointer_mut("/spec/nodeName").unwrap() = json!("n2");
             api.apply_json(moved);
+        }
+        if matches!(self, Self::Restored) {
+            api.apply_json(volume("pvc-gone", NEW, 0));
         }
         if matches!(self, Self::TooMany) {
             // Others are there, so that the list is not empty
@@ -327,6 +344,7 @@ impl Fault {
 #[case(Fault::Open, "in use")]
 #[case(Fault::Unmarked, "lacks the tags")]
 #[case(Fault::OtherNode, "one of node n2")]
+#[case(Fault::Restored, "waits to get it")]
 #[tokio::test]
 async fn an_lv_that_somebody_may_miss_is_only_reported(#[case] fault: Fault, #[case] doubt: &str) {
     let agent = Agent::start(OrphanPolicy::Delete).await;
