@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::ResourceExt as _;
 use topolvm_api::{ApiFlavor, GIB, SECTOR_SIZE, SELECTED_NODE, parse_bytes};
@@ -14,6 +14,11 @@ use crate::storage_class::ClassParameters;
 /// Annotations with which kube-controller-manager names the driver of a claim.
 const PROVISIONER: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
+
+/// The sources of data that a driver copies itself.
+const CLAIM: &str = "PersistentVolumeClaim";
+const SNAPSHOT: &str = "VolumeSnapshot";
+const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
 
 /// A claim that waits for its volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +35,8 @@ pub(crate) struct PendingClaim {
 }
 
 impl PendingClaim {
-    /// Reads a claim; `None` when it has its volume, is being deleted, or is another driver's. That its StorageClass is
-    /// another driver's is not known here.
+    /// Reads a claim; `None` when it has its volume, is being deleted, is another driver's, or gets its volume from
+    /// elsewhere. That its StorageClass is another driver's is not known here.
     pub(crate) fn from_claim(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> Option<Self> {
         let annotations = claim.annotations();
         let node = annotations.get(SELECTED_NODE).filter(|node| !node.is_empty());
@@ -42,7 +47,7 @@ impl PendingClaim {
             return None;
         }
         let spec = claim.spec.as_ref()?;
-        if spec.volume_name.as_ref().is_some_and(|name| !name.is_empty()) {
+        if spec.volume_name.as_ref().is_some_and(|name| !name.is_empty()) || !is_provisioned(spec) {
             return None;
         }
         let size = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()?.get("storage"));
@@ -65,6 +70,20 @@ impl PendingClaim {
         };
         bytes.checked_next_multiple_of(SECTOR_SIZE).unwrap_or(bytes)
     }
+}
+
+/// Returns whether external-provisioner creates a volume for a claim. It refuses a `selector`, with which backup tools
+/// keep a claim for a PersistentVolume of theirs, and leaves other sources of data to volume populators, whose own claim
+/// reserves the bytes.
+fn is_provisioned(spec: &PersistentVolumeClaimSpec) -> bool {
+    let is_copied = |group: Option<&str>, kind: &str| {
+        matches!((group.unwrap_or_default(), kind), ("", CLAIM) | (SNAPSHOT_GROUP, SNAPSHOT))
+    };
+    let source = spec.data_source.as_ref();
+    let reference = spec.data_source_ref.as_ref();
+    spec.selector.is_none()
+        && source.is_none_or(|source| is_copied(source.api_group.as_deref(), &source.kind))
+        && reference.is_none_or(|source| is_copied(source.api_group.as_deref(), &source.kind))
 }
 
 /// Returns how long ago the node was selected, as the API server has noted; `None` where it has not.
@@ -119,6 +138,13 @@ mod tests {
     #[case::bound(json!({"spec": {"volumeName": "pvc-1"}}), false)]
     #[case::deleted(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), false)]
     #[case::without_class(json!({"spec": {"storageClassName": null}}), false)]
+    #[case::selector(json!({"spec": {"selector": {"matchLabels": {"velero.io/dynamic-pv-restore": "a"}}}}), false)]
+    #[case::populator(json!({"spec": {"dataSourceRef": {"apiGroup": "a.example", "kind": "Sample", "name": "a"}}}), false)]
+    #[case::older_populator(json!({"spec": {"dataSource": {"apiGroup": "a.example", "kind": "A", "name": "a"}}}), false)]
+    #[case::clone(json!({"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}}}), true)]
+    #[case::snapshot(json!({"spec": {"dataSourceRef": {
+        "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "a",
+    }}}), true)]
     fn a_claim_reserves_while_it_waits_on_a_selected_node(#[case] changes: serde_json::Value, #[case] reserves: bool) {
         assert_eq!(reserving(changes).and_then(|claim| claim.node).is_some(), reserves);
     }

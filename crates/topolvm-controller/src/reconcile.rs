@@ -118,7 +118,7 @@ impl Controllers {
         let marked_pods = MarkedPods { shared: self.clone() };
         let default_class = DefaultClass { shared: self.clone() };
         let doctor = Doctor { shared: self.clone() };
-        let claim_annotation = ClaimAnnotation { shared: self.clone() };
+        let claim_annotation = ClaimAnnotation { shared: self.clone(), claims: claims.cache.clone() };
         let growth = Growth { shared: self.clone(), claims: growing };
         let rebuild = Rebuild { shared: self.clone(), claims: claims.cache.clone() };
         let stale_volumes = StaleVolumes { shared: self };

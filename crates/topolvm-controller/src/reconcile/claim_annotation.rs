@@ -1,7 +1,10 @@
-//! Writes to LogicalVolumes the claims that they were made for, where these were not known when they were created: by
-//! TopoLVM, by an earlier version, or by this one before its watch of claims knew the claim.
+//! Writes to LogicalVolumes the claims that have them, where these were not known when they were created (by TopoLVM, by
+//! an earlier version, or by this one before its watch of claims knew the claim), and where another claim has the
+//! PersistentVolume by now: volume populators and backup tools make it for a claim of their own first.
 //!
-//! PersistentVolumes are listed only while there are such volumes. One to which no PersistentVolume with a claim
+//! That another claim has it the watch of claims shows, since csi-provisioner names a PersistentVolume like the volume;
+//! the PersistentVolume itself is read before anything is written. All PersistentVolumes are listed only while there are
+//! volumes without a claim. One to which no PersistentVolume with a claim
 //! refers is looked for a few times and then left alone, so that a cluster in which nothing happens costs no request.
 
 use std::collections::{HashMap, HashSet};
@@ -10,19 +13,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
-use k8s_openapi::api::core::v1::PersistentVolume;
-use kube::Api;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{ListParams, PatchParams};
-use tokio::time::MissedTickBehavior;
+use kube::{Api, ResourceExt as _};
+use tokio::time::{Interval, MissedTickBehavior};
 use topolvm_api::LogicalVolume;
-use topolvm_kube::{json_patch, list_in_pages, set_annotation};
+use topolvm_kube::{Cache, json_patch, list_in_pages, set_annotation};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
+use super::claim::{full_name, volume_name};
 use super::error::{ReconcileError, none_if_not_found};
 
-/// Time between two searches.
+/// Time between two searches for volumes without a claim.
 const INTERVAL: Duration = Duration::from_mins(10);
+/// Time between two comparisons of the cached claims with the cached volumes.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
 /// Searches for the claim of a volume: external-provisioner writes the PersistentVolume right after the volume was
 /// made.
 const MAX_SEARCHES: u32 = 3;
@@ -32,27 +38,79 @@ const PAGE: u32 = 200;
 /// The controller of claim annotations.
 pub(super) struct ClaimAnnotation {
     pub(super) shared: Controllers,
+    pub(super) claims: Cache<PersistentVolumeClaim>,
 }
 
 /// Number of searches in vain, by the UID of the LogicalVolume.
 type Searches = HashMap<String, u32>;
 
+/// A volume and a claim that is bound to a PersistentVolume of its name, by their UIDs.
+type Pair = (String, String);
+
 impl ClaimAnnotation {
     /// Searches now, and then every interval.
     pub(super) async fn run(self) {
         // False only when the process ends
-        if !self.shared.volumes.cache.wait_until_listed().await {
+        if !self.shared.volumes.cache.wait_until_listed().await || !self.claims.wait_until_listed().await {
             return;
         }
-        let mut searches = Searches::new();
-        let mut ticks = tokio::time::interval(INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut searches, mut refuted) = (Searches::new(), HashSet::new());
+        let (mut search, mut compare) = (interval(INTERVAL), interval(COMPARE_INTERVAL));
         loop {
-            ticks.tick().await;
-            if let Err(error) = self.search(&mut searches).await {
+            let result = tokio::select! {
+                biased;
+                _ = compare.tick() => self.follow_claims(&mut refuted).await,
+                _ = search.tick() => self.search(&mut searches).await,
+            };
+            if let Err(error) = result {
                 tracing::warn!(error = error_chain(&error), "cannot find claims of volumes; trying again later");
             }
         }
+    }
+
+    /// Annotates the volumes that another claim has than their annotation says. `refuted` are the pairs of which the
+    /// PersistentVolume did not confirm it.
+    async fn follow_claims(&self, refuted: &mut HashSet<Pair>) -> Result<(), ReconcileError> {
+        let moved: Vec<_> = self.claims.state().into_iter().filter_map(|claim| self.moved_volume(claim)).collect();
+        refuted.retain(|pair| moved.iter().any(|(known, ..)| known == pair));
+        for (pair, volume, claim) in moved {
+            if refuted.contains(&pair) {
+                continue;
+            }
+            if self.has_volume(&claim, &volume).await? {
+                let name = full_name(&claim);
+                self.shared.metrics.observe("claimannotation", self.annotate(&volume, &name)).await?;
+            } else {
+                refuted.insert(pair);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the volume of the name of the PersistentVolume to which a claim is bound, if its annotation names another
+    /// claim.
+    fn moved_volume(
+        &self,
+        claim: Arc<PersistentVolumeClaim>,
+    ) -> Option<(Pair, Arc<LogicalVolume>, Arc<PersistentVolumeClaim>)> {
+        let volume = self.shared.volumes.cache.get(volume_name(&claim)?)?;
+        let named = volume.claim(self.shared.flavor)?;
+        let is_moved = named != (claim.namespace()?.as_str(), claim.name_any().as_str());
+        let is_live = !volume.is_deleting() && claim.metadata.deletion_timestamp.is_none();
+        let pair = (volume.uid().to_owned(), claim.uid()?);
+        (is_moved && is_live && !volume.is_snapshot()).then_some((pair, volume, claim))
+    }
+
+    /// Reads from the API server whether a claim has the PersistentVolume of a volume.
+    async fn has_volume(&self, claim: &PersistentVolumeClaim, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
+        let api: Api<PersistentVolume> = Api::all(self.shared.client.clone());
+        // Listing is all that the ClusterRole allows
+        let named = ListParams::default().fields(&format!("metadata.name={}", volume.name()));
+        let found = api.list(&named).await.map_err(ReconcileError::api("read PersistentVolume", volume.name()))?;
+        let Some(persistent) = found.items.into_iter().next() else { return Ok(false) };
+        let owner = persistent.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+        let is_bound = owner.is_some_and(|owner| owner.uid.is_some() && owner.uid == claim.metadata.uid);
+        Ok(is_bound && self.claim_of(&persistent).is_some_and(|(id, _)| volume.volume_id() == Some(id)))
     }
 
     /// Lists the PersistentVolumes, if there are volumes without a claim, and annotates these.
@@ -110,6 +168,12 @@ impl ClaimAnnotation {
         tracing::debug!(volume = volume.name(), claim, "wrote the claim to the LogicalVolume");
         Ok(())
     }
+}
+
+fn interval(period: Duration) -> Interval {
+    let mut ticks = tokio::time::interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, SELECTED_NODE};
 use topolvm_kube::{Cache, CacheWriter, has_finalizer};
 
-use super::claim::{PROVISIONER, provisioner, selected_node};
+use super::claim::{PROVISIONER, provisioner, selected_node, volume_name};
 use super::growth::GrowingClaims;
 use super::pending_resize::ResizeEvent;
 use super::pvc_finalizer::{FinalizerPolicy, PVC_FINALIZERS};
+use super::rebuild::is_held;
 use crate::claim_watch::{ClaimWatch, Subscription};
 
 /// The cache and the work queues that the watch of claims feeds.
@@ -74,10 +75,10 @@ fn filter_and_prune(flavor: ApiFlavor, event: Event<PersistentVolumeClaim>) -> O
 fn is_of_interest(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> bool {
     let may_be_ours = match provisioner(claim) {
         Some(driver) => driver == flavor.driver_name(),
-        // Its StorageClass decides, which is read when it matters
-        None => selected_node(claim).is_some(),
+        // Its StorageClass decides, which is read when it matters, or, where it was bound by hand, its PersistentVolume
+        None => selected_node(claim).is_some() || volume_name(claim).is_some(),
     };
-    may_be_ours || PVC_FINALIZERS.iter().any(|name| has_finalizer(&claim.metadata, name))
+    may_be_ours || is_held(claim) || PVC_FINALIZERS.iter().any(|name| has_finalizer(&claim.metadata, name))
 }
 
 /// Drops what no controller reads.
@@ -103,7 +104,6 @@ mod tests {
     use kube::ResourceExt as _;
     use topolvm_testkit::fixtures::claim;
 
-    use super::super::claim::volume_name;
     use super::*;
 
     #[test]

@@ -19,6 +19,12 @@ impl ReconcileError {
         let object = object.into();
         move |source| Self::Api { action, object, source: Box::new(source) }
     }
+
+    /// Returns whether the role of this service account does not allow a call.
+    pub(super) fn is_forbidden(&self) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        matches!(&**source, kube::Error::Api(status) if status.code == 403)
+    }
 }
 
 /// Turns the answer 404 into `None`.

@@ -3,16 +3,18 @@
 //! The node agent puts a finalizer on its Node, which holds the object until this is done. The LVs themselves stay on
 //! the disks: the finalizer of a LogicalVolume is taken off without the node agent, which may not exist any more.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 
+use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt};
 use topolvm_api::LogicalVolume;
 use topolvm_capacity::NodeMeta;
-use topolvm_kube::{Cache, json_patch, list_selected, remove_finalizers, set_annotation};
+use topolvm_kube::{Cache, json_patch, list_in_pages, list_selected, remove_finalizers, set_annotation};
 
 use super::Controllers;
 use super::claim::{full_name, provisioner, selected_node, volume_name};
@@ -64,9 +66,14 @@ impl NodeDeletion {
         }
         loop {
             let mut volumes = self.list_volumes(node).await?;
+            let mut persistent = self.list_persistent_volumes(&volumes).await?;
             let left = self.find_rebuilt().await?;
-            volumes.retain(|volume| !left.contains(&volume.name_any()));
-            self.delete_claims(node, &volumes).await?;
+            let is_left = |name: &String| left.contains(name);
+            let kept: HashSet<_> =
+                persistent.iter().filter(|(name, _)| is_left(name)).map(|(_, id)| id.clone()).collect();
+            volumes.retain(|volume| !is_left(&volume.name_any()) && !kept.iter().any(|id| has_id(volume, id)));
+            persistent.retain(|name, _| !is_left(name));
+            self.delete_claims(node, &volumes, &persistent).await?;
             if volumes.is_empty() {
                 return Ok(());
             }
@@ -74,6 +81,30 @@ impl NodeDeletion {
                 self.delete_volume(node, volume).await?;
             }
         }
+    }
+
+    /// Lists the PersistentVolumes of these volumes, by name, with the volume handle: csi-provisioner names one like the
+    /// volume that it asked for, and whoever makes one by hand as he likes.
+    async fn list_persistent_volumes(
+        &self,
+        volumes: &[LogicalVolume],
+    ) -> Result<HashMap<String, String>, ReconcileError> {
+        if volumes.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let api: Api<PersistentVolume> = Api::all(self.shared.client.clone());
+        let mut listed = pin!(list_in_pages(&api, ListParams::default()));
+        let mut found = HashMap::new();
+        let failed = || ReconcileError::api("list", "the PersistentVolumes");
+        while let Some(persistent) = listed.try_next().await.map_err(failed())? {
+            let name = persistent.name_any();
+            let Some(csi) = persistent.spec.and_then(|spec| spec.csi) else { continue };
+            let is_of_driver = csi.driver == self.shared.flavor.driver_name();
+            if is_of_driver && volumes.iter().any(|volume| has_id(volume, &csi.volume_handle)) {
+                found.insert(name, csi.volume_handle);
+            }
+        }
+        Ok(found)
     }
 
     /// Finds the PersistentVolumes, and by that the LogicalVolumes, of claims that ask to be made again. They are left
@@ -93,12 +124,15 @@ impl NodeDeletion {
     /// Deletes the claims that are bound to one of these volumes of the node, and those that wait for a volume there.
     /// `selected-node` says where the scheduler wanted a volume; it survives binding, and the volume can have been
     /// created elsewhere.
-    async fn delete_claims(&self, node: &str, volumes: &[LogicalVolume]) -> Result<(), ReconcileError> {
-        // csi-provisioner names a PersistentVolume like the volume that it asked for. A claim that was bound
-        // immediately has no node on it
-        let names: HashSet<_> = volumes.iter().map(ResourceExt::name_any).collect();
+    async fn delete_claims(
+        &self,
+        node: &str,
+        volumes: &[LogicalVolume],
+        persistent: &HashMap<String, String>,
+    ) -> Result<(), ReconcileError> {
+        // A claim that was bound immediately, or by hand, has no node on it
         let may_be_here = |claim: &PersistentVolumeClaim| {
-            selected_node(claim) == Some(node) || volume_name(claim).is_some_and(|name| names.contains(name))
+            selected_node(claim) == Some(node) || volume_name(claim).is_some_and(|name| persistent.contains_key(name))
         };
         let mut claims = self.claims.state();
         claims.retain(|claim| may_be_here(claim));
@@ -125,9 +159,9 @@ impl NodeDeletion {
         let found = self.claim_api(seen).get_opt(&seen.name_any()).await;
         let found = found.map_err(ReconcileError::api("read claim", full_name(seen)))?;
         let is_live = |claim: &PersistentVolumeClaim| claim.metadata.deletion_timestamp.is_none();
-        let Some(claim) = found.filter(|claim| is_live(claim) && self.is_ours(claim, classes)) else { return Ok(None) };
+        let Some(claim) = found.filter(is_live) else { return Ok(None) };
         let is_here = match volume_name(&claim) {
-            None => selected_node(&claim) == Some(node),
+            None => selected_node(&claim) == Some(node) && self.is_ours(&claim, classes),
             Some(persistent_volume) => self.is_bound_to_any(&claim, persistent_volume, volumes).await?,
         };
         Ok(is_here.then_some(claim))
@@ -168,13 +202,7 @@ impl NodeDeletion {
         let spec = found.items.into_iter().next().and_then(|persistent| persistent.spec).unwrap_or_default();
         let is_bound = spec.claim_ref.is_some_and(|owner| owner.uid.is_some() && owner.uid == claim.metadata.uid);
         let ours = spec.csi.filter(|csi| is_bound && csi.driver == self.shared.flavor.driver_name());
-        Ok(ours.is_some_and(|csi| {
-            let has_id = |volume: &LogicalVolume| {
-                volume.volume_id() == Some(&csi.volume_handle)
-                    || volume.metadata.uid.as_ref() == Some(&csi.volume_handle)
-            };
-            volumes.iter().any(has_id)
-        }))
+        Ok(ours.is_some_and(|csi| volumes.iter().any(|volume| has_id(volume, &csi.volume_handle))))
     }
 
     /// Lists the names of this driver's StorageClasses, for claims that do not name their driver yet.
@@ -228,6 +256,11 @@ impl NodeDeletion {
             .await;
         Ok(())
     }
+}
+
+/// Returns whether a volume handle is that of a volume.
+fn has_id(volume: &LogicalVolume, handle: &str) -> bool {
+    volume.volume_id() == Some(handle) || volume.uid() == handle
 }
 
 #[cfg(test)]

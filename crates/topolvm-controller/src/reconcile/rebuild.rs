@@ -22,17 +22,18 @@ use kube::api::ListParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _, ResourceExt};
 use tokio::time::MissedTickBehavior;
-use topolvm_kube::{Cache, has_finalizer};
+use topolvm_kube::Cache;
 use topolvm_runtime::error_chain;
 
 pub(super) use policy::{ClassPolicies, Policy};
+pub(super) use replacement::is_held;
 
 use super::Controllers;
 use super::claim::{full_name, volume_name};
 use super::error::ReconcileError;
 use occasions::Occasions;
 use policy::Trigger;
-use replacement::{finish_replacement, release_claim, replace_claim};
+use replacement::{abandon_replacement, finish_replacement, release_claim, replace_claim};
 use stateful_set::find_owner;
 use suspect::{Examined, Loss, Suspect, examine};
 
@@ -60,13 +61,12 @@ struct Memory {
 }
 
 impl Rebuild {
-    /// Looks now, and then every interval. Returns at once where claims are not to be made again.
+    /// Looks now, and then every interval. Where claims are not to be made again those that are still held are let go.
     pub(super) async fn run(self) {
         let settings = self.shared.settings;
         let (nodes, volumes) = (&self.shared.nodes.cache, &self.shared.volumes.cache);
-        if !settings.rebuild_claims
-            // False only when the process ends
-            || !nodes.wait_until_listed().await
+        // False only when the process ends
+        if !nodes.wait_until_listed().await
             || !volumes.wait_until_listed().await
             || !self.claims.wait_until_listed().await
         {
@@ -77,6 +77,10 @@ impl Rebuild {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            if !settings.rebuild_claims {
+                self.release_all().await;
+                continue;
+            }
             if let Err(error) = Box::pin(self.look(&mut memory)).await {
                 // What was found before may be different by now
                 memory.occasions = Occasions::default();
@@ -85,11 +89,17 @@ impl Rebuild {
         }
     }
 
+    /// Lets go of the claims that an earlier setting, or another version, has held: nobody else would.
+    async fn release_all(&self) {
+        for claim in self.claims.state().iter().filter(|claim| is_held(claim)) {
+            self.observe(claim, Box::pin(abandon_replacement(&self.shared, claim))).await;
+        }
+    }
+
     /// Looks at all claims once.
     async fn look(&self, memory: &mut Memory) -> Result<(), ReconcileError> {
         self.announce(memory).await;
         let claims = self.claims.state();
-        let is_held = |claim: &PersistentVolumeClaim| has_finalizer(&claim.metadata, self.shared.flavor.rebuilding());
         for claim in claims.iter().filter(|claim| is_held(claim) && claim.metadata.deletion_timestamp.is_some()) {
             self.observe(claim, Box::pin(finish_replacement(&self.shared, claim))).await;
         }

@@ -14,7 +14,9 @@
 //!   expired, for replicas that have not heard yet.
 //! - A `caBundle` that somebody changes is written again.
 //! - Only when there is nothing that API servers could trust (the first start; all certificates expired; the Secret
-//!   lost while no replica ran) is a new certificate served at once.
+//!   lost while no replica ran; everything made while the clock was ahead) is a new certificate served at once.
+//! - A clock that is behind the API server's last write of the Secret is taken to show the time of that write: what
+//!   others made with the right time is not from the future.
 
 mod args;
 mod ca_bundles;
@@ -34,6 +36,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{PartialObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use topolvm_kube::watch_one;
 use topolvm_runtime::tls::{CertificateError, ServedCertificate};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
@@ -46,8 +49,12 @@ use self::content::Content;
 use self::issue::{IssueError, new_authority, sign};
 use self::step::{Step, next_step};
 
-/// Longest pause between two reconciles: a clock that was set is noticed then. What changes wakes us anyway.
+/// Longest pause between two reconciles. What changes ends it anyway.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);
+/// Interval at which the clock is compared with the time that has passed. A clock that was set ends a pause.
+const CLOCK_CHECK: Duration = Duration::from_mins(1);
+/// Difference from which on the clock was set.
+const CLOCK_STEP: SignedDuration = SignedDuration::from_secs(10);
 /// Timeout of one reconcile.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pauses after failures.
@@ -86,7 +93,7 @@ pub(super) struct CertificateReconciler {
     /// Content of the Secret when it was last read, in case it is deleted.
     held: Option<Content>,
     /// The authorities in the configuration, and the time since when they are known to be there.
-    published: Option<(String, Timestamp)>,
+    published: Option<(String, Instant)>,
     /// Set when it was logged that there is no configuration.
     is_missing: bool,
 }
@@ -153,8 +160,23 @@ impl CertificateReconciler {
                     backoff.fail()
                 }
             };
+            self.wait(changed, pause).await;
+        }
+    }
+
+    /// Waits for a change, for the end of a pause, or until the clock was set.
+    async fn wait(&self, changed: &Notify, pause: Duration) {
+        let (began, clock) = (Instant::now(), (self.now)());
+        let end = began + pause;
+        loop {
+            let check = end.min(Instant::now() + CLOCK_CHECK);
             // What changes during the reconcile leaves a permit
-            drop(tokio::time::timeout(pause, changed.notified()).await);
+            let is_changed = tokio::time::timeout_at(check, changed.notified()).await.is_ok();
+            let elapsed = SignedDuration::try_from(began.elapsed()).unwrap_or(SignedDuration::MAX);
+            let step = (self.now)().duration_since(clock).saturating_sub(elapsed);
+            if is_changed || check == end || step.abs() > CLOCK_STEP {
+                return;
+            }
         }
     }
 
@@ -162,15 +184,15 @@ impl CertificateReconciler {
     async fn reconcile(&mut self) -> Result<Timestamp, SelfManagedError> {
         for _ in 0..ATTEMPTS {
             let (bundles, secret) = self.read().await?;
+            let now = (self.now)().max(secret.as_ref().and_then(Content::written_at).unwrap_or(Timestamp::MIN));
             let content = secret.as_ref().and_then(|secret| self.read_content(secret));
             if let Some(content) = &content {
                 self.served.serve(content.served.parse()?);
                 self.held = Some(content.clone());
-                if !self.publish(bundles, content).await? {
+                if !self.publish(bundles, content, now).await? {
                     continue;
                 }
             }
-            let now = (self.now)();
             let content = match self.next_step(content.as_ref(), now) {
                 Step::Wait(until) => return Ok(until),
                 Step::StartOver => {
@@ -208,7 +230,10 @@ impl CertificateReconciler {
     }
 
     fn next_step(&self, content: Option<&Content>, now: Timestamp) -> Step {
-        let settled = self.published.as_ref().and_then(|(_, since)| since.checked_add(self.settle_time()).ok());
+        let settled = self.published.as_ref().and_then(|(_, since)| {
+            let left = self.settle_time().saturating_sub(SignedDuration::try_from(since.elapsed()).ok()?);
+            now.checked_add(left.max(SignedDuration::ZERO)).ok()
+        });
         next_step(content, self.held.as_ref(), &self.names, self.settings.lifetime, now, settled)
     }
 
@@ -230,7 +255,12 @@ impl CertificateReconciler {
 
     /// Writes the authorities into the configuration unless it has them. Returns false when somebody else has changed
     /// it meanwhile.
-    async fn publish(&mut self, bundles: Option<CaBundles>, content: &Content) -> Result<bool, SelfManagedError> {
+    async fn publish(
+        &mut self,
+        bundles: Option<CaBundles>,
+        content: &Content,
+        now: Timestamp,
+    ) -> Result<bool, SelfManagedError> {
         let Some(bundles) = bundles else {
             self.published = None;
             if !std::mem::replace(&mut self.is_missing, true) {
@@ -243,7 +273,6 @@ impl CertificateReconciler {
             return Ok(true);
         };
         self.is_missing = false;
-        let now = (self.now)();
         let bundle = content.bundle(now);
         if !bundles.all_are(&bundle) {
             self.published = None;
@@ -254,7 +283,7 @@ impl CertificateReconciler {
             tracing::info!(configuration = self.settings.configuration, "wrote the authorities of our certificates");
         }
         if self.published.as_ref().is_none_or(|(known, _)| *known != bundle) {
-            self.published = Some((bundle, (self.now)()));
+            self.published = Some((bundle, Instant::now()));
         }
         Ok(true)
     }

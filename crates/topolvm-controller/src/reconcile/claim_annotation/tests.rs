@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
 use topolvm_testkit::ApiServer;
-use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
+use topolvm_testkit::fixtures::{LogicalVolumeBuilder, claim, logical_volume};
 
 use super::super::harness::{DEFAULTS, Harness};
-use super::INTERVAL;
+use super::{COMPARE_INTERVAL, INTERVAL};
 
 const LVS: &str = "logicalvolumes.topolvm.io";
 const PERSISTENT: &str = "persistentvolumes";
@@ -92,5 +92,45 @@ async fn a_list_in_pages_or_a_write_that_fails_is_repeated_at_the_next_search() 
     tokio::time::sleep(INTERVAL * 5).await;
     assert_eq!(claim_of(&server, resource, "pvc-1", "topolvm.cybozu.com/claim"), "shop/data");
     assert_eq!((server.count("list", PERSISTENT), server.count("patch", resource)), (5, 2));
+    harness.end().await;
+}
+
+/// A claim that is bound to the PersistentVolume of the volume `pvc-1`, and whose UID the PersistentVolume has, or not.
+fn bind(server: &ApiServer, namespace: &str, name: &str, is_owner: bool) {
+    let mut bound = json!(claim(name).class("fast").bound_to("pvc-1").build());
+    bound["metadata"]["namespace"] = json!(namespace);
+    server.apply_json(bound);
+    let uid = server.get_json("persistentvolumeclaims", namespace, name).unwrap()["metadata"]["uid"].clone();
+    let mut persistent = persistent("id-pvc-1", "topolvm.io", Some(&format!("{namespace}/{name}")));
+    persistent["metadata"]["name"] = json!("pvc-1");
+    persistent["spec"]["claimRef"]["uid"] = if is_owner { uid } else { json!("another") };
+    server.apply_json(persistent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_that_takes_over_a_persistent_volume_is_written() {
+    let server = ApiServer::new();
+    server.apply_json(made("pvc-1").annotation("topolvm.io/claim", "mover/prime").build());
+    let harness = Harness::start(&server, DEFAULTS);
+    harness.settle().await;
+    server.fail_next("list", PERSISTENT, 1, 500);
+    bind(&server, "shop", "data", true);
+    tokio::time::sleep(COMPARE_INTERVAL * 3).await;
+    assert_eq!(claim_of(&server, LVS, "pvc-1", "topolvm.io/claim"), "shop/data");
+    server.clear_requests();
+    tokio::time::sleep(INTERVAL * 3).await;
+    assert_eq!((server.count("list", PERSISTENT), server.count("patch", LVS)), (0, 0));
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_that_only_names_a_persistent_volume_is_not_written() {
+    let server = ApiServer::new();
+    server.apply_json(made("pvc-1").annotation("topolvm.io/claim", "shop/data").build());
+    bind(&server, "other", "hopeful", false);
+    let harness = Harness::start(&server, DEFAULTS);
+    tokio::time::sleep(INTERVAL).await;
+    assert_eq!(claim_of(&server, LVS, "pvc-1", "topolvm.io/claim"), "shop/data");
+    assert_eq!(server.count("list", PERSISTENT), 1);
     harness.end().await;
 }

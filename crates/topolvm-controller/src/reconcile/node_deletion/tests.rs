@@ -187,6 +187,44 @@ async fn a_claim_is_deleted_with_its_volume_though_it_was_scheduled_to_another_n
     harness.end().await;
 }
 
+/// By `volumeName`: no annotation names the driver or a node, and the class may be none.
+#[rstest]
+#[case::with_its_class("ours", "pvc-n1")]
+#[case::without_a_class("", "pvc-n1")]
+#[case::with_another_persistent_volume("", "by-hand")]
+#[tokio::test(start_paused = true)]
+async fn claim_bound_by_hand_is_deleted_with_its_volume(#[case] class: &str, #[case] persistent_volume: &str) {
+    let server = cluster();
+    let by_hand = claim("by-hand").class(class).bound_to(persistent_volume).build();
+    bind(&server, by_hand, persistent_volume, "topolvm.io", "id-n1");
+    let of_others = claim("of-others").class(class).bound_to("pvc-n2").build();
+    bind(&server, of_others, "pvc-n2", "topolvm.io", "id-n2");
+    bind(&server, claim("foreign").class(class).bound_to("nfs").build(), "nfs", "nfs.example", "id-n1");
+    let harness = Harness::start(&server, DEFAULTS);
+    server.delete("nodes", "", "n1");
+    harness.gone("nodes", "", "n1").await;
+    assert!(!harness.has(CLAIMS, "default", "by-hand"));
+    assert!(!harness.has(LVS, "", "pvc-n1"));
+    for name in ["of-others", "foreign"] {
+        assert!(harness.has(CLAIMS, "default", name), "{name}");
+    }
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_of_a_claim_to_rebuild_is_left_whatever_its_name() {
+    let server = cluster();
+    let mut by_hand = claim("by-hand").class("ours").bound_to("by-hand").build();
+    by_hand.annotations_mut().insert("topolvm.io/rebuild".to_owned(), "on-node-deleted".to_owned());
+    bind(&server, by_hand, "by-hand", "topolvm.io", "id-n1");
+    let harness = Harness::start(&server, ControllerSettings { rebuild_claims: true, ..DEFAULTS });
+    server.delete("nodes", "", "n1");
+    harness.gone("nodes", "", "n1").await;
+    assert!(harness.has(CLAIMS, "default", "by-hand"));
+    assert!(harness.has(LVS, "", "pvc-n1"));
+    harness.end().await;
+}
+
 #[rstest]
 #[case::without_its_persistent_volume(|_: &ApiServer| {})]
 #[case::beside_the_claim_that_has_the_persistent_volume(|server: &ApiServer| {

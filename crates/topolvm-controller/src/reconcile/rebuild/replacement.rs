@@ -11,12 +11,16 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
-use topolvm_kube::{add_finalizer, json_patch, list_in_pages, remove_finalizers};
+use topolvm_api::ApiFlavor;
+use topolvm_kube::{add_finalizer, has_finalizer, json_patch, list_in_pages, remove_finalizers};
 
 use super::super::Controllers;
 use super::super::claim::{full_name, is_mounted_by};
 use super::super::error::{ReconcileError, none_if_deleted, none_if_not_found};
 use super::suspect::Suspect;
+
+/// The finalizers of both API groups.
+const REBUILDING: [&str; 2] = [ApiFlavor::TopoLvm.rebuilding(), ApiFlavor::Legacy.rebuilding()];
 
 /// Deletes the claim of a node that is proven to be lost, and then its pods. Each write names the object and the
 /// version that were read for the proof.
@@ -59,13 +63,35 @@ pub(super) async fn finish_replacement(
     release_claim(shared, seen, &claim.metadata).await
 }
 
-/// Takes our finalizer off the claim.
+/// Returns whether a claim has our finalizer, also that of the other API group.
+pub(in crate::reconcile) fn is_held(claim: &PersistentVolumeClaim) -> bool {
+    REBUILDING.iter().any(|name| has_finalizer(&claim.metadata, name))
+}
+
+/// Lets go of a claim where claims are not to be made again any more. Its pods are deleted first, if the component
+/// `rebuild` still allows that.
+pub(super) async fn abandon_replacement(
+    shared: &Controllers,
+    claim: &PersistentVolumeClaim,
+) -> Result<(), ReconcileError> {
+    if claim.metadata.deletion_timestamp.is_some() {
+        match finish_replacement(shared, claim).await {
+            Err(error) if error.is_forbidden() => {}
+            finished => return finished,
+        }
+    }
+    release_claim(shared, claim, &claim.metadata).await?;
+    tracing::warn!(claim = full_name(claim), "let go of a claim that was to be made again; --rebuild-claims is off");
+    Ok(())
+}
+
+/// Removes our finalizers from the claim.
 pub(super) async fn release_claim(
     shared: &Controllers,
     claim: &PersistentVolumeClaim,
     metadata: &kube::core::ObjectMeta,
 ) -> Result<(), ReconcileError> {
-    let released = remove_finalizers(metadata, &[shared.flavor.rebuilding()]);
+    let released = remove_finalizers(metadata, &REBUILDING);
     if released.is_empty() {
         return Ok(());
     }

@@ -33,7 +33,7 @@ impl CertificateAndKey {
     }
 
     pub(super) fn is_valid(&self, now: Timestamp) -> bool {
-        now < self.info.not_after
+        is_valid(&self.info, now)
     }
 
     /// Returns whether it can be served under all these names.
@@ -41,9 +41,15 @@ impl CertificateAndKey {
         names.iter().all(|name| self.info.dns_names.contains(name))
     }
 
-    /// Returns the time of its renewal: after two thirds of its life.
+    /// Returns the time of its renewal: after two thirds of its lifetime.
     pub(super) fn renew_at(&self) -> Timestamp {
         let CertificateInfo { not_before, not_after, .. } = &self.info;
         *not_after - not_after.duration_since(*not_before) / 3
     }
+}
+
+/// Returns whether a certificate is valid now: one that was made while the clock was ahead is not valid yet, and API
+/// servers refuse it like an expired one.
+pub(super) fn is_valid(info: &CertificateInfo, now: Timestamp) -> bool {
+    info.not_before <= now && now < info.not_after
 }

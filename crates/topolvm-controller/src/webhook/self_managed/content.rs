@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use topolvm_api::{CREATED_BY, CREATED_BY_LABEL};
 use topolvm_runtime::tls::{CertificateError, CertificateInfo};
 
-use super::certificate::CertificateAndKey;
+use super::certificate::{CertificateAndKey, is_valid};
 use super::issue::skew;
 
 /// Keys of the Secret. The first three are those of every Secret with a certificate.
@@ -88,8 +88,9 @@ impl Content {
         Self { signer: Some(signer), ..self }
     }
 
-    /// Replaces the certificate that is served by one of the signer. Other authorities go when they have expired, or
-    /// when everything that they signed has: certificates of this lifetime, made before the newest authority was.
+    /// Replaces the certificate that is served by one of the signer. Other authorities go when they are not valid, or
+    /// when everything that they signed has expired: certificates of this lifetime, made before the newest authority
+    /// was.
     pub(super) fn with_certificate(
         mut self,
         certificate: CertificateAndKey,
@@ -97,10 +98,11 @@ impl Content {
         now: Timestamp,
     ) -> Self {
         let signer = self.signer.as_ref().map(|signer| signer.certificate.clone());
-        let newest = self.authorities.iter().map(|authority| authority.info.not_before).max();
+        let valid = self.authorities.iter().filter(|authority| is_valid(&authority.info, now));
+        let newest = valid.map(|authority| authority.info.not_before).max();
         let is_over = newest.is_some_and(|newest| now.duration_since(newest) >= lifetime + skew(lifetime));
         self.authorities.retain(|authority| {
-            Some(&authority.certificate) == signer.as_ref() || (now < authority.info.not_after && !is_over)
+            Some(&authority.certificate) == signer.as_ref() || (is_valid(&authority.info, now) && !is_over)
         });
         Self { served: certificate, ..self }
     }
@@ -110,10 +112,15 @@ impl Content {
         self.signer.as_ref().is_some_and(|signer| signer.info.subject == self.served.info.issuer)
     }
 
-    /// All authorities that are still valid, PEM: what API servers are to trust.
+    /// All authorities that are valid, PEM: what API servers are to trust.
     pub(super) fn bundle(&self, now: Timestamp) -> String {
-        let valid = self.authorities.iter().filter(|authority| now < authority.info.not_after);
+        let valid = self.authorities.iter().filter(|authority| is_valid(&authority.info, now));
         valid.flat_map(|authority| [authority.certificate.as_str(), "\n"]).collect()
+    }
+
+    /// Returns when a Secret was last written, by the clock of the API server.
+    pub(super) fn written_at(secret: &Secret) -> Option<Timestamp> {
+        secret.metadata.managed_fields.iter().flatten().filter_map(|entry| entry.time.as_ref()).map(|time| time.0).max()
     }
 
     /// A new Secret with this content.

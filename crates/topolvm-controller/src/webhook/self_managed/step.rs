@@ -38,7 +38,8 @@ pub(super) fn next_step(
     let served = &content.served;
     // An authority signs as long as it outlives what it signs
     let signer = content.signer.as_ref().map(|signer| (signer, signer.info.not_after - lifetime));
-    let Some((signer, signs_until)) = signer.filter(|(_, until)| now < *until) else {
+    let signer = signer.filter(|(signer, until)| signer.is_valid(now) && now < *until);
+    let Some((signer, signs_until)) = signer else {
         return if served.is_valid(now) { Step::NewAuthority(content.clone()) } else { Step::StartOver };
     };
     let new_certificate = || Step::NewCertificate { content: content.clone(), signer: signer.clone() };
@@ -46,7 +47,7 @@ pub(super) fn next_step(
     let expiry = served.info.not_after;
     match settled {
         // The old one is refused anyway
-        _ if expiry <= now => new_certificate(),
+        _ if !served.is_valid(now) => new_certificate(),
         _ if !is_due => Step::Wait(served.renew_at().min(signs_until)),
         Some(settled) if settled <= now => new_certificate(),
         settled => Step::Wait(settled.map_or(expiry, |settled| settled.min(expiry))),

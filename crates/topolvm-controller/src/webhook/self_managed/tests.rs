@@ -1,6 +1,8 @@
 //! Replicas over a fake API server, called over real TLS as kube-apiserver calls them. Time is tokio's paused time, for
 //! certificates too.
 
+mod clock;
+
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
