@@ -30,6 +30,9 @@ pub struct OrphanedVolume {
     /// Time at which it was put into quarantine, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantined_at: Option<i64>,
+    /// Seconds, in whole hours, for which agents have seen it in quarantine, whatever the clock of the node said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_seconds: Option<u64>,
     /// Its fate, for people.
     pub note: String,
 }
@@ -81,13 +84,17 @@ mod tests {
             device_class: "ssd".to_owned(),
             bytes: 1 << 30,
             quarantined_at: None,
+            kept_seconds: None,
             note: "left alone".to_owned(),
         }
     }
 
     #[test]
     fn an_annotation_says_what_there_is_and_no_annotation_that_there_is_nothing() {
-        let orphans = NodeOrphans::of(vec![orphan("u1"), OrphanedVolume { quarantined_at: Some(7), ..orphan("u2") }]);
+        let orphans = NodeOrphans::of(vec![
+            orphan("u1"),
+            OrphanedVolume { quarantined_at: Some(7), kept_seconds: Some(3600), ..orphan("u2") },
+        ]);
         let annotation = orphans.to_annotation().unwrap();
         assert_eq!(NodeOrphans::parse(Some(&annotation)).unwrap(), orphans);
         assert_eq!(NodeOrphans::default().to_annotation(), None);

@@ -6,6 +6,7 @@
 
 mod args;
 mod decision;
+mod kept_time;
 mod proof;
 mod server;
 mod sightings;
@@ -14,6 +15,7 @@ mod suspect;
 
 pub use args::{OrphanPolicy, OrphanSettings};
 pub(crate) use decision::{Step, choose_step};
+pub(crate) use kept_time::to_record;
 pub(crate) use proof::{Counts, Doubt, Evidence, find_doubt};
 pub(crate) use server::{ObjectState, Server, node_reference, remembers_until};
 pub(crate) use state::OrphanState;

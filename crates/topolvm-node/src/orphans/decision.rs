@@ -20,12 +20,15 @@ pub(crate) enum Step {
 }
 
 impl OrphanSettings {
-    /// Returns whether something is to be done about an LV as soon as nobody is proven to miss it for long enough.
-    pub(crate) fn is_due(&self, suspect: &Suspect, now: Timestamp) -> bool {
+    /// Returns whether something is to be done about an LV as soon as nobody is proven to miss it for long enough. `kept`
+    /// is the time for which agents have seen it in quarantine: both that and the clock must say that it is over.
+    pub(crate) fn is_due(&self, suspect: &Suspect, kept: Duration, now: Timestamp) -> bool {
         match (self.policy, suspect.is_quarantined) {
             (OrphanPolicy::Report, _) | (OrphanPolicy::Quarantine, true) => false,
             (OrphanPolicy::Quarantine | OrphanPolicy::Delete, false) => true,
-            (OrphanPolicy::Delete, true) => self.kept_until(suspect).is_some_and(|until| until <= now),
+            (OrphanPolicy::Delete, true) => {
+                self.kept_until(suspect).is_some_and(|until| until <= now) && kept >= self.quarantine_period
+            }
         }
     }
 
@@ -36,19 +39,26 @@ impl OrphanSettings {
     }
 }
 
-/// Chooses what becomes of an LV of which this doubt was found, and which was proven to be an orphan for `waited`
-/// before.
+/// Chooses what becomes of an LV of which this doubt was found, which was proven to be an orphan for `waited` before, and
+/// which agents have seen in quarantine for `kept`.
 pub(crate) fn choose_step(
     settings: &OrphanSettings,
     suspect: &Suspect,
     doubt: Option<&Doubt>,
     waited: Option<Duration>,
+    kept: Duration,
     now: Timestamp,
 ) -> Step {
     let grace = SignedDuration::try_from(settings.grace_period).unwrap_or(SignedDuration::MAX);
-    if !settings.is_due(suspect, now) {
+    if !settings.is_due(suspect, kept, now) {
         return Step::Leave(match (settings.policy, suspect.is_quarantined, settings.kept_until(suspect)) {
-            (OrphanPolicy::Delete, true, Some(until)) => format!("in quarantine until {until}, and then removed"),
+            (OrphanPolicy::Delete, true, Some(until)) if until > now => {
+                format!("in quarantine until {until}, and then removed")
+            }
+            (OrphanPolicy::Delete, true, Some(_)) => {
+                let left = settings.quarantine_period.saturating_sub(kept).as_secs().div_ceil(3600);
+                format!("in quarantine for {left} more hours in which topolvm-node runs, and then removed")
+            }
             (_, true, _) => "in quarantine until somebody restores or deletes it".to_owned(),
             (_, false, _) => "only reported, as --orphans says".to_owned(),
         });

@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
+use super::kept_time::KeptTimes;
 use super::sightings::Sightings;
 
 /// The memory of an agent. It is empty at its start.
 #[derive(Debug, Default)]
 pub(crate) struct OrphanState {
     pub(crate) sightings: Sightings,
+    /// Time for which LVs are in quarantine.
+    pub(crate) kept_times: KeptTimes,
     /// Names of the LVs that were looked at last, and when; `None` before the first look.
     pub(crate) looked: Option<(BTreeSet<String>, Instant)>,
     /// Names of the LVs of which an Event has told.

@@ -19,7 +19,7 @@ use crate::api_server::ApiError;
 use crate::lvmd_client::{LvmdError, to_wire};
 use crate::orphans::{
     Counts, Doubt, Evidence, ObjectState, OrphanPolicy, Step, Suspect, choose_step, find_doubt, node_reference,
-    remembers_until,
+    remembers_until, to_record,
 };
 
 /// Longest time between two looks at the same LVs.
@@ -68,12 +68,34 @@ impl Reconciler {
 
     async fn look_at_orphans(&self, listing: &Listing) -> Result<(), ApiError> {
         let Some(node) = self.server.read_node().await? else { return Ok(()) };
+        self.measure_kept_times(listing, &node);
         let orphans = if listing.suspects.is_empty() { Vec::new() } else { self.find_orphans(listing, &node).await? };
         let told = self.handle_each(&node, &orphans).await;
         self.tell(&node, &orphans, told).await?;
         let names = listing.suspects.keys().cloned().collect();
         self.orphan_state.lock().looked = Some((names, Instant::now()));
         Ok(())
+    }
+
+    /// Measures for how long LVs are in quarantine.
+    fn measure_kept_times(&self, listing: &Listing, node: &PartialObjectMeta<Node>) {
+        let annotation = node.annotations().get(self.flavor.orphans()).map(String::as_str);
+        // What cannot be read counts as nothing, so that they stay the longer
+        let recorded = NodeOrphans::parse(annotation).unwrap_or_default();
+        let quarantined = listing.suspects.values();
+        let quarantined = quarantined.filter_map(|suspect| Some((suspect.lv.name.as_str(), suspect.quarantined_at?)));
+        self.orphan_state.lock().kept_times.see(quarantined, &recorded, Instant::now());
+    }
+
+    /// Returns for how long agents have seen an LV in quarantine.
+    fn kept_time(&self, suspect: &Suspect) -> Duration {
+        let Some(at) = suspect.quarantined_at else { return Duration::ZERO };
+        self.orphan_state.lock().kept_times.kept(&suspect.lv.name, at, Instant::now())
+    }
+
+    /// Returns whether something is to be done about an LV.
+    fn is_due(&self, suspect: &Suspect) -> bool {
+        self.orphan_settings.is_due(suspect, self.kept_time(suspect), (self.now)())
     }
 
     /// Finds the LVs without an object, each with the first doubt about it. What is in quarantine although its object
@@ -124,22 +146,21 @@ impl Reconciler {
 
     /// Counts the LVs that are without an object at once: those that are not in quarantine, or are to leave it.
     fn count(&self, listing: &Listing) -> Counts {
-        let now = (self.now)();
-        let counts = |suspect: &&Suspect| !suspect.is_quarantined || self.orphan_settings.is_due(suspect, now);
+        let counts = |suspect: &&Suspect| !suspect.is_quarantined || self.is_due(suspect);
         Counts { volumes: listing.volumes, orphans: listing.suspects.values().filter(counts).count() }
     }
 
     /// Does what is due, and returns what becomes of each LV.
     async fn handle_each(&self, node: &PartialObjectMeta<Node>, orphans: &[Orphan<'_>]) -> Vec<OrphanedVolume> {
         let (now, instant) = ((self.now)(), Instant::now());
-        let is_proven =
-            |orphan: &&Orphan<'_>| orphan.doubt.is_none() && self.orphan_settings.is_due(orphan.suspect, now);
+        let is_proven = |orphan: &&Orphan<'_>| orphan.doubt.is_none() && self.is_due(orphan.suspect);
         let proven: Vec<_> = orphans.iter().filter(is_proven).map(|orphan| orphan.suspect.lv.name.as_str()).collect();
         self.orphan_state.lock().sightings.see(&proven, instant);
         let mut told = Vec::new();
         for Orphan { suspect, doubt } in orphans {
             let waited = self.orphan_state.lock().sightings.waited(&suspect.lv.name, instant);
-            let step = choose_step(&self.orphan_settings, suspect, doubt.as_ref(), waited, now);
+            let kept = self.kept_time(suspect);
+            let step = choose_step(&self.orphan_settings, suspect, doubt.as_ref(), waited, kept, now);
             let note = match step {
                 Step::Leave(note) => Some(note),
                 Step::Quarantine => self.quarantine(node, suspect).await,
@@ -151,6 +172,7 @@ impl Reconciler {
                 device_class: suspect.class.clone(),
                 bytes: suspect.lv.size_bytes,
                 quarantined_at: suspect.quarantined_at,
+                kept_seconds: to_record(kept),
                 note,
             }));
         }

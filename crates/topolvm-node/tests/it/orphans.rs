@@ -403,12 +403,24 @@ async fn an_lv_is_removed_when_its_quarantine_has_ended_and_nobody_misses_it_aga
     agent.lose_object("pvc-gone");
     agent.until_lvs(&[STAYS, KEPT]).await;
     agent.until_told(KEPT, "in quarantine until 2026-01-08T00:00:00Z, and then removed").await;
+    // The clock jumps forward
     let expired = Timestamp::as_second(now()) - 168 * 3600;
     agent.cluster.lvm.edit_volume(VG, KEPT, |volume| {
         volume.tags.retain(|tag| !tag.contains("quarantined"));
         volume.tags.push(format!("topolvm.io/quarantined={expired}"));
     });
     agent.cluster.lvm.extend_group(VG, 0);
+    agent.until_told(KEPT, "in quarantine for 168 more hours in which topolvm-node runs").await;
+    agent.look().await;
+    assert_eq!(agent.cluster.lvm.volumes(VG), [STAYS, KEPT]);
+    // Agents have measured the time
+    let Agent { cluster, .. } = agent;
+    cluster.api.edit(NODES, "", "n1", |node| {
+        let mut kept = orphans(node);
+        kept.volumes[0].kept_seconds = Some(168 * 3600);
+        node["metadata"]["annotations"]["topolvm.io/orphans"] = json!(kept.to_annotation());
+    });
+    let agent = Agent::over(cluster, settings(OrphanPolicy::Delete));
     // Somebody wants it back just then
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pvc-gone"}});
     agent.cluster.api.apply_json(volume);

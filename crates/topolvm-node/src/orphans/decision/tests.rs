@@ -29,7 +29,26 @@ fn settings(policy: OrphanPolicy) -> OrphanSettings {
 }
 
 fn step(policy: OrphanPolicy, since: Option<i64>, doubt: Option<&Doubt>, waited: Option<Duration>) -> Step {
-    choose_step(&settings(policy), &suspect(since), doubt, waited, Timestamp::from_second(NOW).unwrap())
+    step_after(24 * HOUR, policy, since, doubt, waited)
+}
+
+/// The step with an LV that agents have seen in quarantine for so long.
+fn step_after(
+    kept: Duration,
+    policy: OrphanPolicy,
+    since: Option<i64>,
+    doubt: Option<&Doubt>,
+    waited: Option<Duration>,
+) -> Step {
+    choose_step(&settings(policy), &suspect(since), doubt, waited, kept, Timestamp::from_second(NOW).unwrap())
+}
+
+#[test]
+fn clock_that_jumps_forward_ends_no_quarantine() {
+    let step = |kept| step_after(kept, OrphanPolicy::Delete, Some(NOW - 86400), None, Some(24 * HOUR));
+    assert_eq!(step(24 * HOUR), Step::Remove(NOW - 86400));
+    let left = "in quarantine for 5 more hours in which topolvm-node runs, and then removed";
+    assert_eq!(step(19 * HOUR + Duration::from_secs(1)), Step::Leave(left.to_owned()));
 }
 
 #[test]
