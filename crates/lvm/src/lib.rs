@@ -44,7 +44,7 @@ pub use output::{Output, RunError};
 pub use repair::RepairError;
 pub use report::{GroupDisk, ReportError, UsedRange};
 pub use runner::CommandRunner;
-pub use system::{PrefixError, SystemRunner};
+pub use system::{Placement, PrefixError, SystemRunner};
 pub use volume::{Device, LogicalVolume, PhysicalVolume, Segment, VolumeGroup, is_device_of_move};
 pub use wipe::{Wipe, Wipeable};
 

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use self::container::Placement;
+pub use self::container::Placement;
 use self::shell::{IdleShells, ShellResult, Timeouts};
 use self::shell_retry::ShellRetry;
 use crate::{CommandRunner, Effect, Host, LvmCommand, Output, RunError, SystemDevices};
@@ -50,6 +50,8 @@ group=$1; shift
 [ -z "$group" ] || { echo 0 >"$group"; echo -900 >/proc/self/oom_score_adj; } 2>/dev/null
 exec "$@""#;
 const SHELL: &str = "/bin/sh";
+/// The control group for LVM.
+const CONTROL_GROUP: &str = "topolvm-lvm";
 
 /// A prefix that cannot start anything.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +128,7 @@ impl SystemRunner {
     /// killed in the middle of a change when the container is. Says in the log when that cannot be done.
     #[must_use]
     pub fn outliving_container(self) -> Self {
-        let placement = Placement::find();
+        let placement = Placement::find(CONTROL_GROUP);
         if let Placement::Inside(why) = &placement {
             tracing::warn!(
                 %why,

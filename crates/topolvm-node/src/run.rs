@@ -23,7 +23,7 @@ use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar}
 use crate::inventory::Inventory;
 use crate::io_limits::{IoLimiter, LimitIo, PodWatch};
 use crate::lvmd_client::LvmdClient;
-use crate::mount::{Mounter, SystemMounter};
+use crate::mount::{HOST, Mounter, SystemMounter, unmount_repeated};
 use crate::node_storage::StoragePublisher;
 use crate::published_pods::PublishedPods;
 use crate::reconcile::{FindDeviceUses, Reconciler, Triggers, VolumeGauges};
@@ -56,7 +56,9 @@ impl Program for Args {
         let client = topolvm_kube::client("topolvm-node").await?;
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = Timestamp::now;
-        start(config, client, SystemMounter::new(), now, &tasks, &shutdown).await
+        unmount_repeated(Path::new(HOST), &config.kubelet_dir).await;
+        let mounter = SystemMounter::new().leaving_container(&format!("topolvm-node.{}", config.flavor.driver_name()));
+        start(config, client, mounter, now, &tasks, &shutdown).await
     }
 }
 

@@ -1,5 +1,6 @@
-//! The control group for LVM that keeps it alive at the end of a container: a container runtime kills whatever is in
-//! the control group of a container (`cgroup.kill`), and the kernel whatever is in its process namespace.
+//! Control groups of the host for programs that leave the one of their container: a container runtime kills whatever is
+//! in the control group of a container (`cgroup.kill`), the kernel whatever is in its process namespace, and the limits
+//! of its memory and CPU time are for the program that runs in it.
 
 use std::fs;
 use std::io;
@@ -12,30 +13,30 @@ use super::{SHELL, command_to_end};
 const HOST: &str = "/proc/1/root";
 /// The host's control groups, all in one hierarchy (version 2).
 const CONTROL_GROUPS: &str = "sys/fs/cgroup";
-/// The control group for LVM, beside those of pods and services. Nothing in it is limited.
-const LVM: &str = "topolvm-lvm";
 
-/// Placement of LVM processes.
+/// Placement of the programs that a process starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Placement {
-    /// Beside lvmd on the host, where the service manager leaves it alone.
+pub enum Placement {
+    /// Beside that process on the host, where the service manager leaves them alone.
     Host,
-    /// lvmd is in a container, and whoever writes 0 to this file of the host leaves it.
+    /// The process is in a container, and a program that writes 0 to this file of the host leaves it.
     Outside(PathBuf),
-    /// LVM is killed with the container of lvmd, and why.
+    /// They share the limits and the end of the container, and why.
     Inside(String),
 }
 
 impl Placement {
-    pub(super) fn find() -> Self {
-        Self::seen_from(Path::new(HOST)).unwrap_or_else(|error| Self::Inside(error.to_string()))
+    /// Makes the control group of this name on the host, beside those of pods and services, if this process is in a
+    /// container. Nothing in it is limited.
+    pub fn find(group: &str) -> Self {
+        Self::seen_from(Path::new(HOST), group).unwrap_or_else(|error| Self::Inside(error.to_string()))
     }
 
-    fn seen_from(host: &Path) -> io::Result<Self> {
+    fn seen_from(host: &Path, group: &str) -> io::Result<Self> {
         let identity = |path: &Path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
         if identity(Path::new("/"))? == identity(host)? {
             return Ok(if std::process::id() == 1 {
-                Self::Inside("lvmd is the first process of its container; set hostPID".to_owned())
+                Self::Inside("this is the first process of its container; set hostPID".to_owned())
             } else {
                 Self::Host
             });
@@ -44,7 +45,7 @@ impl Placement {
         if !root.join("cgroup.procs").exists() {
             return Ok(Self::Inside("the host has no unified control groups (cgroup v2)".to_owned()));
         }
-        let group = root.join(LVM);
+        let group = root.join(group);
         match fs::create_dir(&group) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}

@@ -38,6 +38,7 @@ impl<M: Mounter> Agent<M> {
         if self.stages && staging.is_none() {
             return Err(CsiError::NoStagingPath(id));
         }
+        self.mounter.check_shared(&target).await?;
         let staging = staging.filter(|_| self.stages);
         let (object, lv) = self.find_volume(&id).await?;
         let object = self.load_filesystem_record(object, &id, &access).await?;

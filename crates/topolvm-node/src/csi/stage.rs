@@ -15,6 +15,7 @@ impl<M: Mounter> Agent<M> {
     /// Stages a volume. Of a raw block volume only the LV is activated: its device node is at its place already.
     pub(super) async fn stage(&self, request: StageVolume) -> Result<(), CsiError> {
         let StageVolume { id, staging, access } = request;
+        self.mounter.check_shared(&staging).await?;
         let (object, lv) = self.find_volume(&id).await?;
         let object = self.load_filesystem_record(object, &id, &access).await?;
         let opened = self.open_device(&object, &lv).await?;

@@ -27,7 +27,8 @@ impl<M: Mounter> Agent<M> {
         Ok(())
     }
 
-    /// Unmounts all layers at a path. The mount table is read and not the path: a filesystem whose disk has failed
+    /// Unmounts all layers at a path. Fails when something stays mounted there on the node: the kubelet, once it has a
+    /// success, never asks again. The mount table is read and not the path: a filesystem whose disk has failed
     /// answers every access with an error.
     pub(super) async fn unmount_all(&self, target: &Path) -> Result<(), CsiError> {
         self.discards.cancel(target).await;
@@ -37,7 +38,7 @@ impl<M: Mounter> Agent<M> {
             }
             self.mounter.unmount(target).await?;
         }
-        Ok(())
+        Ok(self.mounter.check_unmounted(target).await?)
     }
 }
 

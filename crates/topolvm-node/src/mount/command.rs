@@ -5,10 +5,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use lvm::Placement;
+use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Child;
 
@@ -46,10 +49,17 @@ impl fmt::Display for CommandLine {
     }
 }
 
-/// Paths of the installed programs.
+/// Starts a program outside of the control group of the agent's container, whose limits are for the agent: a check of a
+/// large filesystem takes more memory, and mkfs must not wait for other pods. The first argument is the file of the
+/// other control group. Unlike the agent the program may be killed when the node has no memory left.
+const LEAVE: &str = r#"{ echo 0 >"$1" && echo 0 >/proc/self/oom_score_adj; } 2>/dev/null; shift; exec "$@""#;
+const SHELL: &str = "/bin/sh";
+
+/// Paths of the installed programs, and where they run.
 #[derive(Clone, Debug)]
 pub(super) struct Programs {
     paths: HashMap<&'static str, PathBuf>,
+    placement: Placement,
 }
 
 impl Programs {
@@ -66,7 +76,22 @@ impl Programs {
                 Some((program, found?))
             })
             .collect();
-        Self { paths }
+        Self { paths, placement: Placement::Host }
+    }
+
+    /// Has the programs run outside of the agent's container, in a control group of this name on the host. Programs of
+    /// an earlier container that are still in it are killed, as they are where they share the end of their container.
+    pub(super) fn leaving_container(self, group: &str) -> Self {
+        let placement = Placement::find(group);
+        match &placement {
+            Placement::Host => {}
+            Placement::Outside(processes) => kill_leftovers(processes),
+            Placement::Inside(why) => tracing::warn!(
+                why,
+                "mkfs and e2fsck share the limits of this container; give it memory for checks of the largest volume"
+            ),
+        }
+        Self { placement, ..self }
     }
 
     /// Runs a program to its end, whatever its exit status.
@@ -105,7 +130,14 @@ impl Programs {
     fn spawn(&self, command: &CommandLine, directory: &Path) -> Result<Child, MountError> {
         let program = self.paths.get(command.program).ok_or(MountError::NoTool(command.program))?;
         tracing::debug!(command = %command, "starting");
-        let child = tokio::process::Command::new(program)
+        let mut process = if let Placement::Outside(group) = &self.placement {
+            let mut shell = tokio::process::Command::new(SHELL);
+            shell.args(["-c", LEAVE, "sh"]).arg(group).arg(program);
+            shell
+        } else {
+            tokio::process::Command::new(program)
+        };
+        let child = process
             .args(&command.args)
             .env_clear()
             .env("PATH", SEARCH_PATH)
@@ -123,6 +155,16 @@ impl Programs {
     pub(super) async fn run_ok(&self, command: &CommandLine) -> Result<Output, MountError> {
         let output = self.run(command).await?;
         if output.status.success() { Ok(output) } else { Err(failed_command(command, &output)) }
+    }
+}
+
+/// Kills what an agent that was killed itself has left in a control group of its programs: the device would be in use
+/// until it ends.
+fn kill_leftovers(processes: &Path) {
+    let Ok(listed) = std::fs::read_to_string(processes) else { return };
+    for pid in listed.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+        let killed = rustix::process::kill_process(pid, Signal::KILL);
+        tracing::warn!(pid = pid.as_raw_nonzero(), ?killed, "killed a program that an earlier agent has left");
     }
 }
 
@@ -162,6 +204,9 @@ async fn kill_child(mut child: Child) -> Option<HungTask> {
 
 /// Makes the error of a program that ended with a failure.
 pub(super) fn failed_command(command: &CommandLine, output: &Output) -> MountError {
+    if output.status.signal() == Some(Signal::KILL.as_raw()) {
+        return MountError::Killed { command: command.to_string() };
+    }
     MountError::Failed {
         command: command.to_string(),
         status: output.status,
@@ -204,6 +249,44 @@ mod tests {
             CommandLine::new("sh", Duration::from_secs(30), &["-c", "echo broken >&2; exit 3"], Path::new("/dev/x"));
         let error = programs.run_ok(&command).await.unwrap_err().to_string();
         assert_eq!(error, "sh -c echo broken >&2; exit 3 /dev/x failed with exit status: 3: broken");
+    }
+
+    #[tokio::test]
+    async fn program_leaves_the_control_group_of_the_container() {
+        let group = tempfile::NamedTempFile::new().unwrap();
+        let placement = Placement::Outside(group.path().to_owned());
+        let programs = Programs { placement, ..Programs::find(&["sh"]) };
+        let command =
+            CommandLine::new("sh", Duration::from_secs(30), &["-c", "echo \"$LC_ALL $0\""], Path::new("/a b"));
+        let output = programs.run_ok(&command).await.unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "C /a b\n");
+        assert_eq!(std::fs::read_to_string(group.path()).unwrap(), "0\n");
+    }
+
+    #[tokio::test]
+    async fn program_runs_where_the_control_group_cannot_be_left() {
+        let placement = Placement::Outside("/no/such/cgroup.procs".into());
+        let programs = Programs { placement, ..Programs::find(&["sh"]) };
+        let command = CommandLine::new("sh", Duration::from_secs(30), &["-c", "echo ran"], Path::new("/dev/x"));
+        assert_eq!(programs.run_ok(&command).await.unwrap().stdout, b"ran\n");
+    }
+
+    #[tokio::test]
+    async fn program_that_the_kernel_kills_names_memory() {
+        let programs = Programs::find(&["sh"]);
+        let command = CommandLine::new("sh", Duration::from_secs(30), &["-c", "kill -9 $$"], Path::new("/dev/x"));
+        let error = programs.run_ok(&command).await.unwrap_err().to_string();
+        assert!(error.contains("memory"), "{error}");
+    }
+
+    #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "stands for what an earlier agent has left")]
+    async fn programs_of_an_earlier_agent_are_killed() {
+        let mut leftover = tokio::process::Command::new("sleep").arg("1000").kill_on_drop(true).spawn().unwrap();
+        let group = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(group.path(), format!("{}\n", leftover.id().unwrap())).unwrap();
+        kill_leftovers(group.path());
+        assert_eq!(leftover.wait().await.unwrap().signal(), Some(9));
     }
 
     #[tokio::test]

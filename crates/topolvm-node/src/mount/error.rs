@@ -67,6 +67,31 @@ pub enum MountError {
         /// Its standard error.
         stderr: String,
     },
+    /// A program was killed, and not by this agent.
+    #[error(
+        "{command} was killed; the kernel does so when the node, or the container of topolvm-node, has no memory left: \
+         look for \"oom-kill\" in the kernel's log"
+    )]
+    Killed {
+        /// Command line.
+        command: String,
+    },
+    /// The mount would not be seen outside of the agent's container.
+    #[error(
+        "{} is not in a directory that topolvm-node shares with the kubelet; set the kubelet's root directory where \
+         topolvm-node was installed: --kubelet-dir of kubectl topolvm install, node.kubeletWorkDirectory of the chart, \
+         the hostPaths and --kubelet-dir in the manifests",
+        .0.display()
+    )]
+    NotShared(PathBuf),
+    /// The mount is on the node, and not in the mount table of the agent's container.
+    #[error(
+        "{} is mounted on the node, and topolvm-node, which does not see it, cannot unmount it; set the kubelet's root \
+         directory where topolvm-node was installed: --kubelet-dir of kubectl topolvm install, \
+         node.kubeletWorkDirectory of the chart, the hostPaths and --kubelet-dir in the manifests",
+        .0.display()
+    )]
+    NotVisible(PathBuf),
     /// A program exceeded its deadline and was killed.
     #[error("{command} did not end within {} s and was killed", .limit.as_secs())]
     TooSlow {
@@ -149,9 +174,12 @@ impl MountError {
 impl GrpcCode for MountError {
     fn code(&self) -> Code {
         match self {
-            Self::NoDevice(_) | Self::WrongDevice { .. } | Self::Damaged { .. } | Self::SameIdentity { .. } => {
-                Code::FailedPrecondition
-            }
+            Self::NoDevice(_)
+            | Self::WrongDevice { .. }
+            | Self::Damaged { .. }
+            | Self::SameIdentity { .. }
+            | Self::NotShared(_)
+            | Self::NotVisible(_) => Code::FailedPrecondition,
             Self::TooSlow { .. } | Self::Hung { .. } => Code::DeadlineExceeded,
             Self::Io { .. }
             | Self::Table(_)
@@ -159,6 +187,7 @@ impl GrpcCode for MountError {
             | Self::NoTool(_)
             | Self::Spawn { .. }
             | Self::Failed { .. }
+            | Self::Killed { .. }
             | Self::Superblock { .. } => Code::Internal,
         }
     }

@@ -105,7 +105,7 @@ fn read_table() -> Result<Vec<u8>, MountError> {
 }
 
 /// Parses the lines of the mount table.
-fn parse_lines(table: &[u8]) -> impl Iterator<Item = Result<MountInfo, MountError>> {
+pub(super) fn parse_lines(table: &[u8]) -> impl Iterator<Item = Result<MountInfo, MountError>> {
     // A path that is no UTF-8 is not kubelet's, and must not hide the others
     let lines = table.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     lines.filter(|line| !line.is_empty()).map(|line| MountInfo::from_line(line).map_err(MountError::Table))
@@ -150,7 +150,7 @@ fn read_device_number(path: &Path) -> Option<DeviceNumber> {
 }
 
 /// Replaces octal escapes: the kernel writes space, tab, newline and backslash as octal numbers.
-fn unescape_path(path: &Path) -> PathBuf {
+pub(super) fn unescape_path(path: &Path) -> PathBuf {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     let mut plain = Vec::new();
     let mut rest = path.as_os_str().as_bytes();

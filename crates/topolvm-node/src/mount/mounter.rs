@@ -21,6 +21,13 @@ pub trait Mounter: Send + Sync + 'static {
     /// failed.
     fn mounts_at(&self, target: &Path) -> impl Future<Output = Result<Vec<Mount>, MountError>> + Send;
 
+    /// Checks that the kubelet sees what is mounted at this path: [`MountError::NotShared`] if it does not.
+    fn check_shared(&self, target: &Path) -> impl Future<Output = Result<(), MountError>> + Send;
+
+    /// Checks that nothing is mounted at this path on the node, where nothing is mounted any more that this process
+    /// sees: [`MountError::NotVisible`] if there is.
+    fn check_unmounted(&self, target: &Path) -> impl Future<Output = Result<(), MountError>> + Send;
+
     /// Finds the paths other than `target` where the root directory of a device's filesystem is mounted, or the node
     /// of the device is bound to. Must work on a device that has failed.
     fn other_targets(

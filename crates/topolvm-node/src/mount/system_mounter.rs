@@ -16,7 +16,7 @@ use super::command::{CommandLine, Programs, failed_command};
 use super::{
     BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, LimitError, LimitsInForce,
     MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, PodLimits, UsageBatch, device,
-    device_uses, disk_statistics, filesystem_commands, mount_table, usage_batch,
+    device_uses, disk_statistics, filesystem_commands, host_mounts, mount_table, usage_batch,
 };
 use crate::filesystem::Filesystem;
 
@@ -39,6 +39,13 @@ impl SystemMounter {
     /// Makes the mounter, and looks up the programs that will be needed.
     pub fn new() -> Self {
         Self { programs: Programs::find(&filesystem_commands::PROGRAMS), cgroups: Cgroups::of_machine() }
+    }
+
+    /// Has the programs of filesystems run outside of the agent's container, in a control group of this name on the
+    /// host. No other agent on the node may have the name.
+    #[must_use]
+    pub fn leaving_container(self, group: &str) -> Self {
+        Self { programs: self.programs.leaving_container(group), ..self }
     }
 
     /// Runs `blkid`; `None` if it finds nothing.
@@ -66,6 +73,16 @@ impl Mounter for SystemMounter {
 
     async fn mounts_at(&self, target: &Path) -> Result<Vec<Mount>, MountError> {
         run_blocking(FILE_DEADLINE, target, mount_table::mounts_at).await
+    }
+
+    async fn check_shared(&self, target: &Path) -> Result<(), MountError> {
+        run_blocking(FILE_DEADLINE, target, |target| host_mounts::check_shared(Path::new(host_mounts::HOST), target))
+            .await
+    }
+
+    async fn check_unmounted(&self, target: &Path) -> Result<(), MountError> {
+        run_blocking(FILE_DEADLINE, target, |target| host_mounts::check_unmounted(Path::new(host_mounts::HOST), target))
+            .await
     }
 
     async fn other_targets(&self, device: DeviceNumber, target: &Path) -> Result<Vec<PathBuf>, MountError> {

@@ -39,6 +39,10 @@ struct State {
     /// Contents of each device, and its size in bytes.
     contents: BTreeMap<PathBuf, (Contents, u64)>,
     mounts: Vec<Mounted>,
+    /// The directory that the node shares; all of it without one.
+    shared: Option<PathBuf>,
+    /// Paths at which something is mounted on the node alone.
+    mounted_on_node: BTreeSet<PathBuf>,
     /// Links that lead to other devices than those of their volumes.
     stale: BTreeMap<PathBuf, PathBuf>,
     /// Every look at these paths gives EIO.
@@ -115,6 +119,16 @@ impl Machine {
             readonly: false,
             data: String::new(),
         });
+    }
+
+    /// The agent has its container's own filesystem everywhere but in this directory.
+    pub(crate) fn share_only(&self, directory: &Path) {
+        self.state().shared = Some(directory.to_owned());
+    }
+
+    /// Mounts something that the agent does not see.
+    pub(crate) fn mount_on_node(&self, target: &Path) {
+        self.state().mounted_on_node.insert(target.to_owned());
     }
 
     /// The link at one volume's path leads to the device of another from now on, as when udev has stopped.
@@ -276,6 +290,17 @@ impl Mounter for Machine {
                 },
             })
             .collect())
+    }
+
+    async fn check_shared(&self, target: &Path) -> Result<(), MountError> {
+        let shared = self.state().shared.clone();
+        let is_shared = shared.is_none_or(|shared| target.starts_with(shared));
+        if is_shared { Ok(()) } else { Err(MountError::NotShared(target.to_owned())) }
+    }
+
+    async fn check_unmounted(&self, target: &Path) -> Result<(), MountError> {
+        let is_hidden = self.state().mounted_on_node.contains(target);
+        if is_hidden { Err(MountError::NotVisible(target.to_owned())) } else { Ok(()) }
     }
 
     async fn other_targets(&self, device: DeviceNumber, target: &Path) -> Result<Vec<PathBuf>, MountError> {

@@ -19,6 +19,7 @@ mod growth_reports;
 mod health;
 mod inventory;
 mod io_limits;
+mod kubelet_root;
 mod lost;
 mod lvmd_client;
 mod lvmd_process;

@@ -1,6 +1,7 @@
 //! The real machine: a sparse file behind a loop device, real programs and real mounts. Needs root and a loop device.
 
 mod copies;
+mod repeated;
 
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
