@@ -125,8 +125,8 @@ impl LogicalVolume {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Returns the UID of the object, which is the name of the LV that is created for it; empty only if no API server has
-    /// seen it.
+    /// Returns the UID of the object, which is the name of the LV that is created for it; empty only if no API server
+    /// has seen it.
     pub fn uid(&self) -> &str {
         self.metadata.uid.as_deref().unwrap_or_default()
     }
@@ -136,8 +136,8 @@ impl LogicalVolume {
         self.status.as_ref().map(|status| status.volume_id.as_str()).filter(|id| !id.is_empty())
     }
 
-    /// Returns the name of the object's LV in LVM: the volume id, which a backup tool may have restored with the object,
-    /// and before there is one the UID.
+    /// Returns the name of the object's LV in LVM: the volume id, which a backup tool may have restored with the
+    /// object, and before there is one the UID.
     pub fn lv_name(&self) -> &str {
         self.volume_id().unwrap_or_else(|| self.uid())
     }

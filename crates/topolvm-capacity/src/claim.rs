@@ -73,8 +73,8 @@ impl PendingClaim {
 }
 
 /// Returns whether external-provisioner creates a volume for a claim. It refuses a `selector`, with which backup tools
-/// keep a claim for a PersistentVolume of theirs, and leaves other sources of data to volume populators, whose own claim
-/// reserves the bytes.
+/// keep a claim for a PersistentVolume of theirs, and leaves other sources of data to volume populators, whose own
+/// claim reserves the bytes.
 fn is_provisioned(spec: &PersistentVolumeClaimSpec) -> bool {
     let is_copied = |group: Option<&str>, kind: &str| {
         matches!((group.unwrap_or_default(), kind), ("", CLAIM) | (SNAPSHOT_GROUP, SNAPSHOT))
@@ -139,8 +139,8 @@ mod tests {
     #[case::deleted(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}), false)]
     #[case::without_class(json!({"spec": {"storageClassName": null}}), false)]
     #[case::selector(json!({"spec": {"selector": {"matchLabels": {"velero.io/dynamic-pv-restore": "a"}}}}), false)]
-    #[case::populator(json!({"spec": {"dataSourceRef": {"apiGroup": "a.example", "kind": "Sample", "name": "a"}}}), false)]
-    #[case::older_populator(json!({"spec": {"dataSource": {"apiGroup": "a.example", "kind": "A", "name": "a"}}}), false)]
+    #[case::populator(json!({"spec": {"dataSourceRef": {"apiGroup": "a.example", "kind": "A", "name": "a"}}}), false)]
+    #[case::old_populator(json!({"spec": {"dataSource": {"apiGroup": "a.example", "kind": "A", "name": "a"}}}), false)]
     #[case::clone(json!({"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}}}), true)]
     #[case::snapshot(json!({"spec": {"dataSourceRef": {
         "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "a",

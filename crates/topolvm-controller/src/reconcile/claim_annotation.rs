@@ -1,9 +1,9 @@
-//! Writes to LogicalVolumes the claims that have them, where these were not known when they were created (by TopoLVM, by
-//! an earlier version, or by this one before its watch of claims knew the claim), and where another claim has the
+//! Writes to LogicalVolumes the claims that have them, where these were not known when they were created (by TopoLVM,
+//! by an earlier version, or by this one before its watch of claims knew the claim), and where another claim has the
 //! PersistentVolume by now: volume populators and backup tools make it for a claim of their own first.
 //!
-//! That another claim has it the watch of claims shows, since csi-provisioner names a PersistentVolume like the volume;
-//! the PersistentVolume itself is read before anything is written. All PersistentVolumes are listed only while there are
+//! The watch of claims shows that another claim has it, since csi-provisioner names a PersistentVolume like the
+//! volume; the PersistentVolume itself is read before anything is written. All PersistentVolumes are listed only while there are
 //! volumes without a claim. One to which no PersistentVolume with a claim
 //! refers is looked for a few times and then left alone, so that a cluster in which nothing happens costs no request.
 
@@ -87,8 +87,8 @@ impl ClaimAnnotation {
         Ok(())
     }
 
-    /// Returns the volume of the name of the PersistentVolume to which a claim is bound, if its annotation names another
-    /// claim.
+    /// Returns the volume of the name of the PersistentVolume to which a claim is bound, if its annotation names
+    /// another claim.
     fn moved_volume(
         &self,
         claim: Arc<PersistentVolumeClaim>,

@@ -83,8 +83,8 @@ impl NodeDeletion {
         }
     }
 
-    /// Lists the PersistentVolumes of these volumes, by name, with the volume handle: csi-provisioner names one like the
-    /// volume that it asked for, and whoever makes one by hand as he likes.
+    /// Lists the PersistentVolumes of these volumes, by name, with the volume handle: csi-provisioner names one like
+    /// the volume that it asked for, and an administrator as he likes.
     async fn list_persistent_volumes(
         &self,
         volumes: &[LogicalVolume],

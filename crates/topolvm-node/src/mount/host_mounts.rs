@@ -73,7 +73,7 @@ pub async fn unmount_repeated(host: &Path, kubelet: &Path) {
         if let Err(error) = unmount_repeated_at(host, &directory).await {
             tracing::warn!(
                 path = %directory.display(), error = error_chain(&error),
-                "cannot unmount what earlier versions have mounted there again and again; unmount it on the node by hand"
+                "cannot unmount what earlier versions have mounted there again and again; unmount it on the node"
             );
         }
     }
@@ -132,8 +132,8 @@ mod tests {
     const NODE: &str = "/var/lib/kubelet/plugins/topolvm.io/node";
     const ROOT: &str = "1 0 8:1 / / rw shared:1 - ext4 /dev/sda1 rw";
     const KUBELET: &str = "2 1 8:2 /data/kubelet /var/lib/kubelet rw shared:2 - xfs /dev/sdb rw";
-    const REPEATED: &str = "3 1 8:1 /var/lib/kubelet/plugins/topolvm.io/node /var/lib/kubelet/plugins/topolvm.io/node rw \
-        shared:1 - ext4 /dev/sda1 rw";
+    const REPEATED: &str = "3 1 8:1 /var/lib/kubelet/plugins/topolvm.io/node \
+        /var/lib/kubelet/plugins/topolvm.io/node rw shared:1 - ext4 /dev/sda1 rw";
 
     fn table(lines: &[&str]) -> Vec<MountInfo> {
         parse_lines(lines.join("\n").as_bytes()).map(Result::unwrap).collect()
@@ -148,7 +148,9 @@ mod tests {
     #[case::of_another_filesystem(&[ROOT, REPEATED, &REPEATED.replace("8:1", "8:3")], 0)]
     #[case::of_another_directory(&[ROOT, &REPEATED.replace("8:1 /var", "8:1 /mnt")], 0)]
     #[case::of_the_filesystem_below_another(&[ROOT, KUBELET, REPEATED], 0)]
-    #[case::with_a_mount_below(&[ROOT, REPEATED, "4 3 0:9 / /var/lib/kubelet/plugins/topolvm.io/node/a rw - tmpfs a rw"], 0)]
+    #[case::with_a_mount_below(
+        &[ROOT, REPEATED, "4 3 0:9 / /var/lib/kubelet/plugins/topolvm.io/node/a rw - tmpfs a rw"], 0
+    )]
     #[case::at_a_path_that_begins_like_it(&[ROOT, &REPEATED.replace("node rw", "node2 rw")], 0)]
     fn only_repeated_mounts_of_the_same_directory_count(#[case] lines: &[&str], #[case] expected: usize) {
         assert_eq!(count_repeated(&table(lines), Path::new(NODE)), expected);

@@ -20,8 +20,9 @@ pub(crate) enum Step {
 }
 
 impl OrphanSettings {
-    /// Returns whether something is to be done about an LV as soon as nobody is proven to miss it for long enough. `kept`
-    /// is the time for which agents have seen it in quarantine: both that and the clock must say that it is over.
+    /// Returns whether something is to be done about an LV as soon as nobody is proven to miss it for long enough.
+    /// `kept` is the time for which agents have seen it in quarantine: both that and the clock must say that it is
+    /// over.
     pub(crate) fn is_due(&self, suspect: &Suspect, kept: Duration, now: Timestamp) -> bool {
         match (self.policy, suspect.is_quarantined) {
             (OrphanPolicy::Report, _) | (OrphanPolicy::Quarantine, true) => false,
@@ -39,8 +40,8 @@ impl OrphanSettings {
     }
 }
 
-/// Chooses what becomes of an LV of which this doubt was found, which was proven to be an orphan for `waited` before, and
-/// which agents have seen in quarantine for `kept`.
+/// Chooses what becomes of an LV of which this doubt was found, which was proven to be an orphan for `waited` before,
+/// and which agents have seen in quarantine for `kept`.
 pub(crate) fn choose_step(
     settings: &OrphanSettings,
     suspect: &Suspect,

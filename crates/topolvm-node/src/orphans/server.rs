@@ -113,7 +113,8 @@ impl Server {
         Ok(found.map(|found| found.name_any()))
     }
 
-    /// Returns the volume handle of the PersistentVolume of this name; `None` if there is none, or one of another driver.
+    /// Returns the volume handle of the PersistentVolume of this name; `None` if there is none, or one of another
+    /// driver.
     pub(crate) async fn find_volume_handle(&self, name: &str) -> Result<Option<String>, ApiError> {
         let found = call(DEADLINE, self.persistent_volumes.get_opt(name)).await?;
         let csi = found.and_then(|found| found.spec?.csi).filter(|csi| csi.driver == self.flavor.driver_name());

@@ -70,8 +70,8 @@ impl Reconciler {
         }))
     }
 
-    /// Returns an LV as the predecessor of an object whose PersistentVolume refers to it: with another name it could not
-    /// be published any more.
+    /// Returns an LV as the predecessor of an object whose PersistentVolume refers to it: with another name it could
+    /// not be published any more.
     pub(super) async fn find_referenced(
         &self,
         volume: &LogicalVolume,
