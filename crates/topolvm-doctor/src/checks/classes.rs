@@ -74,6 +74,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let mut faults = find_parameter_problems(facts.flavor, class);
         faults.extend(find_device_class_problem(facts, class, &offers));
         faults.extend(find_binding_problem(class));
+        faults.extend(find_topology_problem(facts.flavor, class));
         with_one_command(facts.flavor, class, faults)
     });
     let findings = findings.collect();
@@ -181,6 +182,26 @@ fn find_binding_problem(class: &StorageClass) -> Option<Fault> {
         );
         Fault { finding, change: Some(Change::WaitForPods) }
     })
+}
+
+/// Returns the problem of a StorageClass that allows its volumes by labels of Nodes which kubelet does not know to be a
+/// topology of the driver: kube-scheduler selects a node by any label, and csi-provisioner then refuses it.
+fn find_topology_problem(flavor: ApiFlavor, class: &StorageClass) -> Option<Fault> {
+    let terms = class.allowed_topologies.iter().flatten();
+    let keys = terms.flat_map(|term| term.match_label_expressions.iter().flatten()).map(|one| one.key.as_str());
+    let others: BTreeSet<_> = keys.filter(|key| *key != flavor.topology_key()).collect();
+    if others.is_empty() {
+        return None;
+    }
+    let (name, key) = (class.name_any(), flavor.topology_key());
+    let found = format!(
+        "StorageClass {name}: allowedTopologies has {}, for which csi-provisioner makes no volume",
+        list_names(others)
+    );
+    let remedy = format!(
+        "make it anew with the names of nodes under the key {key}, or select nodes in the pods (nodeSelector, affinity)"
+    );
+    Some(Finding::fail(found, remedy).into())
 }
 
 /// Returns why the controller would refuse the parameters of a StorageClass.

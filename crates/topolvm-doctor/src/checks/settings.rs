@@ -52,7 +52,11 @@ fn serves_no_webhooks(facts: &Facts) -> bool {
             None => controller.flag("--cert-dir").is_some(),
         }
     };
-    let is_unanswered = facts.backends.iter().all(|backend| matches!(backend.ready, Ok(None | Some(0))));
+    // A Service of the installation may have the controllers behind it, which do not listen
+    let is_unanswered = facts
+        .backends
+        .iter()
+        .all(|backend| backend.namespace == facts.namespace || matches!(backend.ready, Ok(None | Some(0))));
     let is_told = controllers.iter().any(|controller| controller.flag("--scheduling-mode") == Some("capacity"));
     is_told && is_unanswered && !controllers.iter().any(serves)
 }

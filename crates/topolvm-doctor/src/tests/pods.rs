@@ -120,7 +120,7 @@ fn the_flag_of_the_controller_decides_and_is_changed_where_it_is() {
     let commands = &faults(&report)[0].findings[0].commands;
     let gone = "kubectl -n topolvm-system wait --for=delete pod/topolvm-controller-1 --timeout=5m";
     assert_eq!(commands[commands.len() - 2..], [wait, gone]);
-    set_arguments(&mut facts, &["--scheduling-mode=capacity"]);
+    set_arguments(&mut facts, &["--scheduling-mode=capacity", "--enable-webhooks"]);
     facts.drivers.as_mut().unwrap()[0].spec.storage_capacity = Some(true);
     assert_named(&facts, "blocked-pods", Outcome::Fail, "vault/vault-0", RESTART);
 }

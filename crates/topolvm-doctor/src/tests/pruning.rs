@@ -19,8 +19,15 @@ fn what_is_pruned_is_read_by_no_check() {
     facts.claims = Ok(vec![claim]);
     facts.persistent = Ok(vec![of(json!({
         "metadata": {"name": "v", "labels": {"a": "b"}}, "status": {"phase": "Bound"},
-        "spec": {"csi": {"driver": "topolvm.io", "volumeHandle": "v", "fsType": "xfs"}, "storageClassName": "fast"},
+        "spec": {
+            "csi": {"driver": "topolvm.io", "volumeHandle": "v", "fsType": "xfs"}, "storageClassName": "fast",
+            "claimRef": {"namespace": "shop", "name": "data", "uid": "u"}, "volumeMode": "Filesystem",
+        },
     }))]);
+    // Of which all that the PersistentVolume says is repeated
+    let orphan = json!({"volumes": [{"lv": "v", "logicalVolume": "v", "deviceClass": "ssd", "bytes": 1, "note": ""}]});
+    let annotations = facts.nodes.as_mut().unwrap()[0].metadata.annotations.as_mut().unwrap();
+    annotations.insert("topolvm.io/orphans".to_owned(), orphan.to_string());
     let node = &mut facts.nodes.as_mut().unwrap()[0];
     let written = |annotation: &str, time: &str| {
         let fields = json!({"f:metadata": {"f:annotations": {format!("f:{annotation}"): {}, "f:other": {}}}});
@@ -35,6 +42,8 @@ fn what_is_pruned_is_read_by_no_check() {
     let report = examine(&facts);
     let names: Vec<_> = faults(&report).iter().map(|fault| fault.name).collect();
     assert_eq!(names, ["capacity-tracking", "selected-nodes", "volumes"], "{report:#?}");
+    let restoring = "--claim data --name v-restored --storage-class fast --filesystem xfs";
+    assert!(format!("{report:?}").contains(restoring), "{report:#?}");
     facts.nodes.as_mut().unwrap().iter_mut().for_each(|node| prune_node(TopoLvm, node));
     facts.csi_nodes.as_mut().unwrap().iter_mut().for_each(prune_csi_node);
     facts.claims.as_mut().unwrap().iter_mut().for_each(prune_claim);

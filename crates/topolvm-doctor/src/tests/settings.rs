@@ -40,6 +40,23 @@ fn storage_class_of_an_unoffered_class_is_not_recreated() {
 }
 
 #[test]
+fn allowed_topologies_of_other_keys_are_named_with_the_key_of_the_driver() {
+    let with_key = |key: &str| {
+        let mut class = class(&json!({"topolvm.io/device-class": "ssd"}), "WaitForFirstConsumer");
+        class["allowedTopologies"] = json!([{"matchLabelExpressions": [{"key": key, "values": ["n1"]}]}]);
+        let mut facts = sound();
+        facts.classes = Ok(vec![of(class)]);
+        facts
+    };
+    assert_sound(&with_key("topology.topolvm.io/node"));
+    for key in ["kubernetes.io/hostname", "example.com/tier"] {
+        let found = format!("StorageClass fast: allowedTopologies has {key}");
+        let facts = with_key(key);
+        assert_named(&facts, "storage-classes", Outcome::Fail, &found, "topology.topolvm.io/node");
+    }
+}
+
+#[test]
 fn node_without_free_space_is_named() {
     let mut facts = sound();
     let nodes = facts.nodes.as_mut().unwrap();
@@ -67,6 +84,9 @@ fn webhooks_that_nobody_serves_are_to_be_deleted() {
         vec![of(json!({"name": "topolvm-controller", "args": arguments}))];
     let command = "kubectl delete mutatingwebhookconfiguration topolvm-hook";
     assert_named(&facts, "webhooks", Outcome::Fail, "which nobody serves: the API server refuses all pods", command);
+    // A Service leads to a controller that does not listen
+    facts.backends[0].ready = Ok(Some(1));
+    assert_named(&facts, "webhooks", Outcome::Fail, "which nobody serves", command);
     // Another webhook in the same configuration stays
     let configuration = &mut facts.webhooks.as_mut().unwrap()[0];
     let foreign = json!({
