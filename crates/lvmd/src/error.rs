@@ -181,6 +181,21 @@ pub enum Error {
         /// The volume of the move.
         volume: String,
     },
+    /// The move of a piece does not end in time.
+    #[error(
+        "a part of {volume} is being moved from {disk} of volume group {vg}, for {seconds} s by now, and LVM changes \
+         nothing about {volume} meanwhile; try again. If it does not end, a disk hangs: see `dmesg`"
+    )]
+    MoveTakesLong {
+        /// The group.
+        vg: VgName,
+        /// The volume.
+        volume: String,
+        /// The device that it is moved from.
+        disk: String,
+        /// Seconds since the beginning.
+        seconds: u64,
+    },
     /// A part of a volume cannot be read where it was moved to.
     #[error(transparent)]
     MovedIncompletely(IncompleteMove),

@@ -72,7 +72,7 @@ fn volumes_on(known: &VolumeGroup, ranges: &[UsedRange], uuid: &str, failing: &B
 }
 
 /// Returns the volume, or the thin pool, that a range is of; `None` for what is nobody's data, as the spare of pools.
-fn owner(range: &UsedRange) -> Option<&str> {
+pub(super) fn owner(range: &UsedRange) -> Option<&str> {
     if range.moved_from.is_some() || range.volume.starts_with("pvmove") || range.volume.ends_with("_pmspare") {
         return None;
     }

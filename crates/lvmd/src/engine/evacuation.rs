@@ -144,9 +144,17 @@ impl<R: Host> Engine<R> {
             self.leave_behind(group, disk, &wanted.volume, &format!("cannot be read: {error}"));
             return Ok(at_once);
         }
-        // A volume that is moved cannot be changed: who wants to change one waits for this, and is next
-        let _moving = group.evacuation.hold_still().await;
-        let Step::Move(planned) = self.plan_move(group, disk).await? else { return Ok(at_once) };
+        // A volume that is moved cannot be changed: who wants to change it waits for this, and is next
+        let _motion = group.evacuation.begin_motion().await;
+        let uuid = disk.uuid.clone();
+        let planning = async move |engine: Self, group: Arc<Group>| {
+            let step = engine.plan_step(&group, &uuid).await?;
+            if let Step::Move(planned) = &step {
+                group.evacuation.set_moving(&planned.owner, planned.source());
+            }
+            Ok(step)
+        };
+        let Step::Move(planned) = self.with_lock(Arc::clone(group), planning).await? else { return Ok(at_once) };
         if !planned.is_same_piece(&wanted) {
             return Ok(at_once);
         }

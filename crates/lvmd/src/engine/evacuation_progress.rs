@@ -3,15 +3,45 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use lvm::PhysicalVolume;
+use lvm::{PhysicalVolume, VgName, VolumeGroup};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, IncompleteMove};
 use crate::inventory::{DiskVolumes, EvacuationEntry, EvacuationState};
 use crate::tags::EvacuationWish;
+
+/// Time for which a change of a volume waits for the end of the piece that is being moved.
+const MOTION_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The lock under which pieces are moved. While somebody has it no other piece is moved.
+pub(super) struct Motion<'a> {
+    progress: &'a EvacuationProgress,
+    _lock: OwnedMutexGuard<()>,
+}
+
+impl Drop for Motion<'_> {
+    fn drop(&mut self) {
+        *self.progress.moving.lock() = None;
+    }
+}
+
+/// What is being moved.
+#[derive(Clone, Debug)]
+struct Moving {
+    volume: String,
+    disk: String,
+    since: Instant,
+}
+
+impl Moving {
+    fn unknown() -> Self {
+        Self { volume: "a volume".to_owned(), disk: "a disk".to_owned(), since: Instant::now() }
+    }
+}
 
 /// The evacuations of one volume group.
 #[derive(Debug, Default)]
@@ -21,6 +51,8 @@ pub(super) struct EvacuationProgress {
     /// Held while a piece is moved, and by those who wait for the end of it. Who has it may wait for the lock under
     /// which the group is changed, and not the other way round.
     motion_lock: Arc<tokio::sync::Mutex<()>>,
+    /// The volume of which a piece is being moved.
+    moving: Mutex<Option<Moving>>,
     /// The reasons for which physical volumes could not be emptied when it was last tried, by UUID.
     obstacles: Mutex<BTreeMap<String, String>>,
     /// The volumes that could not be read, by UUID of the physical volume that they are on.
@@ -50,8 +82,32 @@ const MOST_NAMES: usize = 5;
 
 impl EvacuationProgress {
     /// Waits until no piece is being moved, and keeps the next from being begun.
-    pub(super) async fn hold_still(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.motion_lock).lock_owned().await
+    pub(super) async fn begin_motion(&self) -> Motion<'_> {
+        Motion { progress: self, _lock: Arc::clone(&self.motion_lock).lock_owned().await }
+    }
+
+    /// Does the same for a caller that does not wait for a disk that hangs.
+    pub(super) async fn hold_still(&self, vg: &VgName) -> Result<OwnedMutexGuard<()>, Error> {
+        let waiting = Arc::clone(&self.motion_lock).lock_owned();
+        timeout(MOTION_TIMEOUT, waiting).await.map_err(|_| {
+            let Moving { volume, disk, since } = self.moving.lock().clone().unwrap_or_else(Moving::unknown);
+            Error::MoveTakesLong { vg: vg.clone(), volume, disk, seconds: since.elapsed().as_secs() }
+        })
+    }
+
+    /// Stores that a piece of this volume, which is no hidden one, is moved from a disk. Whoever moves it holds the lock
+    /// under which the group is changed as well, so that nobody is about to change the volume.
+    pub(super) fn set_moving(&self, volume: &str, disk: &str) {
+        let moving = Moving { volume: volume.to_owned(), disk: disk.to_owned(), since: Instant::now() };
+        *self.moving.lock() = Some(moving);
+    }
+
+    /// Returns whether a part of this volume, or of the pool that it is in, is being moved.
+    pub(super) fn is_moving(&self, known: &VolumeGroup, name: &str) -> bool {
+        let moving = self.moving.lock();
+        let Some(Moving { volume, .. }) = &*moving else { return false };
+        let pool = known.volume(name).and_then(|volume| volume.pool.as_deref());
+        volume == name || pool == Some(volume)
     }
 
     /// Stores why a physical volume cannot be emptied now. Returns whether that is news.
@@ -168,8 +224,6 @@ impl EvacuationProgress {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]

@@ -44,7 +44,8 @@ impl<R: Host> Engine<R> {
         let in_class = match self.group_of_class(class) {
             Ok((group, class)) => {
                 let change = change.clone();
-                self.with_volumes_at_rest(group, |engine, group| change(engine, group, Scope::Class(class))).await
+                let change = |engine, group| change(engine, group, Scope::Class(class));
+                self.with_volume_at_rest(group, name, change).await
             }
             Err(error) => Err(error),
         };
@@ -54,7 +55,7 @@ impl<R: Host> Engine<R> {
                     let vg = &group.name;
                     tracing::info!(%vg, %name, class, "the volume is not where its device class has volumes now");
                     let change = |engine, group| change(engine, group, Scope::Machine(requested));
-                    self.with_volumes_at_rest(group, change).await
+                    self.with_volume_at_rest(group, name, change).await
                 }
                 None => Err(error),
             },

@@ -17,7 +17,7 @@ impl<R: Host> Engine<R> {
     pub(crate) async fn replace_missing_disk(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
         // LVM repairs nothing that is being moved
         let group = self.group(vg)?;
-        let _at_rest = group.evacuation.hold_still().await;
+        let _at_rest = group.evacuation.hold_still(vg).await?;
         let replace = async move |engine: Self, group: Arc<Group>| engine.replace_in_group(&group, &uuid).await;
         self.with_lock(group, replace).await
     }

@@ -52,7 +52,7 @@ impl Error {
             }
             Self::DiskNotAllowed { .. } => (Code::FailedPrecondition, "PV_NOT_ALLOWED"),
             Self::BeingMade { .. } | Self::NotEmpty { .. } => (Code::Unavailable, "LV_BEING_MADE"),
-            Self::MoveNotEnded { .. } => (Code::Unavailable, "LV_BEING_MOVED"),
+            Self::MoveNotEnded { .. } | Self::MoveTakesLong { .. } => (Code::Unavailable, "LV_BEING_MOVED"),
             Self::Quarantined(_) => (Code::Unavailable, "LV_QUARANTINED"),
             Self::Stopping => (Code::Unavailable, "STOPPING"),
             Self::ThickClass(_) | Self::ThickSource { .. } => (Code::Unimplemented, "SNAPSHOT_NEEDS_THIN"),

@@ -3,8 +3,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
+use tonic::Code;
 use topolvm_proto::lvmd::{DiskVolume, WatchStorageResponse};
 
 use crate::daemon::{Client, Lvmd, signed};
@@ -20,10 +22,13 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("of_a_disk_with_bad_sectors_all_is_moved_but_the_volume_with_them_which_stays_as_it_is", bad_sectors),
     ("nothing_leaves_a_disk_that_is_emptied_when_the_disk_that_it_goes_to_fails", dead_target),
     ("aborted_move_leaves_nothing_where_it_has_copied_to", aborted_move_is_wiped),
+    ("hanging_move_holds_up_no_other_volume", hanging_move),
     ("what_cannot_be_read_where_it_was_moved_to_is_told_and_is_still_where_it_was", target_that_fails_at_the_end),
 ];
 
 const EXTENTS: u64 = 20;
+/// Time in which lvmd answers what does not wait for a disk.
+const PROMPT: Duration = Duration::from_secs(15);
 /// The block of the volume that cannot be read, in its eleventh extent.
 const BAD: u64 = 10 * EXTENT / 4096 + 7;
 
@@ -152,6 +157,36 @@ fn dead_target() {
         fs::write(THROTTLE, "100").unwrap();
         evacuate(&bed.lvmd.connect().await, bed.uuid.clone(), 0, true).await.unwrap();
         until("the end of the evacuation", || (members() == [bed.failing.device()]).then_some(()));
+        assert!(wrong_blocks("b").is_empty());
+    });
+}
+
+fn hanging_move() {
+    let failing = FailingDisk::new();
+    let _group = Groups::on(GROUP, &[DISKS[0]]);
+    run_ok("vgchange", &["-q", "--addtag", "topolvm.io/disk-group=leaving", GROUP]);
+    let uuid = run_ok("pvs", &["--noheadings", "-o", "pv_uuid", DISKS[0]]).trim().to_owned();
+    let lvmd = Lvmd::start(CONFIG);
+    wait(async {
+        let client = lvmd.connect().await;
+        for volume in ["b", "c"] {
+            create(&client, volume).await;
+        }
+        fill("b");
+        run_ok("vgextend", &["-qy", GROUP, failing.device()]);
+        until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)).await;
+        FailingDisk::hang_writes(2048 + EXTENT / 512);
+        evacuate(&client, uuid, 0, true).await.unwrap();
+        until("a move", || has_move().then_some(()));
+        let start = Instant::now();
+        client.remove(GROUP, "c").await.unwrap();
+        assert!(start.elapsed() < PROMPT, "{:?}", start.elapsed());
+        let refused = client.resize_in(GROUP, "b", (EXTENTS + 1) * EXTENT).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable);
+        assert!(refused.message().contains("a part of b is being moved from") && refused.message().contains(DISKS[0]));
+        assert!(start.elapsed() < 4 * PROMPT && has_move(), "{:?}", start.elapsed());
+        FailingDisk::repair();
+        until("the end of the evacuation", || (members() == [failing.device()]).then_some(()));
         assert!(wrong_blocks("b").is_empty());
     });
 }

@@ -99,6 +99,16 @@ impl FailingDisk {
         Self::load(&parts.join("\n"));
     }
 
+    /// Has writes to all sectors from this one on take two minutes.
+    pub(crate) fn hang_writes(first: u64) {
+        let (count, start) = (Self::sectors() - first, 2048 + first);
+        let parts = [
+            format!("0 {first} linear /dev/ubdb 2048"),
+            format!("{first} {count} delay /dev/ubdb {start} 0 /dev/ubdb {start} 120000"),
+        ];
+        Self::load(&parts.join("\n"));
+    }
+
     pub(crate) fn repair() {
         Self::load_table(Self::GOOD);
     }

@@ -8,6 +8,7 @@ use topolvm_runtime::error_chain;
 
 use super::request::is_ours;
 use super::step::PlannedMove;
+use crate::engine::disk_volumes::owner;
 use crate::engine::group::Group;
 use crate::engine::state::Engine;
 use crate::error::Error;
@@ -16,7 +17,7 @@ impl<R: Host> Engine<R> {
     /// Finishes what has been begun to move in a group whose disks lvmd may change. Volumes work meanwhile, but cannot
     /// be changed.
     pub(super) async fn finish_begun_moves(&self, group: &Arc<Group>) {
-        let _moving = group.evacuation.hold_still().await;
+        let _motion = group.evacuation.begin_motion().await;
         // LVM cannot go on with a move of which a device is suspended
         self.resume_cut_moves(group).await;
         if !group.cached().is_some_and(|known| is_ours(&known)) {
@@ -35,6 +36,7 @@ impl<R: Host> Engine<R> {
         for range in begun_moves(&ranges) {
             let Some(pv) = known.pv_of_uuid(&range.pv) else { continue };
             tracing::warn!(vg = %known.name, disk = pv.path, "finishing what a pvmove has begun");
+            group.evacuation.set_moving(owner(range).unwrap_or(&range.volume), &pv.path);
             self.move_piece(group, PlannedMove::begun(range, pv, known.extent_size)).await?;
         }
         Ok(())

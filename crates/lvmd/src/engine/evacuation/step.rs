@@ -13,6 +13,7 @@ use tracing::Instrument as _;
 
 use super::request::{find_disk, refusal, targets};
 use super::vacated::without_wiped;
+use crate::engine::disk_volumes::owner;
 use crate::engine::group::Group;
 use crate::engine::preconditions::check_no_missing_pvs;
 use crate::engine::state::Engine;
@@ -41,7 +42,10 @@ pub(super) enum Step {
 /// A piece, with the devices from and to which it is moved.
 #[derive(Debug)]
 pub(super) struct PlannedMove {
+    /// The volume, which may be a hidden one.
     pub(super) volume: String,
+    /// The volume that is no hidden one, or the pool, of which that is a part.
+    pub(super) owner: String,
     pub(super) bytes: u64,
     from: PhysicalVolume,
     /// First byte on the device of that; `None` of a piece that LVM has begun to move.
@@ -65,6 +69,7 @@ impl PlannedMove {
     pub(super) fn begun(range: &UsedRange, from: &PhysicalVolume, extent_size: u64) -> Self {
         Self {
             volume: range.volume.clone(),
+            owner: owner(range).unwrap_or(&range.volume).to_owned(),
             bytes: range.length.saturating_mul(extent_size),
             from: from.clone(),
             first_byte: None,
@@ -146,8 +151,11 @@ impl<R: Host> Engine<R> {
             ranges: ranges.iter().filter(|range| range.volume == piece.volume).cloned().collect(),
             extent_size: known.extent_size,
         });
+        let range = ranges.iter().find(|range| range.volume == piece.volume);
+        let owner = range.and_then(owner).unwrap_or(&piece.volume).to_owned();
         Ok(Step::Move(Box::new(PlannedMove {
             volume: piece.volume,
+            owner,
             bytes: piece.length.saturating_mul(known.extent_size),
             from: pv.clone(),
             first_byte: target.map(|_| first_byte),
