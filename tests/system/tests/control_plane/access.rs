@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use testbed::topolvm::{self, NODE, account_token};
+use testbed::topolvm::{self, CONTROLLER, NODE, account_token};
 
 use crate::Body;
 use crate::fixture::{Fixture, LV};
@@ -13,8 +13,13 @@ pub(crate) const ALL: &[(&str, Body)] = &[
     ("a_token_that_names_no_node_changes_nothing", use_unbound_token),
     ("agents_of_topolvm_go_on_after_our_roles_were_applied_over_its_own", apply_over_topolvm),
     ("the_service_accounts_can_do_nothing_else", check_refused_verbs),
+    ("controller_role_covers_sidecars_and_topolvms_controller", check_granted_verbs),
+    ("controller_token_runs_nothing_on_nodes", use_controllers_token),
     ("people_and_kubectl_find_volumes_by_their_short_name", use_short_name),
 ];
+
+/// Flag of kubectl with which it asks as topolvm-controller.
+const AS_CONTROLLER: &str = "--as=system:serviceaccount:topolvm-system:topolvm-controller";
 
 /// Patches that an agent sends for its own objects, and a thief of its token for those of others.
 const CAPACITY: &str = r#"{"metadata":{"annotations":
@@ -29,6 +34,11 @@ const ANNOTATION: &str =
     r#"{"metadata":{"annotations":{"cluster-autoscaler.kubernetes.io/scale-down-disabled":"true"}}}"#;
 const TAINTS: &str = r#"{"spec":{"unschedulable":true}}"#;
 const MOVE: &str = r#"{"spec":{"nodeName":"mine"}}"#;
+const OWNER: &str = r#"{"metadata":{"ownerReferences":[
+    {"apiVersion":"v1","kind":"Node","name":"gone","uid":"00000000-0000-0000-0000-000000000000"}]}}"#;
+const OTHER_FINALIZER: &str =
+    r#"{"metadata":{"finalizers":["topolvm.io/node","topolvm.io/logicalvolume","example.com/x"]}}"#;
+const NO_FINALIZERS: &str = r#"{"metadata":{"finalizers":[]}}"#;
 const GROW: &str = r#"{"spec":{"size":"1Ti"}}"#;
 
 fn use_stolen_token(fixture: &Fixture) -> Result<()> {
@@ -64,6 +74,10 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
         (my_node, TAINTS, "does not change the spec"),
         (my_node, LABEL, "does not change labels"),
         (my_node, ANNOTATION, "changes no other annotations"),
+        (my_node, OWNER, "does not change owners"),
+        (&my_volume, OWNER, "does not change owners"),
+        (my_node, OTHER_FINALIZER, "changes no other finalizers"),
+        (&my_volume, OTHER_FINALIZER, "changes no other finalizers"),
         ("/api/v1/nodes/mine/status", r#"{"status":{"phase":"Running"}}"#, "cannot patch"),
     ] {
         ensure_refused(&patch(path, content)?, why, &format!("{path} {content}"))?;
@@ -76,12 +90,109 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
             "{path} {content} is answered with {status}: {said}"
         );
     }
+    check_finalizers_of_others(fixture, &token)?;
     check_older_id(fixture, &token)?;
     for path in [&my_volume, your_node] {
         ensure_refused(&fixture.request_as(&token, "DELETE", path, "")?, "cannot delete", path)?;
     }
     for node in ["mine", "yours"] {
         fixture.kubectl(&["delete", "node", node, "--timeout=180s"])?;
+    }
+    Ok(())
+}
+
+/// Checks that an agent removes its own finalizers, and none of another controller.
+fn check_finalizers_of_others(fixture: &Fixture, token: &str) -> Result<()> {
+    let (node, both) = ("/api/v1/nodes/mine", r#"{"metadata":{"finalizers":["topolvm.io/node","example.com/x"]}}"#);
+    fixture.kubectl(&["patch", "node", "mine", "--type=merge", "-p", both])?;
+    let patch = |patch: &str| fixture.request_as(token, "PATCH", node, patch);
+    ensure_refused(&patch(NO_FINALIZERS)?, "changes no other finalizers", "removing another's finalizer")?;
+    let others = r#"{"metadata":{"finalizers":["example.com/x"]}}"#;
+    let (status, said) = patch(others)?;
+    ensure!(status == 200, "its own finalizer is not removed: {said}");
+    fixture.kubectl(&["patch", "node", "mine", "--type=merge", "-p", NO_FINALIZERS]).map(drop)
+}
+
+/// Uses the token of topolvm-controller, with the role of the mode `extender`, to change what runs on nodes.
+fn use_controllers_token(fixture: &Fixture) -> Result<()> {
+    let rbac = topolvm::manifests().join("components/webhooks/rbac.yaml");
+    let rbac = rbac.to_str().context("a path that is no UTF-8")?;
+    fixture.kubectl(&["apply", "-f", rbac])?;
+    let token = account_token(&fixture.cluster, CONTROLLER, None)?;
+    let send = |method: &str, path: &str, content: &str| fixture.request_as(&token, method, path, content);
+    fixture.apply(&pod("default", "writer"))?;
+    let writer = "/api/v1/namespaces/default/pods/writer";
+    let nothing_else = "changes nothing of a pod but the annotation";
+    // The API server takes a moment to know a new policy
+    fixture.cluster.ready("apiserver", || ensure_refused(&send("PATCH", writer, LABEL)?, nothing_else, "a label"))?;
+    let growth = r#"{"metadata":{"annotations":{"topolvm.io/last-resizefs-requested-at":"now"}}}"#;
+    let (status, said) = send("PATCH", writer, growth)?;
+    ensure!(status == 200, "kubelet cannot be asked to grow a filesystem: {said}");
+    let mut other = pod("default", "writer");
+    other["spec"]["containers"][0]["image"] = json!("evil.invalid/evil");
+    ensure_refused(&send("PATCH", writer, &other.to_string())?, nothing_else, "another image")?;
+
+    let pods = "/api/v1/namespaces/topolvm-system/pods";
+    let none_but = "creates no pod but topolvm-extender-probe";
+    ensure_refused(&send("POST", pods, &pod("topolvm-system", "evil").to_string())?, none_but, "a pod")?;
+    let mut probe = pod("topolvm-system", "topolvm-extender-probe");
+    let all = format!("{pods}?dryRun=All");
+    let (status, said) = send("POST", &all, &probe.to_string())?;
+    ensure!(status == 201, "the probe pod is refused: {said}");
+    probe["spec"]["hostPID"] = json!(true);
+    ensure_refused(&send("POST", pods, &probe.to_string())?, none_but, "a probe pod in the host's namespace")?;
+
+    let volumes = "/api/v1/persistentvolumes?dryRun=All";
+    let of_host = json!({"hostPath": {"path": "/"}});
+    let refused = send("POST", volumes, &persistent_volume(&of_host).to_string())?;
+    ensure_refused(&refused, "of its own driver only", "a PersistentVolume of a directory of a host")?;
+    let own = json!({"csi": {"driver": "topolvm.io", "volumeHandle": "a"}});
+    let (status, said) = send("POST", volumes, &persistent_volume(&own).to_string())?;
+    ensure!(status == 201, "a PersistentVolume of ours is refused: {said}");
+    fixture.kubectl(&["delete", "pod", "writer", "--grace-period=0", "--force"])?;
+    fixture.kubectl(&["delete", "-f", rbac]).map(drop)
+}
+
+/// Returns a pod that PodSecurity admits at the level `restricted`.
+fn pod(namespace: &str, name: &str) -> Value {
+    let locked = json!({
+        "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name},
+        "spec": {
+            "automountServiceAccountToken": false,
+            "containers": [{"name": "a", "image": "none.invalid/none", "securityContext": locked}],
+        },
+    })
+}
+
+/// Returns a PersistentVolume with this source.
+fn persistent_volume(source: &Value) -> Value {
+    let mut volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "a"},
+        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]},
+    });
+    if let (Some(spec), Some(source)) = (volume["spec"].as_object_mut(), source.as_object()) {
+        spec.extend(source.clone());
+    }
+    volume
+}
+
+/// Checks rights that few runs use, by those whom they are for.
+fn check_granted_verbs(fixture: &Fixture) -> Result<()> {
+    for (verb, what) in [
+        // csi-provisioner and csi-resizer, for a claim that names a class
+        ("get", "volumeattributesclasses.storage.k8s.io"),
+        // TopoLVM's controller, while a cluster is switched back
+        ("update", LV),
+        ("update", "pods"),
+        ("update", "persistentvolumeclaims"),
+    ] {
+        let output = fixture.cluster.kubectl(["auth", "can-i", verb, what, AS_CONTROLLER, "--all-namespaces"])?;
+        let answer = String::from_utf8_lossy(&output.stdout);
+        ensure!(answer.trim() == "yes", "topolvm-controller cannot {verb} {what}: {answer}");
     }
     Ok(())
 }
