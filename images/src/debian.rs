@@ -42,6 +42,10 @@ const TOOLS: &[&str] = &[
     "dumpe2fs",
     "xfs_repair",
 ];
+/// Commands of LVM that people run in a container, to look at the LVM of its node.
+const LVM_COMMANDS: [&str; 6] = ["lvdisplay", "lvs", "pvdisplay", "pvs", "vgdisplay", "vgs"];
+/// The script that each of them is.
+const LVM_OF_HOST: &str = include_str!("../lvm-of-host");
 /// Configuration of these tools.
 const CONFIGURATION: &[&str] = &["etc/mke2fs.conf", "etc/lvm/lvm.conf", "etc/lvm/lvmlocal.conf"];
 /// Directories for the programs of a package.
@@ -125,6 +129,9 @@ pub(crate) fn tools(root: &Path, packages: &[String]) -> Result<Files> {
     let mut files = programs(root, TOOLS)?;
     for path in CONFIGURATION {
         files.add(&root.join(path), path)?;
+    }
+    for command in LVM_COMMANDS {
+        files.script(&format!("usr/sbin/{command}"), LVM_OF_HOST);
     }
     // LVM writes there
     for directory in ["etc/lvm/archive", "etc/lvm/backup", "etc/lvm/cache", "run/lock/lvm", "run/lvm", "run/topolvm"] {

@@ -66,6 +66,14 @@ app.kubernetes.io/component: {{ last . }}
 {{- toYaml (merge $selector (last . | default dict)) -}}
 {{- end }}
 
+{{/* Priority of a workload's pods, unless it is set to "": (list VALUES DEFAULT) */}}
+{{- define "topolvm.priorityClass" -}}
+{{- $name := (first .).priorityClassName -}}
+{{- with kindIs "invalid" $name | ternary (last .) $name }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
 {{/* Where a workload's pods are put: (list VALUES) with affinity as object or text */}}
 {{- define "topolvm.placement" -}}
 {{- with .tolerations }}
@@ -84,7 +92,17 @@ affinity: {{- toYaml . | nindent 2 }}
 topolvm.io/storage=enabled,superedge.io/local.pv=topolvm
 {{- end }}
 
-{{/* The same for pods on these nodes: (list . VALUES) */}}
+{{/* Affinity to nodes that are no virtual ones, which have no disks, where the values say nothing else about nodes */}}
+{{- define "topolvm.realNodes" -}}
+nodeAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    nodeSelectorTerms:
+    - matchExpressions:
+      - {key: type, operator: NotIn, values: [virtual-kubelet]}
+      - {key: eks.amazonaws.com/compute-type, operator: NotIn, values: [fargate]}
+{{- end }}
+
+{{/* The same for pods on these nodes, which run Linux: (list . VALUES) */}}
 {{- define "topolvm.nodePlacement" -}}
 {{- $values := last . -}}
 {{- if (first .).Values.node.selectByLabel -}}
@@ -98,7 +116,12 @@ topolvm.io/storage=enabled,superedge.io/local.pv=topolvm
 {{- $node := dict "nodeAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" $required) -}}
 {{- $affinity := merge $node ($values.affinity | default dict) -}}
 {{- $values = merge (dict "affinity" $affinity) (omit $values "affinity") -}}
+{{- else -}}
+{{- $affinity := merge (deepCopy ($values.affinity | default dict)) (include "topolvm.realNodes" . | fromYaml) -}}
+{{- $values = merge (dict "affinity" $affinity) (omit $values "affinity") -}}
 {{- end -}}
+{{- $selector := merge (deepCopy ($values.nodeSelector | default dict)) (dict "kubernetes.io/os" "linux") -}}
+{{- $values = merge (dict "nodeSelector" $selector) (omit $values "nodeSelector") -}}
 {{- include "topolvm.placement" $values -}}
 {{- end }}
 
@@ -134,6 +157,45 @@ capabilities: {drop: [ALL]}
 {{- define "topolvm.webhookSecret" -}}
 {{- $ours := printf "%s-mutatingwebhook" (include "topolvm.fullname" .) -}}
 {{- .Values.webhook.secretName | default $ours -}}
+{{- end }}
+
+{{/* true where LVM runs in the container and not in the namespaces of the host: (list CONFIG) */}}
+{{- define "topolvm.runsOwnLvm" -}}
+{{- $prefix := get ((first .).additionalLVMDYamlContent | default dict) "lvm-command-prefix" | default list -}}
+{{- if and $prefix (not (contains "nsenter" (join " " $prefix))) }}true{{ end -}}
+{{- end }}
+
+{{/* Places that LVM in the container writes to, which is read-only otherwise. Its locks and its memory of disks are
+those of the host. */}}
+{{- define "topolvm.lvmMounts" -}}
+- {name: lvm-locks, mountPath: /run/lock/lvm}
+- {name: lvm-run, mountPath: /run/lvm}
+- {name: lvm-archive, mountPath: /etc/lvm/archive}
+- {name: lvm-backup, mountPath: /etc/lvm/backup}
+- {name: lvm-cache, mountPath: /etc/lvm/cache}
+{{- end }}
+{{- define "topolvm.lvmVolumes" -}}
+- name: lvm-locks
+  hostPath: {path: /run/lock/lvm, type: DirectoryOrCreate}
+- name: lvm-run
+  hostPath: {path: /run/lvm, type: DirectoryOrCreate}
+- name: lvm-archive
+  emptyDir: {}
+- name: lvm-backup
+  emptyDir: {}
+- name: lvm-cache
+  emptyDir: {}
+{{- end }}
+
+{{/* The rest of a sidecar's arguments, and its port for metrics: (list . "csi_provisioner" NAME PORT) */}}
+{{- define "topolvm.sidecarPort" -}}
+{{- $port := last . -}}
+- --http-endpoint=:{{ $port }}
+{{- with get (first .).Values.args (index . 1) }}
+{{ toYaml . }}
+{{- end }}
+ports:
+- {name: {{ index . 2 }}, containerPort: {{ $port }}}
 {{- end }}
 
 {{/* What all sidecars have: (list . "csi_provisioner") */}}

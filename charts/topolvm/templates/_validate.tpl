@@ -9,6 +9,21 @@
   {{- fail (cat "image.repository:" $v.image.repository "is an image of TopoLVM;"
     "leave it out, or name one of `make images`") -}}
 {{- end -}}
+{{- $older := list -}}
+{{- with $v.image.tag -}}
+  {{- $older = append $older "image.tag: use image.reference for a tag of your copy of the image, or leave it out" -}}
+{{- end -}}
+{{- if dig "enabled" false ($v.webhook.pvcMutatingWebhook | default dict) -}}
+  {{- $older = append $older (cat "webhook.pvcMutatingWebhook: finalizers on claims are no longer needed; leave it out,"
+    "or use the kustomization with the component pvc-finalizer") -}}
+{{- end -}}
+{{- with $older -}}
+  {{- fail (printf "values of an older chart:\n- %s" (join "\n- " .)) -}}
+{{- end -}}
+{{- if and (or $v.lvmd.managed $v.node.lvmdEmbedded) (not $v.lvmd.deviceClasses) -}}
+  {{- fail (cat "lvmd.deviceClasses: lvmd needs one device class at least; name one,"
+    "or set lvmd.managed to false for an lvmd on the hosts") -}}
+{{- end -}}
 {{- if and $v.node.selectByLabel (or $v.node.affinity.nodeAffinity $v.lvmd.affinity.nodeAffinity) -}}
   {{- fail (cat "node.selectByLabel: node.affinity and lvmd.affinity have a nodeAffinity, and one is used;"
     "take it out, or say node.nodeSelector too") -}}

@@ -1,5 +1,6 @@
 //! The process: starts its tasks and opens its sockets.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use kube::Client;
@@ -71,7 +72,7 @@ impl Program for Args {
         tasks.spawn("CSI", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
         config.metrics.start(Arc::new(registry), AccessReviews::new(client), &tasks, &shutdown);
         let health = admin::health_router(move || {
-            driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready))
+            ready(driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready)))
         });
         let address = config.health_probe_bind_address;
         tasks.spawn("health", async move { Ok(admin::serve(address, health, shutdown).await?) });

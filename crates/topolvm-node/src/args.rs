@@ -7,6 +7,7 @@ use lvm::SystemRunner;
 use lvmd::DEFAULT_CONFIG as DEFAULT_LVMD_CONFIG;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, NodeSelection};
 use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
+use topolvm_runtime::listen::Listen;
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
@@ -40,6 +41,10 @@ pub struct Args {
 
     #[command(flatten)]
     metrics: MetricsArgs,
+
+    /// Where to serve /healthz and /readyz over HTTP; empty or 0 turns it off.
+    #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
+    health_probe_bind_address: Listen,
 
     #[command(flatten)]
     inventory: InventoryArgs,
@@ -120,6 +125,8 @@ pub struct Config<R = SystemRunner> {
     pub lvmd: LvmdConfig<R>,
     /// Configuration of the metrics server.
     pub metrics: MetricsConfig,
+    /// Address of the probes.
+    pub health: Listen,
     /// Configuration of the server of lists, unless it is off.
     pub inventory: Option<InventoryConfig>,
     /// True when volumes are staged before they are published.
@@ -157,6 +164,7 @@ impl TryFrom<Args> for Config {
             csi_socket: args.csi_socket,
             lvmd: LvmdConfig::new(args.embed_lvmd, args.lvmd_socket, args.config, &args.lvm_path)?,
             metrics: args.metrics.into(),
+            health: args.health_probe_bind_address,
             inventory: args.inventory.config(),
             stage_volumes: args.stage_volumes,
             embeds_registrar: args.embed.contains(&Embed::Registrar),

@@ -15,7 +15,8 @@ use topolvm_kube::{AccessReviews, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
 use topolvm_runtime::grpc::{RpcMetrics, observed, serve};
-use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, error_chain, unix};
+use topolvm_runtime::listen::Listen;
+use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, error_chain, unix};
 
 use crate::args::{Args, Config, LvmdConfig};
 use crate::capacity::Capacity;
@@ -99,6 +100,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
         csi_socket,
         lvmd,
         metrics,
+        health,
         inventory,
         stage_volumes,
         embeds_registrar,
@@ -138,10 +140,11 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let (publishes, published) = mpsc::unbounded_channel();
     tasks.spawn("limits of I/O", limiter.clone().watch(publishes.clone(), shutdown.clone()));
     let (pod_changes, pods) = mpsc::unbounded_channel();
-    let readiness = ReadinessCheck::new(lvmd.clone(), client.clone());
-    let csi = csi_services(flavor, node.clone(), agent, readiness, tasks, publishes, shutdown);
+    let readiness = Arc::new(ReadinessCheck::new(lvmd.clone(), client.clone()));
+    let csi = csi_services(flavor, node.clone(), agent, Arc::clone(&readiness), tasks, publishes, shutdown);
     serve_csi(&csi_socket, &node, csi, rpc_metrics.clone(), tasks, shutdown.clone(), lvmd_shutdown).await?;
     metrics.start(page, AccessReviews::new(client.clone()), tasks, shutdown);
+    serve_health(health, readiness, tasks, shutdown.clone());
     if let Some(inventory) = inventory {
         let reviews = AccessReviews::new(client.clone()).taking_audience(INVENTORY_AUDIENCE);
         inventory.start(lists, reviews, tasks, shutdown);
@@ -175,7 +178,7 @@ fn csi_services<M: Mounter>(
     flavor: ApiFlavor,
     node: String,
     agent: Agent<M>,
-    readiness: ReadinessCheck,
+    readiness: Arc<ReadinessCheck>,
     tasks: &Tasks,
     publishes: mpsc::UnboundedSender<String>,
     shutdown: &CancellationToken,
@@ -183,6 +186,15 @@ fn csi_services<M: Mounter>(
     let calls = NodeService::new(flavor, node, Arc::new(agent), tasks.clone()).notifying_published(publishes);
     tasks.spawn("discards", calls.discard_free_blocks(shutdown.clone()));
     Routes::new(IdentityServer::new(IdentityService::new(flavor, readiness))).add_service(NodeServer::new(calls))
+}
+
+/// Serves `/healthz`, and `/readyz`, which is CSI's `Probe` over HTTP for kubelet, unless it is off.
+fn serve_health(address: Listen, readiness: Arc<ReadinessCheck>, tasks: &Tasks, shutdown: CancellationToken) {
+    let router = admin::health_router(move || {
+        let readiness = Arc::clone(&readiness);
+        async move { readiness.check().await.map_err(|error| error_chain(&error)) }
+    });
+    tasks.spawn("health", async move { Ok(admin::serve(address, router, shutdown).await?) });
 }
 
 /// Serves CSI, and ends an embedded lvmd after that: calls that run need it to their end.

@@ -64,14 +64,15 @@ async fn answer_with(page: MetricsPage) -> impl IntoResponse {
 
 /// A router for probes: `/healthz` answers 200 while the process runs; `/readyz` when `ready` says so, else 503 with
 /// what it waits for.
-pub fn health_router<F>(ready: F) -> Router
+pub fn health_router<F, A>(ready: F) -> Router
 where
-    F: Fn() -> Result<(), String> + Clone + Send + Sync + 'static,
+    F: Fn() -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Result<(), String>> + Send,
 {
     Router::new().route("/healthz", get(|| async { "ok" })).route(
         "/readyz",
         get(move || async move {
-            match ready() {
+            match ready().await {
                 Ok(()) => (StatusCode::OK, "ok".to_owned()),
                 Err(waiting_for) => (StatusCode::SERVICE_UNAVAILABLE, waiting_for),
             }

@@ -137,9 +137,12 @@ fn patches(options: &Options) -> Vec<Value> {
         patch("DaemonSet", "topolvm-node", kubelet_dir_patch(directory, options.flavor().driver_name()));
     }
     if !options.node_selector.is_empty() {
-        let path = "/spec/template/spec/nodeSelector";
-        let operation = json!([{ "op": "add", "path": path, "value": options.node_selector }]);
-        patch("DaemonSet", "topolvm-(node|lvmd)", operation);
+        // Beside the operating system
+        let operations = options.node_selector.iter().map(|(key, value)| {
+            let key = key.replace('~', "~0").replace('/', "~1");
+            json!({ "op": "add", "path": format!("/spec/template/spec/nodeSelector/{key}"), "value": value })
+        });
+        patch("DaemonSet", "topolvm-(node|lvmd)", operations.collect());
     }
     patches
 }

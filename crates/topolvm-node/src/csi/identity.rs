@@ -1,5 +1,7 @@
 //! The CSI Identity service.
 
+use std::sync::Arc;
+
 use tonic::{Request, Response, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi;
@@ -11,12 +13,12 @@ use super::ReadinessCheck;
 /// Serves GetPluginInfo, GetPluginCapabilities and Probe.
 pub(crate) struct IdentityService {
     flavor: ApiFlavor,
-    readiness: ReadinessCheck,
+    readiness: Arc<ReadinessCheck>,
 }
 
 impl IdentityService {
     /// Makes the service of a driver. `readiness` answers Probe.
-    pub(crate) const fn new(flavor: ApiFlavor, readiness: ReadinessCheck) -> Self {
+    pub(crate) const fn new(flavor: ApiFlavor, readiness: Arc<ReadinessCheck>) -> Self {
         Self { flavor, readiness }
     }
 }

@@ -13,6 +13,7 @@ use topolvm_api::ApiFlavor;
 use topolvm_node::{Config, LvmdConfig, OrphanSettings, start};
 use topolvm_proto::csi::ProbeRequest;
 use topolvm_proto::csi::identity_client::IdentityClient;
+use topolvm_runtime::listen::Listen;
 use topolvm_runtime::metrics_server::MetricsConfig;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
@@ -51,6 +52,7 @@ impl Agent {
             csi_socket: dir.path().join("csi.sock"),
             lvmd: LvmdConfig::Embedded(Box::new(settings)),
             metrics: MetricsConfig::plain(metrics.parse().unwrap()),
+            health: Listen::Off,
             inventory: None,
             stage_volumes: false,
             embeds_registrar: false,

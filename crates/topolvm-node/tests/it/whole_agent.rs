@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
@@ -36,6 +38,8 @@ pub(crate) struct Agent {
     pub(crate) machine: Machine,
     /// Address of the metrics.
     pub(crate) metrics: SocketAddr,
+    /// Address of the probes.
+    health: SocketAddr,
     tasks: Tasks,
     shutdown: CancellationToken,
 }
@@ -70,13 +74,15 @@ impl Agent {
     ) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let [metrics, health] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let [metrics, health] = [metrics, health].map(|free| free.local_addr().unwrap());
         let config = Config {
             flavor: ApiFlavor::TopoLvm,
             node: "n1".to_owned(),
             csi_socket: dir.path().join("csi.sock"),
             lvmd: LvmdConfig::<FakeLvm>::Socket(dir.path().join("lvmd.sock")),
             metrics: MetricsConfig::plain(metrics.to_string().parse().unwrap()),
+            health: health.to_string().parse().unwrap(),
             inventory,
             stage_volumes: false,
             embeds_registrar: false,
@@ -86,12 +92,26 @@ impl Agent {
             orphans: OrphanSettings::default(),
         };
         start(config, api.client(), machine.clone(), now, &tasks, &shutdown).await.unwrap();
-        Self { dir, lvm, machine, metrics, tasks, shutdown }
+        Self { dir, lvm, machine, metrics, health, tasks, shutdown }
     }
 
     pub(crate) async fn lvmd(&self) -> LvmdProcess {
         let lvmd = LvmdProcess::start(&self.lvm, ONE_CLASS).await;
         lvmd.listen(&self.dir.path().join("lvmd.sock")).await
+    }
+
+    /// Returns the answer to kubelet's question whether it is ready.
+    async fn readyz(&self) -> String {
+        let mut connection = loop {
+            match TcpStream::connect(self.health).await {
+                Ok(connection) => break connection,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        connection.write_all(b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await.unwrap();
+        answer
     }
 
     pub(crate) async fn csi(&self) -> Channel {
@@ -126,12 +146,16 @@ async fn the_csi_socket_is_served_before_the_api_server_and_lvmd_answer_and_both
     let status = identity.probe(ProbeRequest {}).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().contains("lvmd"), "{status}");
+    let answer = agent.readyz().await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("lvmd"), "{answer}");
 
     api.reconnect();
     let _lvmd = agent.lvmd().await;
     assert_eq!(until_ready(&api, "pvc-1").await, json!({"volumeID": "u1", "currentSize": "1Gi"}));
     let probe = identity.probe(ProbeRequest {}).await.unwrap().into_inner();
     assert_eq!(probe.ready, Some(true));
+    let answer = agent.readyz().await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     agent.stop().await;
 }
 

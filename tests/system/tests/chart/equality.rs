@@ -41,6 +41,15 @@ const PAIRS: [Pair; 17] = [
 /// Sets of values that no kustomization corresponds to.
 const ALONE: [&str; 1] = ["upstream"];
 
+/// The taints that the kustomizations tolerate. The chart tolerates those that TopoLVM's chart does, which are none, so
+/// that a release that is switched has its pods on the same nodes.
+const TOLERATIONS: [&str; 4] = [
+    "--set-json",
+    r#"node.tolerations=[{"operator":"Exists"}]"#,
+    "--set-json",
+    r#"lvmd.tolerations=[{"operator":"Exists"}]"#,
+];
+
 /// Kinds that only kustomizations have. helm creates the namespace itself, with `--create-namespace`; a StorageClass
 /// cannot be changed, so that no kustomization has one.
 const ONLY_IN_KUSTOMIZATIONS: [&str; 1] = ["Namespace"];
@@ -56,7 +65,7 @@ pub(crate) fn compare_with_kustomizations(helm: Helm) -> Result<()> {
         let kubectl = assets::kubernetes_tools()?.bin.join("kubectl");
         let built = run_command(Command::new(kubectl).arg("kustomize").arg(&directory))?;
         let built = Objects::parse(&built)?.comparable(&ONLY_IN_KUSTOMIZATIONS)?;
-        let rendered = render(helm, values)?;
+        let rendered = render_with(helm, values, &TOLERATIONS)?;
         ensure!(rendered.of_kind("StorageClass").count() == 1, "{values}: there is no StorageClass");
         for definition in rendered.of_kind("CustomResourceDefinition") {
             let policy = &definition["metadata"]["annotations"]["helm.sh/resource-policy"];
@@ -89,7 +98,14 @@ pub(crate) fn known_values() -> impl Iterator<Item = &'static str> {
 
 /// Renders the chart with a set of values.
 pub(crate) fn render(helm: Helm, values: &str) -> Result<Objects> {
+    render_with(helm, values, &[])
+}
+
+/// Renders the chart with a set of values and further flags.
+fn render_with(helm: Helm, values: &str, flags: &[&str]) -> Result<Objects> {
     let file = chart::values(values);
-    let rendered = chart::render(helm, "topolvm", "topolvm-system", &["--values", &file.to_string_lossy()])?;
+    let file = file.to_string_lossy();
+    let flags = [&["--values", file.as_ref()], flags].concat();
+    let rendered = chart::render(helm, "topolvm", "topolvm-system", &flags)?;
     Objects::parse(&rendered).with_context(|| values.to_owned())
 }

@@ -13,6 +13,7 @@ mod names;
 mod objects;
 mod refusals;
 mod strategy;
+mod tolerance;
 mod upstream;
 
 use std::process::ExitCode;
@@ -27,12 +28,13 @@ type Body = fn(Helm) -> anyhow::Result<()>;
 type Alone = fn() -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
-    let bodies: [(&str, Body); 8] = [
+    let bodies: [(&str, Body); 9] = [
         ("renders_the_objects_of_the_kustomizations_and_no_others", equality::compare_with_kustomizations),
         ("finds_no_fault_with_the_chart_and_its_sets_of_values", equality::lint_all_values),
         ("renders_a_release_of_another_name_in_another_namespace_in_one_piece", names::check_references),
         ("tells_controller_and_extender_the_strategy_in_their_own_words", strategy::check_strategy),
         ("renders_values_of_topolvms_chart_with_what_they_say", upstream::check_rendered_values),
+        ("takes_empty_sections_and_names_values_of_older_charts", tolerance::check_tolerance),
         ("mounts_no_volume_in_another_one", mounts::check_mounts),
         ("links_alerts_to_the_page_that_the_values_name", monitoring::check_runbooks),
         ("refuses_values_that_contradict_each_other_and_names_them", refusals::check_refusals),

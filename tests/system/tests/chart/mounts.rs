@@ -26,11 +26,11 @@ pub(crate) fn check_mounts(helm: Helm) -> Result<()> {
             check_apart(container).with_context(|| values.to_owned())?;
         }
     }
-    let other = chart::render(helm, "topolvm", "topolvm-system", &["--set", "node.kubeletWorkDirectory=/k"])?;
+    let other = chart::render(helm, "topolvm", "topolvm-system", &["--set", "node.kubeletWorkDirectory=/other"])?;
     let objects = Objects::parse(&other)?;
     let agent = &objects.find("DaemonSet", "topolvm-node")?["spec"]["template"]["spec"];
     for (directory, is_shared) in OF_KUBELET {
-        let path = format!("/k/{directory}");
+        let path = format!("/other/{directory}");
         let mounts = agent["containers"][0]["volumeMounts"].as_array().context("no mounts")?;
         let mount = mounts.iter().find(|mount| mount["mountPath"] == *path).with_context(|| format!("no {path}"))?;
         ensure!((mount["mountPropagation"] == "Bidirectional") == is_shared, "{mount}");

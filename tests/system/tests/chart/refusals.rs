@@ -22,7 +22,7 @@ const AGAINST_THE_MODE: [(&[&str], &str); 6] = [
     (&["scheduling.mode=extender", "scheduler.enabled=false"], "/scheduler/enabled"),
 ];
 
-const CONTRADICTIONS: [Contradiction; 21] = [
+const CONTRADICTIONS: [Contradiction; 22] = [
     // helm 4 leaves out values whose default is none, so that the path ends before them
     (&["scheduler.enabled=true"], Some("/webhook/podMutatingWebhook"), Some("scheduler.enabled: ")),
     (&["scheduler.external=true"], Some("/webhook/podMutatingWebhook"), Some("scheduler.enabled: ")),
@@ -67,14 +67,15 @@ const CONTRADICTIONS: [Contradiction; 21] = [
         Some("set controller.replicaCount to 1"),
     ),
     (&["lvmd.socketName=/run/other/lvmd.sock"], None, Some("node.lvmdSocket: ")),
+    (&["image.tag=1"], None, Some("image.tag: use image.reference")),
     (&["cert-manager.enabled=true"], None, Some("Install it first: https://cert-manager.io/")),
     (&["image.repository=example.com/topolvm/topolvm-with-sidecar"], None, Some("image.repository: ")),
     (&["node.volumes[0].name=a"], None, Some("use node.additionalVolumes")),
     (&["lvmd.volumes[0].name=a"], None, Some("use lvmd.additionalVolumes")),
     // Names and types are the schema's alone
     (&["nodes.lvmdEmbedded=true"], Some("additional properties 'nodes' not allowed"), None),
-    (&["image.tag=1"], Some("additional properties 'tag' not allowed"), None),
     (&["controller.replicaCount=two"], Some("got string, want integer"), None),
+    (&["image.other=1", "nodes.lvmdEmbedded=true"], Some("additional properties 'other' not allowed"), None),
     (&["lvmd.deviceClasses[0].name=a"], Some("missing property 'volume-group'"), None),
 ];
 

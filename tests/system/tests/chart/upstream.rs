@@ -66,6 +66,7 @@ fn node(objects: &Objects) -> Result<()> {
         program["args"]
             == json!([
                 "--csi-socket=/var/lib/k0s/kubelet/plugins/topolvm.io/node/csi-topolvm.sock",
+                "--health-probe-bind-address=:8081",
                 "--kubelet-dir=/var/lib/k0s/kubelet",
                 "-v=4"
             ]),

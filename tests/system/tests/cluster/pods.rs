@@ -3,6 +3,8 @@
 mod copies;
 mod embedded_capacity;
 mod overlays;
+mod readiness;
+mod restarts;
 mod rights;
 
 use std::collections::BTreeMap;
@@ -57,6 +59,10 @@ fn run_in_cluster() -> Result<()> {
         .and_then(|()| copies::create_copies(&shared, node))
         .and_then(|()| copies::delete_with_node(&shared))
         .and_then(|()| told("the whole job with copies was done"))
+        .and_then(|()| restarts::restart_all(&shared, node))
+        .and_then(|()| told("all containers had been restarted"))
+        .and_then(|()| readiness::break_configuration(&shared))
+        .and_then(|()| readiness::check_lvm_commands(&shared))
         .and_then(|()| move_lvmd(&shared, node, scratch.path()))
         .and_then(|()| told("lvmd had moved"))
         .and_then(|()| overlays::use_extender(&shared, node, scratch.path()))
@@ -180,8 +186,13 @@ fn publish_by_controller(shared: &TestCluster, node: &Node, scratch: &Path) -> R
 
 /// Waits until the pods of topolvm-controller from before a roll-out have ended.
 fn wait_for_old_controllers(shared: &TestCluster) -> Result<()> {
+    wait_for_old_pods(shared, "app.kubernetes.io/component=controller")
+}
+
+/// Waits until the selected pods from before a roll-out have ended.
+fn wait_for_old_pods(shared: &TestCluster, selector: &str) -> Result<()> {
     shared.cluster.ready("apiserver", || {
-        let pods = ["get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=controller"];
+        let pods = ["get", "pods", "-n", NAMESPACE, "-l", selector];
         let deleted =
             shared.kubectl(&[&pods[..], &["-o", "jsonpath={.items[*].metadata.deletionTimestamp}"]].concat())?;
         ensure!(deleted.is_empty(), "they have not ended");

@@ -83,12 +83,13 @@ fn options(fixture: &Fixture) -> Result<()> {
     let arguments = json!(["--scheduling-mode=extender", "--enable-webhooks"]);
     ensure!(controller["template"]["spec"]["containers"][0]["args"] == arguments, "{controller}");
     let pod = &one("DaemonSet", "topolvm-node")?["spec"]["template"]["spec"];
-    ensure!(pod["nodeSelector"] == json!({"storage": "local"}), "{pod}");
+    ensure!(pod["nodeSelector"] == json!({"kubernetes.io/os": "linux", "storage": "local"}), "{pod}");
     let agent = &pod["containers"][0];
     ensure!(agent["image"] == "registry.example:5000/topolvm:9", "{agent}");
     let arguments = json!([
         "--csi-socket=/var/lib/k0s/kubelet/plugins/topolvm.io/node/csi-topolvm.sock",
         "--kubelet-dir=/var/lib/k0s/kubelet",
+        "--health-probe-bind-address=:8081",
         "--embed-lvmd",
     ]);
     ensure!(agent["args"] == arguments, "{agent}");

@@ -46,6 +46,11 @@ impl Files {
         self.insert(path, Entry::File { content: text.as_bytes().to_vec(), mode: 0o644 });
     }
 
+    /// Adds a script with this text.
+    pub fn script(&mut self, path: &str, text: &str) {
+        self.insert(path, Entry::File { content: text.as_bytes().to_vec(), mode: 0o755 });
+    }
+
     /// Adds a symbolic link.
     pub fn link(&mut self, path: &str, target: &str) {
         self.insert(path, Entry::Link(target.to_owned()));

@@ -74,12 +74,22 @@ pub(crate) async fn check(
 async fn ready_nodes(client: &Client, labels: &str, selection: &NodeSelection) -> Result<Vec<String>, InstallError> {
     let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default().labels(labels)).await;
     let nodes = nodes.map_err(|error| RequestError::new("list", "nodes".to_owned(), error))?;
-    let has_pods = |node: &Node| selection.state(node.metadata.labels.as_ref()) != NodeState::Excluded;
+    let has_pods = |node: &Node| {
+        selection.state(node.metadata.labels.as_ref()) != NodeState::Excluded && is_machine_with_linux(node)
+    };
     let (ready, others): (Vec<_>, Vec<_>) = nodes.into_iter().filter(has_pods).partition(status::is_ready);
     for node in others {
         print_progress(&format!("node {} is not ready and is not looked at", node.name_any()));
     }
     Ok(ready.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Returns false for nodes that the DaemonSets of the manifests leave out: those of other systems, and virtual ones.
+fn is_machine_with_linux(node: &Node) -> bool {
+    let has = |label: &str, value: &str| node.labels().get(label).is_some_and(|found| found == value);
+    node.labels().get("kubernetes.io/os").is_none_or(|system| system == "linux")
+        && !has("type", "virtual-kubelet")
+        && !has("eks.amazonaws.com/compute-type", "fargate")
 }
 
 /// Requirements of each node.
@@ -178,6 +188,16 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case(json!({"kubernetes.io/os": "linux"}), true)]
+    #[case(json!({"kubernetes.io/os": "windows"}), false)]
+    #[case(json!({"kubernetes.io/os": "linux", "type": "virtual-kubelet"}), false)]
+    #[case(json!({"kubernetes.io/os": "linux", "eks.amazonaws.com/compute-type": "fargate"}), false)]
+    fn nodes_without_disks_are_not_checked(#[case] labels: Value, #[case] expected: bool) {
+        let node = serde_json::from_value(json!({"metadata": {"name": "n", "labels": labels}})).unwrap();
+        assert_eq!(is_machine_with_linux(&node), expected);
+    }
 
     const WELL: &str = "kubelet=/var/lib/kubelet\ngroup=myvg1\ngroup=other\n";
 
