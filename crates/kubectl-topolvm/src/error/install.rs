@@ -45,7 +45,7 @@ pub(crate) enum InstallError {
     #[error("volumes are in use; remove them, or say --keep-volumes to remove the programs alone:\n{}", listed(.0))]
     InUse(Vec<String>),
     #[error(
-        "claims are being made again, and nobody releases them without topolvm-controller; repeat the command when \
+        "claims are being recreated, and only topolvm-controller releases them; repeat the command when \
             their pods run, or remove the finalizer:\n{}", listed(.0)
     )]
     Rebuilding(Vec<String>),

@@ -11,7 +11,7 @@ use topolvm_api::{ApiFlavor, NodeStorage, NodeStorageStatus, parse_bytes};
 use super::ClassRow;
 use crate::size::human;
 
-/// Bytes of a volume group that are too few to be told: rounding, and metadata of LVM.
+/// Bytes of a volume group that are too few to be named: rounding, and metadata of LVM.
 const LITTLE: u64 = 1 << 30;
 
 /// Returns the lines.

@@ -1,4 +1,4 @@
-//! Claims that the controller holds while they are made again: without it nobody lets them go.
+//! Claims that the controller holds while they are recreated, and that only the controller releases.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Client, ResourceExt as _};

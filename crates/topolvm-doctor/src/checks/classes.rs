@@ -35,7 +35,7 @@ impl From<Finding> for Fault {
     }
 }
 
-/// Returns true for the parameters with which csi-provisioner is told the type of the filesystem.
+/// Returns true for the parameters with the type of the filesystem.
 fn is_fstype(key: &str) -> bool {
     key == FSTYPE || key.eq_ignore_ascii_case(OLD_FSTYPE)
 }
@@ -199,7 +199,7 @@ fn find_topology_problem(flavor: ApiFlavor, class: &StorageClass) -> Option<Faul
         list_names(others)
     );
     let remedy = format!(
-        "make it anew with the names of nodes under the key {key}, or select nodes in the pods (nodeSelector, affinity)"
+        "recreate it with the names of nodes under the key {key}, or select nodes in the pods (nodeSelector, affinity)"
     );
     Some(Finding::fail(found, remedy).into())
 }

@@ -41,7 +41,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         if !hooks.is_empty() && hooks.iter().all(|hook| hook.ends_with(&format!("-hook.{other}"))) {
             let hooks = hooks.join(" and ");
             let found = format!("the MutatingWebhookConfiguration {name} has {hooks}, and {other} is not installed");
-            let remedy = "delete it: nobody serves it, and the API server may refuse all pods and claims";
+            let remedy = "delete it: no controller serves it, and the API server may refuse all pods and claims";
             let command = format!("kubectl delete mutatingwebhookconfiguration {}", quote(&name));
             findings.push(Finding::fail(found, remedy).with_commands([command]));
         }

@@ -61,7 +61,7 @@ fn serves_no_webhooks(facts: &Facts) -> bool {
     is_told && is_unanswered && !controllers.iter().any(serves)
 }
 
-/// Returns a finding for each configuration with webhooks of ours that nobody serves.
+/// Returns a finding for each configuration with webhooks of ours that no controller serves.
 fn find_unserved(facts: &Facts) -> Vec<Finding> {
     let configurations = facts.webhooks.as_deref().unwrap_or_default();
     let entries = webhooks::entries(facts.flavor, &facts.namespace, configurations);
@@ -74,8 +74,10 @@ fn find_unserved(facts: &Facts) -> Vec<Finding> {
         }
         let is_required = ours.iter().any(|entry| entry.webhook.failure_policy.as_deref() != Some("Ignore"));
         let effect = if is_required { ": the API server refuses all pods and claims that they select" } else { "" };
-        let found =
-            format!("the MutatingWebhookConfiguration {name} has {}, which nobody serves{effect}", hooks.join(" and "));
+        let found = format!(
+            "the MutatingWebhookConfiguration {name} has {}, which no controller serves{effect}",
+            hooks.join(" and ")
+        );
         let command = if configuration.webhooks.iter().flatten().count() == ours.len() {
             format!("kubectl delete mutatingwebhookconfiguration {}", quote(&name))
         } else {

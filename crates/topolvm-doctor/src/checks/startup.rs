@@ -33,7 +33,7 @@ pub(super) fn reasons(facts: &Facts, workload: &Workload) -> Vec<String> {
         let time = last.or_else(|| event.event_time.as_ref().map(|time| time.0));
         time.is_some_and(|time| facts.now.duration_since(time) < RECENT)
     };
-    // Who may not list Events is told less
+    // Without the right to list Events they are left out
     let refused = facts.creation_events.iter().flatten().filter(is_of_workload).filter(is_recent);
     reasons.extend(refused.filter_map(|event| event.message.clone()));
     reasons.sort();
@@ -49,7 +49,7 @@ pub(super) fn pod_reasons(facts: &Facts, program: &str) -> Vec<String> {
             && !is_over(pod)
             && containers.any(|container| is_of(container, program))
     };
-    // Who may not list pods is told less
+    // Without the right to list pods they are left out
     facts.pods.iter().flatten().filter(runs).filter_map(reason).collect()
 }
 

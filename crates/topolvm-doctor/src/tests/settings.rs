@@ -1,4 +1,4 @@
-//! StorageClasses, nodes and webhooks that need more than one fact to be told wrong.
+//! Faults of StorageClasses, nodes and webhooks that take more than one fact.
 
 use serde_json::json;
 use topolvm_api::ApiFlavor::Legacy;
@@ -83,10 +83,16 @@ fn webhooks_that_nobody_serves_are_to_be_deleted() {
     facts.workloads.as_mut().unwrap()[0].containers =
         vec![of(json!({"name": "topolvm-controller", "args": arguments}))];
     let command = "kubectl delete mutatingwebhookconfiguration topolvm-hook";
-    assert_named(&facts, "webhooks", Outcome::Fail, "which nobody serves: the API server refuses all pods", command);
+    assert_named(
+        &facts,
+        "webhooks",
+        Outcome::Fail,
+        "which no controller serves: the API server refuses all pods",
+        command,
+    );
     // A Service leads to a controller that does not listen
     facts.backends[0].ready = Ok(Some(1));
-    assert_named(&facts, "webhooks", Outcome::Fail, "which nobody serves", command);
+    assert_named(&facts, "webhooks", Outcome::Fail, "which no controller serves", command);
     // Another webhook in the same configuration stays
     let configuration = &mut facts.webhooks.as_mut().unwrap()[0];
     let foreign = json!({
@@ -94,7 +100,13 @@ fn webhooks_that_nobody_serves_are_to_be_deleted() {
         "clientConfig": {"url": "https://a"},
     });
     configuration.webhooks.as_mut().unwrap().insert(0, of(foreign));
-    assert_named(&facts, "webhooks", Outcome::Fail, "which nobody serves", r#"{"op":"remove","path":"/webhooks/1"}"#);
+    assert_named(
+        &facts,
+        "webhooks",
+        Outcome::Fail,
+        "which no controller serves",
+        r#"{"op":"remove","path":"/webhooks/1"}"#,
+    );
     // A Service without a pod for a moment is no leftover where webhooks are served
     let arguments = ["--scheduling-mode=capacity", "--enable-webhooks"];
     facts.workloads.as_mut().unwrap()[0].containers =

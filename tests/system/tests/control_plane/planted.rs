@@ -191,7 +191,7 @@ fn plant_in_driver(shared: &TestCluster) -> Result<()> {
 /// Creates a Deployment whose csi-provisioner publishes nothing, and a webhook whose certificate is for another name.
 fn plant_in_programs(shared: &TestCluster) -> Result<()> {
     let labels = json!({"app": "topolvm"});
-    // What nobody serves would have to go
+    // A configuration that no controller serves would be a finding of its own
     let arguments = ["--scheduling-mode=capacity", "--enable-webhooks"];
     shared.apply(&json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
