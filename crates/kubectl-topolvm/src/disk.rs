@@ -97,7 +97,8 @@ fn confirm(disk: &DiskRow, yes: bool, what: &str) -> Result<(), DiskError> {
 fn describe_removal(disk: &DiskRow) -> String {
     format!(
         "{} leaves volume group {}: its volumes are moved to the other disks of the group while they are in use, which \
-         may take hours, and then it is taken out. No data is lost, and a disk that cannot be emptied stays",
+         may take hours, and then it is taken out. It waits while these have too little free space. No data is lost, \
+         and a disk that cannot be emptied stays",
         disk.label(),
         disk.volume_group
     )

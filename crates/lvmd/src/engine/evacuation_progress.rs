@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, IncompleteMove};
 use crate::inventory::{DiskVolumes, EvacuationEntry, EvacuationState};
-use crate::tags::EvacuationWish;
+use crate::tags::{EvacuationWish, is_wiping_name};
 
 /// Time for which a change of a volume waits for the end of the piece that is being moved.
 const MOTION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -174,6 +174,12 @@ impl EvacuationProgress {
         self.volumes.lock().get(uuid).cloned().unwrap_or_default()
     }
 
+    /// Returns whether nothing but volumes that are being wiped is on a physical volume that is to be emptied.
+    fn has_only_wiped(&self, uuid: &str) -> bool {
+        let volumes = self.volumes_of(uuid).volumes;
+        !volumes.is_empty() && volumes.iter().all(|volume| is_wiping_name(&volume.name))
+    }
+
     /// Forgets volumes that are not on the physical volume any more.
     pub(super) fn forget_unreadable(&self, uuid: &str, is_there: impl Fn(&str) -> bool) {
         if let Some(volumes) = self.unreadable.lock().get_mut(uuid) {
@@ -212,6 +218,10 @@ impl EvacuationProgress {
         let unreadable = || unreadable().map(|why| Error::VolumesStay { disk: pv.path.clone(), why }.to_string());
         let (state, message) = match obstacle.or_else(unreadable) {
             Some(why) => (EvacuationState::Blocked, why),
+            None if remaining > 0 && self.has_only_wiped(&pv.uuid) => (
+                EvacuationState::Moving,
+                "its volumes have left it, and what they left there is being wiped".to_owned(),
+            ),
             None if remaining > 0 => {
                 (EvacuationState::Moving, "its volumes are being moved to other disks of the group".to_owned())
             }
@@ -225,6 +235,7 @@ impl EvacuationProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::{DiskVolume, VolumeState};
 
     #[tokio::test(start_paused = true)]
     async fn a_volume_that_cannot_be_read_is_left_alone_for_a_while_and_told_until_it_has_gone() {
@@ -243,5 +254,30 @@ mod tests {
         progress.forget_unreadable("d", |_| false);
         assert_eq!((progress.unreadable("d"), progress.unreadable("other")), (None, None));
         assert!(progress.retain(|_| true) && !progress.retain(|_| true));
+    }
+
+    #[test]
+    fn evacuation_that_has_only_to_wipe_says_so() {
+        let progress = EvacuationProgress::default();
+        let pv = PhysicalVolume {
+            path: "/dev/sdb".to_owned(),
+            uuid: "d".to_owned(),
+            device: None,
+            size: 10,
+            free: 4,
+            free_areas: Vec::new(),
+            allocatable: false,
+            tags: ["topolvm.io/evacuate=remove:0".into()].into(),
+        };
+        let message = |names: &[&str]| {
+            let volume = |name: &&str| DiskVolume { name: (*name).to_owned(), state: VolumeState::Whole };
+            let volumes = DiskVolumes { volumes: names.iter().map(volume).collect(), omitted: 0 };
+            progress.set_volumes([("d".to_owned(), volumes)].into());
+            progress.entry_of(&pv).unwrap().message
+        };
+        assert!(message(&["topolvm.wiping.x"]).ends_with("being wiped"));
+        for names in [&[][..], &["topolvm.wiping.x", "a"]] {
+            assert!(message(names).contains("are being moved"));
+        }
     }
 }
