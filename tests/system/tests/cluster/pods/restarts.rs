@@ -23,7 +23,7 @@ const NORMALIZE: &str = "sed -E -e 's/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/
                          -e 's/kube-api-access-[a-z0-9]{5}/kube-api-access/g' \
                          -e 's/topolvm-[a-z]+-[a-z0-9-]+/POD/g' | sort";
 
-/// What is listed, and the script that lists it on the node.
+/// Lists, each with the script that prints it on the node.
 const LISTS: [(&str, &str); 8] = [
     ("mounts of the host", "cut -d ' ' -f 5 /proc/1/mountinfo"),
     ("mounts in the agent", "cut -d ' ' -f 5 /proc/$(pgrep -xn topolvm-node)/mountinfo"),
