@@ -276,6 +276,17 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
         }]},
     }))]);
 })]
+#[case("node-agents", Outcome::Fail, "node n1: pod topolvm-system/lvmd-x is not ready: containers with unready status",
+    "describe the pod", |facts: &mut Facts| {
+    facts.pods = Ok(vec![of(json!({
+        "metadata": {"name": "lvmd-x", "namespace": "topolvm-system"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "lvmd"}]},
+        "status": {"conditions": [{
+            "type": "Ready", "status": "False", "message": "containers with unready status: [lvmd]",
+            "lastTransitionTime": "2026-01-01T00:50:00Z",
+        }]},
+    }))]);
+})]
 #[case("node-agents", Outcome::Warn, "no node has storage", "start topolvm-node", |facts: &mut Facts| {
     (facts.nodes, facts.csi_nodes) = (Ok(Vec::new()), Ok(Vec::new()));
 })]

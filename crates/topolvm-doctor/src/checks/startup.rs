@@ -11,6 +11,8 @@ use crate::workloads::{Workload, is_of};
 /// Age up to which a pod that could not be created explains one that is absent. Controllers repeat such an Event after
 /// a quarter of an hour at the latest.
 const RECENT: SignedDuration = SignedDuration::from_mins(30);
+/// Time that a pod has to become ready.
+const SETTLED: SignedDuration = SignedDuration::from_mins(1);
 /// Reasons of containers that are about to start.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
@@ -50,10 +52,10 @@ pub(super) fn pod_reasons(facts: &Facts, program: &str) -> Vec<String> {
             && containers.any(|container| is_of(container, program))
     };
     // Without the right to list pods they are left out
-    facts.pods.iter().flatten().filter(runs).filter_map(reason).collect()
+    facts.pods.iter().flatten().filter(runs).filter_map(|pod| reason(facts, pod)).collect()
 }
 
-fn reason(pod: &Pod) -> Option<String> {
+fn reason(facts: &Facts, pod: &Pod) -> Option<String> {
     let node = meant_node(pod).map(|node| format!("node {node}: ")).unwrap_or_default();
     if let Some(condition) = unscheduled(pod) {
         let message = condition.message.as_deref().unwrap_or_default();
@@ -67,7 +69,14 @@ fn reason(pod: &Pod) -> Option<String> {
         let message = waiting.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
         Some(format!("{node}pod {}, container {}: {reason}{message}", full_name(pod), container.name))
     });
-    reasons.next()
+    let unready = || {
+        let conditions = status.conditions.iter().flatten();
+        let unready = conditions.filter(|one| one.type_ == "Ready" && one.status == "False");
+        let mut lasting = unready.filter(|one| facts.is_older(one.last_transition_time.as_ref(), SETTLED));
+        let message = lasting.next()?.message.as_deref().unwrap_or_default();
+        Some(format!("{node}pod {} is not ready: {message}", full_name(pod)))
+    };
+    reasons.next().or_else(unready)
 }
 
 /// Returns the node of a pod, or the only one on which the pod of a DaemonSet may run.
