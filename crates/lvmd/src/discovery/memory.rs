@@ -22,8 +22,10 @@ pub(super) struct Memory {
     candidates: HashMap<Key, Instant>,
     /// Times at which disks could not be added, and why.
     failures: HashMap<Key, (Instant, Refusal)>,
-    /// Identities and sizes of physical volumes that were resized: LVM may leave some room unused.
+    /// Identities and sizes of physical volumes that were resized: LVM may leave some of the disk unused.
     resized: HashSet<(String, u64)>,
+    /// Times at which these could not be resized.
+    resize_failures: HashMap<(String, u64), Instant>,
 }
 
 fn key(disk: &Disk) -> Key {
@@ -61,8 +63,22 @@ impl Memory {
         self.failures.retain(|key, _| known.contains(key));
     }
 
-    /// Returns whether a physical volume is to be resized, which is tried once for each size of its disk.
-    pub(super) fn begin_resize(&mut self, pv: &GroupDisk) -> bool {
-        self.resized.insert((pv.uuid.clone(), pv.device_size))
+    /// Returns how long to wait before a physical volume is resized; `None` if it was, to the size of its disk.
+    pub(super) fn resize_delay(&self, pv: &GroupDisk) -> Option<Duration> {
+        let key = (pv.uuid.clone(), pv.device_size);
+        let failed = self.resize_failures.get(&key);
+        let delay = failed.map_or(Duration::ZERO, |when| RETRY.saturating_sub(when.elapsed()));
+        (!self.resized.contains(&key)).then_some(delay)
+    }
+
+    /// Stores whether a physical volume was resized.
+    pub(super) fn note_resize(&mut self, pv: &GroupDisk, is_resized: bool) {
+        let key = (pv.uuid.clone(), pv.device_size);
+        if is_resized {
+            self.resize_failures.remove(&key);
+            self.resized.insert(key);
+        } else {
+            self.resize_failures.insert(key, Instant::now());
+        }
     }
 }

@@ -18,7 +18,7 @@ use topolvm_runtime::error_chain;
 
 use super::eligibility::{Facts, find_groups, limit_candidates};
 use super::silence::{self, Silence};
-use crate::disk_group::{DiskGroup, DiskGroups, NodeLabels};
+use crate::disk_group::{DiskGroup, DiskGroups, Mode, NodeLabels};
 use crate::disk_report::{DiskReport, Refusal, Verdict};
 
 /// Timeout for a look at a disk, which has time to wake up. One that does not answer must not keep the others from
@@ -118,7 +118,10 @@ impl<M: Machine, R: CommandRunner> Scanner<M, R> {
         let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.judge(disk)).collect();
         let candidates = findings.iter_mut().filter(|finding| finding.verdict == Verdict::Candidate);
         let examined = stream::iter(candidates).for_each_concurrent(READ_AT_ONCE, async |finding| {
-            if let Err(refusal) = self.examine(&finding.disk).await {
+            let group = finding.group.as_ref().and_then(|name| groups.get(name));
+            let is_added = group.is_some_and(|group| group.mode == Mode::Auto);
+            let claims = if is_added { Claims::Briefly } else { Claims::Never };
+            if let Err(refusal) = self.examine(&finding.disk, claims).await {
                 finding.verdict = Verdict::Refused(vec![refusal]);
             }
         });
@@ -207,14 +210,14 @@ impl<M: Machine, R: CommandRunner> Scanner<M, R> {
         }
         let group = finding.group.as_ref().and_then(|name| groups.get(name)).ok_or_else(changed)?.clone();
         let exists = group_findings.iter().any(|found| found.name == group.name && found.exists);
-        Ok(FreeDisk { group, exists, path: now.path.clone(), _open: self.examine(now).await? })
+        Ok(FreeDisk { group, exists, path: now.path.clone(), _open: self.examine(now, Claims::WhileRead).await? })
     }
 
-    /// Returns the open disk if it is blank and nobody uses it. Its number cannot become that of another disk while it
-    /// is open. A blkid that is not waited for any more is ended.
-    async fn examine(&self, disk: &Disk) -> Result<Box<dyn OpenDisk>, Refusal> {
+    /// Returns the open disk if it is blank and, with a claim, no other program uses it. Its number cannot become that
+    /// of another disk while it is open. A blkid that is not waited for any more is ended.
+    async fn examine(&self, disk: &Disk, claims: Claims) -> Result<Box<dyn OpenDisk>, Refusal> {
         let examining = async {
-            let (open, contents) = self.look(disk).await?;
+            let (open, contents) = self.look(disk, claims).await?;
             let signature = self.lvm.signature(&disk.path).await.map_err(Refusal::Unreadable)?;
             match (signature, contents) {
                 (Some(format), _) => Err(Refusal::Signature(format)),
@@ -225,11 +228,10 @@ impl<M: Machine, R: CommandRunner> Scanner<M, R> {
         timeout(DISK_TIMEOUT, examining).await.unwrap_or_else(|_| Err(no_answer()))
     }
 
-    /// Opens, claims and reads a disk, in a thread that may wait for ever. The claim does not last: LVM needs it
-    /// itself.
-    async fn look(&self, disk: &Disk) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
+    /// Opens and reads a disk, in a thread that may wait forever. A claim does not last: LVM needs it itself.
+    async fn look(&self, disk: &Disk, claims: Claims) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
         let (machine, number, disk) = (Arc::clone(&self.machine), disk.number, disk.clone());
-        match self.silence.ask(number, DISK_TIMEOUT, move || look(&*machine, &disk)).await {
+        match self.silence.ask(number, DISK_TIMEOUT, move || look(&*machine, &disk, claims)).await {
             Some(Ok(found)) => found,
             Some(Err(error)) => Err(Refusal::Unreadable(error.to_string())),
             None => Err(no_answer()),
@@ -241,16 +243,29 @@ fn no_answer() -> Refusal {
     Refusal::Unreadable("it does not answer".to_owned())
 }
 
-fn look(machine: &dyn Machine, disk: &Disk) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
+/// The time for which a disk is claimed, so that no other program can mount or format it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claims {
+    /// Not at all: lvmd only reports it.
+    Never,
+    /// For an instant after it was read, to find out whether another program uses it.
+    Briefly,
+    /// While it is read, because LVM gets it next.
+    WhileRead,
+}
+
+fn look(machine: &dyn Machine, disk: &Disk, claims: Claims) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
     let refused = |error: io::Error| {
         let is_claimed = error.kind() == io::ErrorKind::ResourceBusy;
         if is_claimed { Refusal::Claimed } else { Refusal::Unreadable(error.to_string()) }
     };
     let open = machine.open(disk).map_err(refused)?;
-    // Held while it is read, so that nobody begins to use it in between
-    let claim = open.claim().map_err(refused)?;
+    let claim = if claims == Claims::WhileRead { Some(open.claim().map_err(refused)?) } else { None };
     let contents = open.contents().map_err(refused)?;
     drop(claim);
+    if claims == Claims::Briefly {
+        drop(open.claim().map_err(refused)?);
+    }
     Ok((open, contents))
 }
 

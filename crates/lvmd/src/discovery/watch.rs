@@ -150,8 +150,7 @@ impl<M: Machine, R: Host> Discovery<M, R> {
     /// Grows groups with their disks and adds the first candidate that has settled. Returns whether something was done,
     /// so that a new look is needed, and else after which time the next candidate will have settled.
     async fn act(&mut self, groups: &DiskGroups, scan: &Scan) -> (bool, Option<Duration>) {
-        let mut acted = self.grow(groups, scan).await;
-        let mut next: Option<Duration> = None;
+        let (mut acted, mut next) = self.grow(groups, scan).await;
         for finding in candidates(&scan.report) {
             let Some(group) = finding.group.as_ref().and_then(|name| groups.get(name)) else { continue };
             if group.mode != Mode::Auto {
@@ -172,9 +171,11 @@ impl<M: Machine, R: Host> Discovery<M, R> {
         (acted, next)
     }
 
-    /// Gives groups the room that their disks have grown by.
-    async fn grow(&mut self, groups: &DiskGroups, scan: &Scan) -> bool {
+    /// Gives groups the space that their disks have grown by. Returns whether something was done, and else after which
+    /// time the next disk that LVM could not resize is tried again.
+    async fn grow(&mut self, groups: &DiskGroups, scan: &Scan) -> (bool, Option<Duration>) {
         let mut acted = false;
+        let mut next: Option<Duration> = None;
         for pv in scan.pvs.iter().filter(|pv| pv.has_grown()) {
             let group = pv.vg.as_ref().and_then(|vg| groups.get(vg)).filter(|group| group.mode == Mode::Auto);
             let is_ours = |tag: lvm::Tag| pv.is_tagged(tag.as_str());
@@ -185,17 +186,24 @@ impl<M: Machine, R: Host> Discovery<M, R> {
             if pv.missing_pvs > 0 || scan.report.disks.iter().any(is_read_only) {
                 continue;
             }
-            if !self.memory.begin_resize(pv) {
+            let Some(delay) = self.memory.resize_delay(pv) else { continue };
+            if !delay.is_zero() {
+                next = Some(next.map_or(delay, |next| next.min(delay)));
                 continue;
             }
             let (disk, disk_group) = (&pv.path, &group.name);
-            match grow(&self.engine, disk_group, pv).await {
+            let grown = grow(&self.engine, disk_group, pv).await;
+            self.memory.note_resize(pv, grown.is_ok());
+            match grown {
                 Ok(()) => tracing::info!(disk, %disk_group, "a disk has grown, and its disk group with it"),
-                Err(error) => tracing::error!(disk, %disk_group, %error, "a disk has grown, but not its disk group"),
+                Err(error) => tracing::error!(
+                    disk, %disk_group, %error,
+                    "a disk has grown, but not its disk group; it is tried again in five minutes"
+                ),
             }
             acted = true;
         }
-        acted
+        (acted, next)
     }
 }
 

@@ -243,6 +243,34 @@ async fn a_group_grows_with_its_disk_in_the_mode_auto_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn disk_growth_is_retried_after_pvresize_fails() {
+    let lvm = FakeLvm::new();
+    lvm.plug("sdb", 10 * GIB);
+    let mut disks = Disks::start(&lvm, "auto", "").await;
+    disks.look().await;
+    lvm.edit_disk("sdb", |disk| disk.disk.size = 20 * GIB);
+    lvm.fail("pvresize", 1, topolvm_testkit::lvm::Fault::says("Can't get lock for ssd."));
+    for _ in 0..2 {
+        disks.look().await;
+    }
+    assert_eq!(lvm.count("pvresize"), 1, "it is tried again later");
+    tokio::time::advance(Duration::from_mins(5)).await;
+    disks.look().await;
+    assert_eq!(lvm.count("pvresize"), 2);
+    assert!(disks.class_size().unwrap() > 15 * GIB);
+}
+
+#[tokio::test(start_paused = true)]
+async fn disk_of_mode_report_is_never_claimed() {
+    let lvm = FakeLvm::new();
+    lvm.plug("sdb", GIB);
+    lvm.edit_disk("sdb", |disk| disk.is_claimed = true);
+    let mut disks = Disks::start(&lvm, "report", "").await;
+    disks.look().await;
+    assert_eq!(disks.verdict("sdb"), Verdict::Candidate);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_group_takes_the_first_disks_up_to_its_maximum() {
     let lvm = FakeLvm::new();
     for name in ["sdb", "sdc", "sdd"] {
