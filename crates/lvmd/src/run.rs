@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use block_device::SystemMachine;
@@ -14,7 +15,9 @@ use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::Systemd;
-use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
+use topolvm_runtime::{
+    Backoff, CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, error_chain, grpc, unix,
+};
 
 use crate::args::{Args, Command, DiskOutput};
 use crate::config::{self, Config, InvalidConfig};
@@ -25,6 +28,9 @@ use crate::grpc::disk_message;
 use crate::reload::Mode;
 use crate::settings::Settings;
 use crate::{check_config, convert_config, describe_disks, health};
+
+/// Back-off after metrics could not be served.
+const METRICS_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 
 /// The command to run, with its checked arguments.
 #[derive(Debug)]
@@ -144,9 +150,7 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     let token = shutdown.clone();
     tasks.spawn("gRPC server", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
     let token = shutdown.clone();
-    tasks.spawn("metrics server", async move {
-        Ok(admin::serve_metrics(metrics_address, Arc::new(registry), token).await?)
-    });
+    tasks.spawn("metrics server", serve_metrics(metrics_address, Arc::new(registry), token));
     systemd.ready();
     // systemd restarts a process that hangs, and not one whose LVM does not work: another process would not get
     // further.
@@ -156,5 +160,26 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     };
     let watchdog = systemd.watchdog(ping, shutdown.clone());
     tasks.spawn("watchdog", watchdog);
+    Ok(())
+}
+
+/// Serves metrics until the shutdown begins. Where the port is taken volumes are served without metrics, and the port
+/// is tried again.
+async fn serve_metrics(address: Listen, registry: Arc<Registry>, shutdown: CancellationToken) -> anyhow::Result<()> {
+    let mut backoff = METRICS_BACKOFF;
+    let mut last = String::new();
+    while let Err(error) = admin::serve_metrics(address.clone(), Arc::clone(&registry), shutdown.clone()).await {
+        let error = error_chain(&error);
+        if last != error {
+            tracing::error!(
+                error,
+                "cannot serve metrics; name a free port with --metrics-bind-address, or none with 0"
+            );
+            last = error;
+        }
+        if shutdown.run_until_cancelled(tokio::time::sleep(backoff.fail())).await.is_none() {
+            break;
+        }
+    }
     Ok(())
 }

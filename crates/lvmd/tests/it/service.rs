@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
@@ -198,4 +199,27 @@ async fn a_change_that_runs_at_sigterm_is_finished_and_answered() {
     assert_eq!(tokio::task::spawn_blocking(move || server.child.wait()).await.unwrap().unwrap().code(), Some(0));
     assert!(told.elapsed() < Duration::from_secs(30));
     assert!(!place.socket().exists());
+}
+
+#[test]
+fn volumes_are_served_while_the_metrics_port_is_taken() {
+    let place = Place::new();
+    let systemd = Systemd::new(&place);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut lvmd = place.lvmd(&["--log-level=off", &format!("--metrics-bind-address={address}")]);
+    lvmd.env("NOTIFY_SOCKET", place.path("notify")).env("WATCHDOG_USEC", "400000");
+    let mut server = Server { child: lvmd.spawn().unwrap(), log: None };
+    systemd.until("READY=1");
+    for _ in 0..3 {
+        systemd.until("WATCHDOG=1");
+    }
+    UnixStream::connect(place.socket()).unwrap();
+    drop(taken);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while TcpStream::connect(&address).is_err() {
+        systemd.until("WATCHDOG=1");
+        assert!(Instant::now() < deadline, "no metrics on the free port");
+    }
+    assert_eq!(server.stop(), Some(0));
 }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 fn unit(drop_in: &str) -> TempDir {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systemd/lvmd.service");
     let text = fs::read_to_string(source).unwrap();
-    assert!(text.contains("ExecStart=/opt/sbin/lvmd\n"));
+    assert!(text.contains("ExecStart=/opt/sbin/lvmd --metrics-bind-address=127.0.0.1:8080\n"));
     let text = text.replace("/opt/sbin/lvmd", assert_cmd::cargo::cargo_bin!("lvmd").to_str().unwrap());
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("lvmd.service"), format!("{text}\n[Service]\n{drop_in}\n")).unwrap();
