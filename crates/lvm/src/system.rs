@@ -6,7 +6,7 @@ mod shell;
 mod shell_retry;
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -25,6 +25,9 @@ use crate::{CommandRunner, Effect, Host, LvmCommand, Output, RunError, SystemDev
 /// The environment of LVM, and nothing else: what LVM does must not depend on who started us. `LC_ALL` keeps the
 /// messages English, which [`Error`](crate::Error) relies on.
 const ENVIRONMENT: &[(&str, &str)] = &[("LC_ALL", "C"), ("PATH", SEARCH_PATH), ("LVM_SUPPRESS_FD_WARNINGS", "1")];
+/// Variables for LVM and libdevmapper that LVM gets from the environment of the caller: where its configuration is, and
+/// what its surroundings lack (lvm(8)). No other of theirs reaches LVM, because it may change what LVM does or prints.
+const PASSED_ON: [&str; 4] = ["DM_DEV_DIR", "DM_DISABLE_UDEV", "LVM_SUPPRESS_SYSLOG", "LVM_SYSTEM_DIR"];
 /// Directories in which programs are looked for that are given without one.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Reports take milliseconds; this much only passes when devices hang.
@@ -82,6 +85,7 @@ pub struct SystemRunner {
     shell_retry: Arc<ShellRetry>,
     owner: String,
     placement: Placement,
+    environment: Vec<(String, OsString)>,
     shells: Arc<IdleShells>,
     devices: Arc<SystemDevices>,
 }
@@ -103,6 +107,7 @@ impl SystemRunner {
             shell_retry: Arc::default(),
             owner: String::new(),
             placement: Placement::Host,
+            environment: Vec::new(),
             shells: IdleShells::new(IDLE_TIMEOUT),
             devices,
             read_deadline: READ_DEADLINE,
@@ -115,6 +120,26 @@ impl SystemRunner {
     #[must_use]
     pub fn with_deadlines(self, read: Duration, change: Duration) -> Self {
         Self { read_deadline: read, change_deadline: change, ..self }
+    }
+
+    /// Returns the runner that gives LVM those of these variables which LVM may have. Says in the log which others are
+    /// meant for LVM.
+    #[must_use]
+    pub fn with_environment(self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let mut environment = Vec::new();
+        for (name, value) in variables {
+            let Ok(name) = name.into_string() else { continue };
+            if PASSED_ON.contains(&name.as_str()) {
+                environment.push((name, value));
+            } else if ["LVM_", "DM_"].iter().any(|prefix| name.starts_with(prefix)) {
+                let passed_on = PASSED_ON.join(", ");
+                tracing::warn!(
+                    "the environment variable {name} has no effect: lvmd passes on {passed_on} to LVM; `env \
+                     {name}=VALUE` before the lvm program in lvm-command-prefix passes on any other"
+                );
+            }
+        }
+        Self { environment, ..self }
     }
 
     /// Returns the runner for an lvmd of this name, such as the path of its socket, by which it finds again what an
@@ -153,6 +178,7 @@ impl SystemRunner {
             .args(&self.prefix)
             .args(args)
             .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .envs(ENVIRONMENT.iter().copied())
             .env(orphans::OWNER, &self.owner)
             .current_dir("/")

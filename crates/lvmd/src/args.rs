@@ -1,5 +1,6 @@
 //! The command line of lvmd.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -39,6 +40,11 @@ pub struct Args {
 
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+}
+
+/// Returns the environment of the process.
+pub(crate) fn environment() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os()
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use lvm::SystemRunner;
 use topolvm_runtime::ConfigError;
 
+use crate::args;
 use crate::config::{self, Config};
 
 /// The configuration, its file, and the runner of LVM commands.
@@ -25,6 +26,7 @@ impl Settings {
         let config = config::load(&file).map_err(|error| ConfigError::new(error.to_string()))?;
         let prefix = lvm_command(config.lvm_command_prefix.as_deref(), lvm_path)?;
         let runner = SystemRunner::new(&prefix).map_err(|error| ConfigError::new(error.to_string()))?;
+        let runner = runner.with_environment(args::environment());
         let runner = runner.with_owner(config.socket.display().to_string()).outliving_container();
         Ok(Self { file, config, runner })
     }

@@ -57,6 +57,17 @@ async fn the_environment_is_fixed_and_there_is_no_input() {
 }
 
 #[tokio::test]
+async fn lvm_gets_only_variables_that_it_may_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let variables = [("LVM_SYSTEM_DIR", "/run/lvm"), ("LC_ALL", "de_DE"), ("LVM_OUT_FD", "7"), ("HOME", "/root")];
+    let variables = variables.map(|(name, value)| (name.into(), value.into()));
+    let runner = program(&dir, "/usr/bin/env | grep -e ^LVM_ -e ^LC_ -e ^HOME | sort").with_environment(variables);
+    let output = runner.run(&[read()]).await.unwrap();
+    let expected = "LC_ALL=C\nLVM_SUPPRESS_FD_WARNINGS=1\nLVM_SYSTEM_DIR=/run/lvm\n";
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+}
+
+#[tokio::test]
 async fn megabytes_on_both_pipes_do_not_block() {
     let dir = tempfile::tempdir().unwrap();
     let runner =

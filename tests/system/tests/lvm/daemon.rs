@@ -117,6 +117,7 @@ impl Lvmd {
             .arg("--config")
             .arg(file)
             .args(["--metrics-bind-address=", "--log-format=text"])
+            .env_remove("LVM_SYSTEM_DIR")
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();

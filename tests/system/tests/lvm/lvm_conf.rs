@@ -71,8 +71,7 @@ fn does_the_same() {
     let all = VARIANTS.iter().filter(|variant| !variant.contains("json")).copied().collect::<Vec<_>>().join("\n");
     for variant in VARIANTS.iter().copied().chain([all.as_str()]) {
         conf.write(variant);
-        let environment =
-            ["env", "LVM_SYSTEM_DIR=/nonexistent", "LVM_COMMAND_PROFILE=none", "LC_ALL=de_DE.UTF-8", "TZ=Asia/Tokyo"];
+        let environment = ["env", "LVM_COMMAND_PROFILE=none", "LC_ALL=de_DE.UTF-8", "TZ=Asia/Tokyo"];
         let lvmd = Lvmd::start_by(&environment, SOCKET, CLASSES, |_| {});
         wait(async {
             let client = lvmd.connect().await;

@@ -243,8 +243,7 @@ fn keeps_to_the_threshold() {
     let text = std::fs::read_to_string(&conf).unwrap();
     assert!(text.contains(section), "{text}");
     std::fs::write(&conf, text.replace(section, &format!("{section}thin_pool_autoextend_threshold = 50\n"))).unwrap();
-    let prefix = format!("lvm-command-prefix: [env, LVM_SYSTEM_DIR={path}, /sbin/lvm]\n");
-    let lvmd = Lvmd::start(&format!("{prefix}{CLASSES}"));
+    let lvmd = Lvmd::start_by(&["env", &format!("LVM_SYSTEM_DIR={path}")], SOCKET, CLASSES, |_| {});
     wait(async {
         let client = lvmd.connect().await;
         let created = client.create("a", 120 * MIB).await.unwrap();
