@@ -15,7 +15,8 @@ pub use pools::{NewPool, PoolSizes};
 const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [
     (
         "vg",
-        "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,vg_tags,pv_count,lv_count",
+        "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,vg_tags,pv_count,lv_count,\
+         max_lv,vg_permissions",
         &[],
     ),
     (
@@ -31,13 +32,14 @@ const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [
     ("seg", "lv_uuid,segtype,stripes", &["-S", "segtype!=linear&&segtype!=thin&&segtype!=thin-pool"]),
 ];
 
-/// Settings that `lvm.conf` must not change, as a value of `--config`: the form of reports, how messages begin, by
-/// which errors are told apart, and that LVM waits for a lock that somebody else holds. Everything else in `lvm.conf`
-/// is the administrator's.
+/// Settings that `lvm.conf` must not change, as a value of `--config`: the form of reports, by which hidden volumes are
+/// told from others, the order of segments, of which the last counts, how messages begin, by which errors are told
+/// apart, and that LVM waits for a lock that somebody else holds. Everything else in `lvm.conf` is the administrator's.
 const SETTINGS: &str = "report/binary_values_as_numeric=0 report/buffered=1 report/columns_as_rows=0 \
-                        report/compact_output=0 report/list_item_separator=\",\" report/quoted=1 \
-                        report/separator=\" \" log/command_names=0 log/prefix=\"  \" log/silent=0 \
-                        log/verbose=0 global/wait_for_locks=1";
+                        report/compact_output=0 report/compact_output_cols=\"\" report/list_item_separator=\",\" \
+                        report/mark_hidden_devices=1 report/quoted=1 report/separator=\" \" \
+                        report/segs_sort_full=\"vg_uuid,lv_uuid,seg_start\" log/command_names=0 log/prefix=\"  \" \
+                        log/silent=0 log/verbose=0 global/wait_for_locks=1";
 /// More of them, which LVM's shell reads once, at its start, and refuses in `--config`.
 const PROCESS_SETTINGS: &str = "report/output_format=\"basic\" log/report_command_log=0";
 

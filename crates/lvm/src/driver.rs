@@ -106,6 +106,13 @@ impl<R: CommandRunner> Lvm<R> {
         self.change(vg, name, commands, |volume, result| is_complete(volume, making, result)).await
     }
 
+    /// Creates a logical volume that keeps the tag which says that it is being made.
+    pub async fn create_unfinished(&self, volume: &NewVolume<'_>) -> Changed {
+        let &NewVolume { vg, name, .. } = volume;
+        let commands = vec![LvmCommand::create(volume)];
+        self.change(vg, name, commands, |volume, result| volume.is_some() && result.is_created()).await
+    }
+
     /// Creates a thin snapshot with a tag that says that it is being made, like [`create`](Self::create). One that is
     /// to be larger than its source, in bytes, takes two processes: were the tag taken away by the first, a crash could
     /// leave a snapshot that is too small and looks ready.

@@ -6,6 +6,8 @@ use std::cmp::Reverse;
 use std::fmt;
 
 use crate::Striping;
+use options::Parsed;
+pub use options::{OptionsFor, RefusedOptions};
 
 const MIB: u64 = 1 << 20;
 /// Most bytes of metadata of a RAID image: lvmraid(7) two super blocks of 4 KiB; a bitmap of 2^21 regions, for LVM
@@ -68,10 +70,14 @@ enum Policy {
 }
 
 impl Layout {
-    /// Returns the layout that these words for `lvcreate` mean, and the stripes given beside them, with LVM's default
-    /// settings.
+    /// Returns the layout that these words for `lvcreate` mean, and the stripes given in addition to them, with LVM's
+    /// default settings. See [`check_options`].
     pub fn parse(words: &[String], striping: Option<&Striping>) -> Self {
-        options::parse(words, striping).map_or_else(|reason| Self::Unknown { reason }, Self::Known)
+        match options::parse(words, striping, OptionsFor::Thick) {
+            Ok(Parsed { shape: Some(shape), .. }) => Self::Known(shape),
+            Ok(Parsed { doubts, .. }) => Self::Unknown { reason: doubts.join("; ") },
+            Err(refused) => Self::Unknown { reason: refused.to_string() },
+        }
     }
 
     /// Returns the layout of what LVM adds to a volume that ends with a segment of this type and so many images.
@@ -150,6 +156,17 @@ impl Layout {
             Self::Unknown { .. } => 1,
         }
     }
+}
+
+/// Checks words for `lvcreate`, and the stripes given in addition to them. Returns the reasons why the capacity may be
+/// another one than that of their [layout](Layout::parse). The error is a mistake because of which LVM is certain to
+/// refuse them.
+pub fn check_options(
+    words: &[String],
+    striping: Option<&Striping>,
+    purpose: OptionsFor,
+) -> Result<Vec<String>, RefusedOptions> {
+    options::parse(words, striping, purpose).map(|parsed| parsed.doubts)
 }
 
 impl SegmentType {

@@ -36,7 +36,7 @@ pub use driver::{Changed, CreatedBatch, Lvm, TagChanges};
 pub use error::{Error, Refusal};
 pub use group_lock::GroupLock;
 pub use host_settings::HostSettings;
-pub use layout::{Layout, Shape};
+pub use layout::{Layout, OptionsFor, RefusedOptions, Shape, check_options};
 pub use lv_attr::{InvalidLvAttr, LvAttr, Problem, State, VolumeType};
 pub use metadata::Version;
 pub use name::{FullName, InvalidName, LvName, Tag, VgName};

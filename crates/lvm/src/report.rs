@@ -20,6 +20,9 @@ pub(crate) use used_ranges::used_ranges;
 /// Begins each field, and so each line that belongs to a report.
 pub(crate) const PREFIX: &str = "LVM2_";
 
+/// `vg_permissions` of a volume group whose metadata may be changed.
+const WRITABLE: &str = "writeable";
+
 /// A report that LVM wrote and that cannot be understood.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
@@ -162,6 +165,8 @@ impl GroupReport {
             extent_size: fields.number("VG_EXTENT_SIZE")?,
             missing_pvs: fields.number("VG_MISSING_PV_COUNT")?,
             tags: fields.list("VG_TAGS")?,
+            max_volumes: fields.number("MAX_LV")?,
+            is_writable: fields.get("VG_PERMISSIONS")? == WRITABLE,
             pvs: Vec::new(),
             volumes: Vec::new(),
         };
@@ -316,7 +321,8 @@ mod tests {
   Logical volume \"z\" created.
   LVM2_VG_NAME='vg2' LVM2_VG_UUID='hFbcse-zjbv' LVM2_VG_SEQNO='12' LVM2_VG_SIZE='1069547520' \
     LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' \
-    LVM2_VG_TAGS='topolvm.io/disk-group=vg2' LVM2_PV_COUNT='1' LVM2_LV_COUNT='1'
+    LVM2_VG_TAGS='topolvm.io/disk-group=vg2' LVM2_PV_COUNT='1' LVM2_LV_COUNT='1' LVM2_MAX_LV='0' \
+    LVM2_VG_PERMISSIONS='writeable'
   LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_SIZE='1069547520' \
     LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable' LVM2_PV_TAGS='a,b'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='200' LVM2_PVSEG_SIZE='55'
@@ -328,7 +334,7 @@ mod tests {
 
   LVM2_VG_NAME='vg1' LVM2_VG_UUID='9dzmnA-pCOu' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='0' LVM2_VG_FREE='0' \
     LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_VG_TAGS='a,b' LVM2_PV_COUNT='1' \
-    LVM2_LV_COUNT='0'
+    LVM2_LV_COUNT='0' LVM2_MAX_LV='0' LVM2_VG_PERMISSIONS='writeable'
   LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='LfQSKA-Q33w' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' LVM2_PV_SIZE='0' \
     LVM2_PV_FREE='0' LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable' LVM2_PV_TAGS=''
   

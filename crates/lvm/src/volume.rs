@@ -21,6 +21,10 @@ pub struct VolumeGroup {
     pub missing_pvs: u64,
     /// Its tags.
     pub tags: Box<[Box<str>]>,
+    /// Most logical volumes that it may have (`vgchange -l`); 0 for any number.
+    pub max_volumes: u64,
+    /// True if LVM may change its metadata.
+    pub is_writable: bool,
     /// Its physical volumes in the order of its metadata, those that are missing too.
     pub pvs: Vec<PhysicalVolume>,
     /// Its logical volumes in LVM's order, without hidden ones.
@@ -115,6 +119,22 @@ impl VolumeGroup {
     /// Tells whether a volume of this layout and so many bytes can be made.
     pub fn has_room(&self, layout: &Layout, bytes: u64) -> bool {
         self.extent_size > 0 && layout.fits(bytes.div_ceil(self.extent_size), self.extent_size, &self.free_areas())
+    }
+
+    /// Returns why LVM creates no volumes in it, whatever is free; `None` if nothing in the report is a reason.
+    pub fn refusal(&self) -> Option<String> {
+        let (vg, most) = (&self.name, self.max_volumes);
+        let is_at_limit = most > 0 && u64::try_from(self.volumes.len()).is_ok_and(|volumes| volumes >= most);
+        if !self.is_writable {
+            Some(format!("volume group {vg} is read-only, see vg_permissions in `vgs -o +vg_permissions {vg}`"))
+        } else if is_at_limit {
+            Some(format!(
+                "volume group {vg} has as many logical volumes as it may have ({most}); raise its limit with `vgchange \
+                 -l NUMBER {vg}`, or remove volumes"
+            ))
+        } else {
+            None
+        }
     }
 
     /// Returns the free areas in which LVM may make volumes, of each physical volume: none while one is missing.

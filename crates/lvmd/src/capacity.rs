@@ -22,8 +22,10 @@ pub struct ClassCapacity {
     /// True if it is the default class.
     pub default: bool,
     /// Free bytes, after the spare. 0 while the volume group, one of its physical volumes or the thin
-    /// pool is missing.
+    /// pool is missing, and while LVM creates no volumes.
     pub free_bytes: u64,
+    /// The reason why LVM creates no volumes, whatever is free.
+    pub refusal: Option<String>,
     /// Bytes that are free in the volume group, less the spare of a thick class: more than can be made of them where
     /// volumes are striped or RAID. 0 like `free_bytes`.
     pub group_free_bytes: u64,
@@ -68,9 +70,24 @@ pub struct ThinPoolUsage {
     pub attr: Option<LvAttr>,
 }
 
+/// Creations that LVM refuses in a class.
+pub(crate) struct Refused<F> {
+    /// The reason why LVM creates no volumes in it, whatever is free.
+    pub(crate) refusal: Option<String>,
+    /// Tells whether nothing is published for an option class, or for the class itself under the empty name.
+    pub(crate) withholds: F,
+}
+
 impl ClassCapacity {
     /// Returns the capacity of a class from the report on its volume group; `None` for a missing group.
-    pub(crate) fn of(class: &DeviceClass, classes: &DeviceClasses, group: Option<&VolumeGroup>) -> Self {
+    pub(crate) fn of<F: Fn(&str) -> bool>(
+        class: &DeviceClass,
+        classes: &DeviceClasses,
+        group: Option<&VolumeGroup>,
+        refused: Refused<F>,
+    ) -> Self {
+        let Refused { refusal, withholds } = refused;
+        let is_withheld = |option_class: &str| refusal.is_some() || withholds(option_class);
         let free_bytes = |group: &VolumeGroup| {
             class.free_bytes(group).unwrap_or_else(|pool| {
                 tracing::error!(
@@ -82,11 +99,13 @@ impl ClassCapacity {
         };
         let is_there = |volume: &&LogicalVolume| class.owns(volume) && !tags::is_wiping(volume);
         let free_bytes = group.map_or(0, free_bytes);
+        let free_bytes = if is_withheld("") { 0 } else { free_bytes };
         Self {
             name: class.name.clone(),
             default: class.default,
             free_bytes,
-            layouts: compute_layouts(class, classes, group, free_bytes),
+            layouts: compute_layouts(class, classes, group, free_bytes, is_withheld),
+            refusal: refusal.clone(),
             group_free_bytes: group.map_or(0, |group| class.group_free_bytes(group)),
             used_spare: group.map_or(0, |group| class.used_spare(group)),
             size: group.map_or(0, |group| group.size),
@@ -98,12 +117,13 @@ impl ClassCapacity {
 }
 
 /// Returns the capacity for volumes of each option class with another layout than that of the device class, if there is
-/// any, and first that of the device class. Thin volumes have no layout of their own.
+/// any, or of which LVM refuses volumes, and first that of the device class. Thin volumes have no layout of their own.
 fn compute_layouts(
     class: &DeviceClass,
     classes: &DeviceClasses,
     group: Option<&VolumeGroup>,
     free_bytes: u64,
+    is_withheld: impl Fn(&str) -> bool,
 ) -> Vec<LayoutCapacity> {
     let capacity = |option_class: &str, layout: &Layout, free_bytes| LayoutCapacity {
         option_class: option_class.to_owned(),
@@ -111,12 +131,15 @@ fn compute_layouts(
         stripes: layout.stripes(),
         images: layout.images(),
     };
-    let differs = |(_, layout): &(&str, &Layout)| class.thin_pool.is_none() && **layout != class.layout;
+    let differs =
+        |(name, layout): &(&str, &Layout)| class.thin_pool.is_none() && (**layout != class.layout || is_withheld(name));
     let mut options = classes.option_layouts().filter(differs).peekable();
     let own = options.peek().map(|_| capacity("", &class.layout, free_bytes));
     let of_group = |layout, group| class.free_space(layout, group).map_or(0, |space| space.bytes);
-    let options =
-        options.map(|(name, layout)| capacity(name, layout, group.map_or(0, |group| of_group(layout, group))));
+    let options = options.map(|(name, layout)| {
+        let group = group.filter(|_| !is_withheld(name));
+        capacity(name, layout, group.map_or(0, |group| of_group(layout, group)))
+    });
     own.into_iter().chain(options).collect()
 }
 

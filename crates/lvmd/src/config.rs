@@ -7,16 +7,18 @@ mod thin_pool;
 mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::fs;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
-use lvm::{InvalidName, Layout, LvName, Striping, VgName, Wipe};
+use lvm::{InvalidName, Layout, LvName, OptionsFor, Striping, VgName, Wipe, check_options};
 use topolvm_runtime::unix::Peers;
 
 use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::disk_group::DiskGroups;
-use yaml::{Diagnostics, Fields, Node, read_flag, read_number_to, read_string};
+use keys::Key;
+use yaml::{Diagnostics, Fields, Node, read_decimal, read_flag, read_number_to, read_string};
 
 /// Default of `socket-name`.
 const DEFAULT_SOCKET: &str = "/run/topolvm/lvmd.sock";
@@ -63,8 +65,13 @@ pub(crate) fn load_socket(path: &Path) -> Result<PathBuf, InvalidConfig> {
     let text = read_text(path)?;
     let diagnostics = Diagnostics::new("");
     let fields = Node::parse(&text).ok().and_then(|document| Fields::read(document, &diagnostics).ok());
-    let socket = fields.and_then(|mut fields| fields.take(keys::SOCKET_NAME, read_string));
-    Ok(socket.unwrap_or_else(|| DEFAULT_SOCKET.to_owned()).into())
+    Ok(fields.map_or_else(|| DEFAULT_SOCKET.to_owned(), |mut fields| take_socket(&mut fields)).into())
+}
+
+/// Takes the path of the socket; an empty one is the default.
+fn take_socket(file: &mut Fields<'_>) -> String {
+    let socket = file.take(keys::SOCKET_NAME, read_string).filter(|socket| !socket.is_empty());
+    socket.unwrap_or_else(|| DEFAULT_SOCKET.to_owned())
 }
 
 fn read_text(path: &Path) -> Result<String, InvalidConfig> {
@@ -86,7 +93,7 @@ impl Config {
                 .map(parse_file),
             Err(error) => {
                 let line = error.location().map_or(1, |location| location.line());
-                diagnostics.error(line, format!("not valid YAML: {}", error.without_snippet()));
+                diagnostics.error(line, describe_syntax_error(text, line, &error.without_snippet()));
                 None
             }
         };
@@ -95,8 +102,20 @@ impl Config {
     }
 }
 
+/// Describes why a text is no YAML. Tabs are a usual mistake, of which the parser says something else.
+fn describe_syntax_error(text: &str, line: u64, error: &impl Display) -> String {
+    let is_indented_with_tab =
+        |line: &str| line.chars().take_while(|next| next.is_whitespace()).any(|next| next == '\t');
+    let index = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+    if text.lines().nth(index).is_some_and(is_indented_with_tab) {
+        "the line is indented with a tab, which YAML does not allow; use spaces".to_owned()
+    } else {
+        format!("not valid YAML: {error}")
+    }
+}
+
 fn parse_file(mut fields: Fields<'_>) -> Config {
-    let socket = fields.take(keys::SOCKET_NAME, read_string).unwrap_or_else(|| DEFAULT_SOCKET.to_owned());
+    let socket = take_socket(&mut fields);
     let mut ids = |key| -> BTreeSet<u32> {
         fields.take_list(key, read_number_to(MAX_ID)).unwrap_or_default().into_iter().collect()
     };
@@ -122,9 +141,10 @@ fn parse_option_class(mut fields: Fields<'_>) -> (String, Vec<String>) {
     if name.is_empty() {
         fields.error("an lvcreate-option-class has no name, so no request can choose it; give it one");
     }
-    let options = fields.take_list(keys::OPTIONS, read_string).unwrap_or_default();
+    fields.place = format!("lvcreate-option-class {name:?}: ");
+    let options = take_options(&mut fields, keys::OPTIONS, |options| check_options(options, None, OptionsFor::Any));
     fields.warn_of_unknown_keys();
-    (name, options)
+    (name, options.list)
 }
 
 fn parse_device_classes(entries: Vec<Fields<'_>>, file: &Fields<'_>) -> Vec<DeviceClass> {
@@ -175,10 +195,15 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
     let default = fields.take(keys::DEFAULT, read_flag).unwrap_or_default();
     let spare = fields.take(keys::SPARE_GB, read_number_to(MAX_GIB));
     let striping = take_striping(fields);
-    let lvcreate_options = fields.take_list(keys::LVCREATE_OPTIONS, read_string).unwrap_or_default();
     let is_thin = take_is_thin(fields);
+    // Thin volumes have no stripes of their own
+    let (striping_of_volumes, purpose) =
+        if is_thin { (None, OptionsFor::Thin) } else { (striping.as_ref(), OptionsFor::Thick) };
+    let options =
+        take_options(fields, keys::LVCREATE_OPTIONS, |options| check_options(options, striping_of_volumes, purpose));
     let thin_pool = fields.take(keys::THIN_POOL, Ok);
     let wipe = take_wipe(fields);
+    refuse_overhead_factor(fields);
     fields.warn_of_unknown_keys();
     // Meaningful for thin classes only; thick classes may carry it along.
     let thin_pool = if is_thin { Some(thin_pool::parse(thin_pool, fields)?) } else { None };
@@ -186,9 +211,9 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
         fields.warn("stripe has no effect on thin volumes; stripe their pool instead");
     }
     let striping = striping.filter(|_| !is_thin);
-    let layout = Layout::parse(&lvcreate_options, striping.as_ref());
-    if let (Layout::Unknown { reason }, false) = (&layout, is_thin) {
-        fields.warn(format!("its capacity counts as all that is free: {reason}"));
+    let layout = Layout::parse(&options.list, striping.as_ref());
+    for doubt in options.doubts.iter().filter(|_| !is_thin) {
+        fields.warn(format!("its published capacity may be more than LVM can make: {doubt}"));
     }
     let spare = spare.unwrap_or(if is_thin { 0 } else { DEFAULT_SPARE_GIB }) << 30;
     let volume_group = volume_group?;
@@ -200,10 +225,36 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
         default,
         spare,
         striping,
-        lvcreate_options,
+        lvcreate_options: options.list,
+        has_unproven_options: !options.doubts.is_empty(),
         layout,
         wipe,
     })
+}
+
+/// Options for `lvcreate`.
+#[derive(Debug, Default)]
+struct Options {
+    list: Vec<String>,
+    /// Reasons why the capacity may be another one than that of their layout.
+    doubts: Vec<String>,
+}
+
+/// Takes a list of options for `lvcreate`. Those that LVM is certain to refuse are an error.
+fn take_options<E: Display>(
+    fields: &mut Fields<'_>,
+    key: Key,
+    check: impl FnOnce(&[String]) -> Result<Vec<String>, E>,
+) -> Options {
+    let Some((line, list)) = fields.take_list_with_line(key, read_string) else { return Options::default() };
+    match check(&list) {
+        Ok(doubts) => Options { list, doubts },
+        Err(refused) => {
+            let place = &fields.place;
+            fields.diagnostics.error(line, format!("{place}{} would be refused by LVM: {refused}", key.name));
+            Options::default()
+        }
+    }
 }
 
 fn parse_volume_group(name: &str) -> Result<VgName, String> {
@@ -242,6 +293,20 @@ fn take_wipe(fields: &mut Fields<'_>) -> Option<Wipe> {
         fields.diagnostics.error(line, format!("{place}wipe {text:?} is unknown; use none, discard or zero"));
     }
     wipe
+}
+
+/// Refuses `overhead-factor`, by which a fork of TopoLVM divides the free space of a volume group: without it lvmd would
+/// publish more than the file means.
+fn refuse_overhead_factor(fields: &mut Fields<'_>) {
+    let Some(node) = fields.take(keys::OVERHEAD_FACTOR, Ok) else { return };
+    let line = node.line;
+    let factor = node.read(keys::OVERHEAD_FACTOR.name, fields.diagnostics, read_decimal);
+    if factor.is_some_and(|factor| factor != "1") {
+        let place = &fields.place;
+        let message = "overhead-factor is a key of another program, which lvmd does not have; remove it, and keep that \
+                       part of the volume group with spare-gb";
+        fields.diagnostics.error(line, format!("{place}{message}"));
+    }
 }
 
 /// Checks a class name by the rule for Kubernetes label values, in which class names are used, and that it is not among

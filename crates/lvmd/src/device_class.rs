@@ -42,6 +42,8 @@ pub struct DeviceClass {
     pub striping: Option<Striping>,
     /// More options for `lvcreate`, word by word.
     pub lvcreate_options: Vec<String>,
+    /// True if only LVM can say whether it takes these options, and for how large volumes.
+    pub has_unproven_options: bool,
     /// The layout that these options and the stripes give a volume.
     pub layout: Layout,
     /// The way in which removed volumes are wiped before their extents are given to others; `None` for not at all.
@@ -119,6 +121,12 @@ impl DeviceClasses {
     /// Iterates over all classes in the order of the configuration.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<DeviceClass>> {
         self.classes.iter()
+    }
+
+    /// Returns the classes that are not the same in `before`.
+    pub(crate) fn changed_since(&self, before: &Self) -> Self {
+        let is_changed = |class: &&Arc<DeviceClass>| before.get(&class.name) != Some(class);
+        Self { classes: self.classes.iter().filter(is_changed).cloned().collect(), ..Self::default() }
     }
 
     /// Returns whether a class has its volumes in this volume group.

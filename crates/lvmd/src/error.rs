@@ -71,6 +71,16 @@ pub enum Error {
     /// LVM creates no volumes in a thin pool that has failed or must be repaired.
     #[error("thin pool {0} takes no new volumes: {1}; repair it, see lvmthin(7)")]
     PoolBroken(FullName, String),
+    /// LVM creates no volumes in a device class, whatever is free.
+    #[error(
+        "LVM refuses new volumes in device class {class}: {why}; its free space is published again when LVM creates one"
+    )]
+    ClassRefused {
+        /// The class.
+        class: String,
+        /// The reason.
+        why: String,
+    },
     /// The volume of this name does not lie where the class has its volumes.
     #[error("logical volume {0} {1}")]
     Elsewhere(FullName, String),
@@ -310,7 +320,7 @@ pub(crate) enum InvalidRequest {
     TooManyTags { tags: usize, most: usize },
     #[error("tags of {bytes} characters in all: a request may have {most} at most")]
     LongTags { bytes: usize, most: usize },
-    #[error("invalid name {0:?}: lvmd keeps it for volumes that are being wiped, or are in quarantine")]
+    #[error("invalid name {0:?}: lvmd keeps it for itself")]
     ReservedName(String),
     #[error("invalid name {0:?}: it must be the UID of an object")]
     NoObjectUid(String),

@@ -175,6 +175,8 @@ pub struct ClassEntry {
     pub size: u64,
     /// Bytes that new volumes can have.
     pub free: u64,
+    /// The reason why LVM creates no volumes in it, whatever is free.
+    pub refusal: Option<String>,
 }
 
 /// A thin pool.
@@ -238,6 +240,7 @@ impl ClassEntry {
             thin_pool: class.thin_pool.as_ref().map(|pool| pool.name.to_string()),
             size: capacity.thin.as_ref().map_or(capacity.size, |pool| pool.size),
             free: capacity.free_bytes,
+            refusal: capacity.refusal.clone(),
         }
     }
 }

@@ -33,6 +33,8 @@ const SOURCE: &str = "topolvm.io/source=";
 const WIPE: &str = "topolvm.io/wipe=";
 /// Begins the name of a volume that LVM made of a thin device with data in it; LVM's UUID of the volume follows.
 const FOUND: &str = "topolvm.found.";
+/// The name of the volume of a proof.
+const PROBE: &str = "topolvm.probe";
 /// Characters of an instance's name that a tag has room for; the paths of sockets are shorter.
 const MAX_INSTANCE_NAME: usize = 512;
 /// Keys that clients cannot set.
@@ -100,6 +102,12 @@ pub(crate) fn of_new_volume(
 /// again.
 pub(crate) fn found_name(volume: &LogicalVolume) -> Result<LvName, InvalidName> {
     format!("{FOUND}{}", volume.uuid).parse()
+}
+
+/// Returns the name of the volume by which lvmd proves that LVM creates volumes. It carries the tag of an unfinished
+/// volume as long as it exists.
+pub(crate) fn probe_name() -> Result<LvName, InvalidName> {
+    PROBE.parse()
 }
 
 /// Returns whether lvmd created the volume.

@@ -182,6 +182,9 @@ pub struct DeviceClassStatus {
     /// Free space for new volumes: after the spare, of a thin class what may still be promised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free: Option<Quantity>,
+    /// The reason why LVM creates no volumes in it, whatever is free.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub refusal: String,
 }
 
 /// A thin pool.

@@ -91,6 +91,11 @@ impl Events {
         self.publish(node, "DiskMissing", "LookAtDisks", message).await;
     }
 
+    /// Publishes that LVM creates no volumes in a device class of the node.
+    pub(crate) async fn device_class_refused(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "DeviceClassRefused", "CreateVolume", message).await;
+    }
+
     /// Publishes that the volumes of a disk are being moved to others.
     pub(crate) async fn evacuation_started(&self, node: &ObjectReference, message: &str) {
         self.publish_normal(node, "EvacuationStarted", "EvacuateDisk", message).await;

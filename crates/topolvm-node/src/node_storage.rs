@@ -6,6 +6,7 @@
 //! Tasks that retry for ever. Nothing else of the agent depends on the object: a cluster whose manifests lack it, or an
 //! lvmd that does not tell, costs one line in the log.
 
+mod class_events;
 mod condition;
 mod disk_events;
 mod disks;

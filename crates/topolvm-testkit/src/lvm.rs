@@ -90,6 +90,11 @@ impl FakeLvm {
         self.change_group(vg, |group| group.missing_pvs = missing);
     }
 
+    /// Sets the number of volumes that the group may have, as `vgchange -l` does; 0 for any number.
+    pub fn set_max_volumes(&self, vg: &str, most: usize) {
+        self.change_group(vg, |group| group.max_volumes = most);
+    }
+
     /// Hides the metadata on the group's physical volumes from whoever reads it without LVM, or shows it again.
     pub fn hide_metadata(&self, vg: &str, hide: bool) {
         self.change_group(vg, |group| group.is_unreadable = hide);

@@ -1,4 +1,5 @@
-//! The layout that words of an `lvcreate` command line ask for.
+//! The options of an `lvcreate` command line that an administrator adds: those that LVM refuses, and the layout that
+//! the others ask for.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +15,65 @@ const WITH_VALUE: &str = "\
 /// Those without one.
 const WITHOUT_VALUE: &str = "\
     d|debug K|ignoreactivationskip ignoremonitoring nohints nolocking nosync noudevsync q|quiet v|verbose y|yes";
-/// Those that make something else than a plain new volume, or change what all others mean.
+/// Those whose effect on the capacity is not known.
 const FOREIGN: &str = "\
     H|cache cachedevice cachemetadataformat cachemode cachepolicy cachepool cachesettings cachesize cachevol \
     c|chunksize compression config corelog deduplication devices devicesfile discards driverloaded errorwhenfull \
     l|extents h|help longhelp mirrorlog pooldatavdo poolmetadatasize poolmetadataspare s|snapshot t|test T|thin \
     thinpool vdo vdopool vdosettings version V|virtualsize";
 /// Those that may stand there more than once.
-const REPEATABLE: [&str; 4] = ["addtag", "debug", "quiet", "verbose"];
-/// Those that [`LvmCommand::create`](crate::LvmCommand::create) gives itself.
-const ALREADY_THERE: [&str; 4] = ["name", "size", "wipesignatures", "yes"];
+const REPEATABLE: [&str; 5] = ["addtag", "config", "debug", "quiet", "verbose"];
+/// Those with which `lvcreate` creates no volume.
+const NO_VOLUME: [&str; 5] = ["help", "longhelp", "snapshot", "test", "version"];
+/// Types of what is no volume that a client can use.
+const NO_VOLUME_TYPES: [&str; 5] = ["cache-pool", "snapshot", "thin", "thin-pool", "vdo-pool"];
+/// Types that LVM knows besides those whose capacity is computed.
+const OTHER_TYPES: [&str; 5] = ["cache", "error", "vdo", "writecache", "zero"];
+/// The type of mirrors before RAID. Its log counts as the metadata of `raid1`.
+const OLD_MIRROR: &str = "mirror";
+/// The option of settings of lvm.conf.
+const CONFIG: &str = "config";
+
+/// The volumes for which options of `lvcreate` are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionsFor {
+    /// Thick volumes.
+    Thick,
+    /// Thin volumes in a pool that exists.
+    Thin,
+    /// Both: options that only one of them refuses are no mistake.
+    Any,
+}
+
+impl OptionsFor {
+    /// Returns the options that [`LvmCommand::create`](crate::LvmCommand::create) gives itself.
+    fn already_given(self) -> &'static [&'static str] {
+        match self {
+            Self::Thick => &["name", "size", "wipesignatures", "yes"],
+            Self::Thin => &["name", "thin", "virtualsize", "wipesignatures", "yes"],
+            Self::Any => &["name", "wipesignatures", "yes"],
+        }
+    }
+
+    /// Tells whether `lvcreate` refuses the option, or creates a pool because of it.
+    fn excludes(self, option: &str) -> bool {
+        NO_VOLUME.contains(&option) || (self == Self::Thick && matches!(option, "extents" | "thin"))
+    }
+}
+
+/// The reason why LVM is certain to refuse options of `lvcreate`, naming the option.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RefusedOptions(String);
+
+/// Options of `lvcreate` that LVM may take.
+#[derive(Debug, Default)]
+pub(super) struct Parsed {
+    /// The layout, unless its capacity is not computed.
+    pub(super) shape: Option<Shape>,
+    /// Reasons why the capacity may be another one than that of the layout.
+    pub(super) doubts: Vec<String>,
+}
 
 #[derive(Clone, Copy)]
 struct LvcreateOption {
@@ -37,43 +87,123 @@ struct LvcreateOption {
 /// Values by the long names of the options.
 type Given<'a> = BTreeMap<&'static str, &'a str>;
 
-/// Returns the layout, or why there is none that can be computed.
-pub(super) fn parse(words: &[String], striping: Option<&Striping>) -> Result<Shape, String> {
+/// Parses options, and the stripes given in addition to them.
+pub(super) fn parse(
+    words: &[String],
+    striping: Option<&Striping>,
+    purpose: OptionsFor,
+) -> Result<Parsed, RefusedOptions> {
     let stripes = striping.map(|striping| striping.stripes.to_string());
-    let mut given: Given<'_> = ALREADY_THERE.iter().map(|name| (*name, "")).collect();
+    let mut given: Given<'_> = purpose.already_given().iter().map(|name| (*name, "")).collect();
     given.extend(stripes.iter().map(|stripes| ("stripes", stripes.as_str())));
     given.extend(striping.and_then(|striping| striping.stripe_size.as_deref()).map(|size| ("stripesize", size)));
-    let mut words = words.iter().map(String::as_str);
-    // As getopt_long(3) takes them apart.
-    while let Some(word) = words.next() {
-        if let Some(long) = word.strip_prefix("--") {
-            let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
-            let option = long_option(name).ok_or_else(|| format!("{word} is not understood"))?;
-            let value = match value {
-                Some(_) if option.list == WITHOUT_VALUE => return Err(format!("{word}: this option takes no value")),
-                None if option.list == WITH_VALUE => words.next().ok_or_else(|| format!("{word} lacks its value"))?,
-                value => value.unwrap_or_default(),
-            };
-            add(&mut given, option, word, value)?;
-            continue;
+    let mut parser = Parser { purpose, given, doubts: Vec::new() };
+    parser.read(words).map_err(RefusedOptions)?;
+    let Parser { given, mut doubts, .. } = parser;
+    if purpose == OptionsFor::Thin {
+        return Ok(Parsed { shape: None, doubts });
+    }
+    match shape(&given) {
+        Ok(shape) => Ok(Parsed { shape: Some(shape), doubts }),
+        Err(Unusable::Refused(reason)) => Err(RefusedOptions(reason)),
+        Err(Unusable::NotComputed(reason)) => {
+            doubts.insert(0, reason);
+            Ok(Parsed { shape: None, doubts })
         }
-        let cluster = word.strip_prefix('-').filter(|cluster| !cluster.is_empty());
-        let cluster =
-            cluster.ok_or_else(|| format!("{word} is no option: it may limit volumes to some physical volumes"))?;
+    }
+}
+
+/// The reason why there is no layout.
+enum Unusable {
+    /// LVM refuses the options.
+    Refused(String),
+    /// LVM takes them, and the capacity is not computed.
+    NotComputed(String),
+}
+
+impl From<String> for Unusable {
+    fn from(reason: String) -> Self {
+        Self::Refused(reason)
+    }
+}
+
+/// The part of the options that was read.
+struct Parser<'a> {
+    purpose: OptionsFor,
+    given: Given<'a>,
+    doubts: Vec<String>,
+}
+
+impl<'a> Parser<'a> {
+    /// Takes the words apart as getopt_long(3) does.
+    fn read(&mut self, words: &'a [String]) -> Result<(), String> {
+        let mut words = words.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            if let Some(long) = word.strip_prefix("--") {
+                let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
+                let option = long_option(name).ok_or_else(|| describe_unknown(word, name))?;
+                let value = match value {
+                    Some(_) if option.list == WITHOUT_VALUE => return Err(format!("{word}: this option has no value")),
+                    None if option.list == WITH_VALUE || option.long == CONFIG => {
+                        words.next().ok_or_else(|| format!("{word} lacks its value"))?
+                    }
+                    value => value.unwrap_or_default(),
+                };
+                self.add(option, word, value)?;
+            } else if let Some(cluster) = word.strip_prefix('-').filter(|cluster| !cluster.is_empty()) {
+                self.read_cluster(word, cluster, &mut words)?;
+            } else {
+                self.doubts.push(format!("{word} is no option: it may limit volumes to some physical volumes"));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_cluster(
+        &mut self,
+        word: &str,
+        cluster: &'a str,
+        words: &mut impl Iterator<Item = &'a str>,
+    ) -> Result<(), String> {
         for (at, letter) in cluster.char_indices() {
             let option = options().find(|option| option.short.starts_with(letter));
-            let option = option.ok_or_else(|| format!("-{letter} in {word} is not understood"))?;
+            let option = option.ok_or_else(|| format!("{word}: lvcreate has no option -{letter}"))?;
             if option.list != WITH_VALUE {
-                add(&mut given, option, word, "")?;
+                self.add(option, word, "")?;
                 continue;
             }
             let rest = cluster.get(at + letter.len_utf8()..).filter(|rest| !rest.is_empty());
             let value = rest.or_else(|| words.next()).ok_or_else(|| format!("{word} lacks its value"))?;
-            add(&mut given, option, word, value)?;
-            break;
+            return self.add(option, word, value);
         }
+        Ok(())
     }
-    shape(&given)
+
+    fn add(&mut self, option: LvcreateOption, word: &str, value: &'a str) -> Result<(), String> {
+        let name = option.long;
+        if self.purpose.excludes(name) {
+            return Err(format!("{word}: with --{name} lvcreate creates no volume of the requested size"));
+        }
+        if self.given.insert(name, value).is_some() && !REPEATABLE.contains(&name) {
+            return Err(format!("{word}: LVM refuses a second --{name}, and lvmd or the class gives one already"));
+        }
+        if option.list == FOREIGN {
+            self.doubts.push(format!("the effect of {word} on the capacity is not known"));
+        }
+        Ok(())
+    }
+}
+
+/// Describes a word that begins like a long option and is none. The usual mistake is an option with its value in one
+/// entry of the list.
+fn describe_unknown(word: &str, name: &str) -> String {
+    match name.split_once(char::is_whitespace) {
+        Some((option, value)) if long_option(option).is_some() => {
+            let value = value.trim();
+            format!("{word:?} is one word for lvcreate; write \"--{option}={value}\"")
+        }
+        _ => format!("lvcreate has no option {word}"),
+    }
 }
 
 fn options() -> impl Iterator<Item = LvcreateOption> {
@@ -94,25 +224,12 @@ fn long_option(name: &str) -> Option<LvcreateOption> {
     options().find(|option| option.long == name).or(only)
 }
 
-fn add<'a>(given: &mut Given<'a>, option: LvcreateOption, word: &str, value: &'a str) -> Result<(), String> {
-    let name = option.long;
-    if option.list == FOREIGN {
-        return Err(format!("{word} has no place in the options of a class, or its effect is not known"));
-    }
-    match given.insert(name, value) {
-        Some(_) if !REPEATABLE.contains(&name) => {
-            Err(format!("{word}: LVM refuses --{name} a second time, and it is there already"))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn value<'a>(given: &Given<'a>, name: &str) -> Option<&'a str> {
     given.get(name).copied()
 }
 
-/// Returns the shape that the options mean together, or why LVM refuses them together.
-fn shape(given: &Given<'_>) -> Result<Shape, String> {
+/// Returns the shape that the options mean together.
+fn shape(given: &Given<'_>) -> Result<Shape, Unusable> {
     let (stripes, mirrors) = (parse_number(given, "stripes")?, parse_number(given, "mirrors")?);
     let name = match value(given, "type") {
         Some(name) => name,
@@ -120,9 +237,7 @@ fn shape(given: &Given<'_>) -> Result<Shape, String> {
         None if stripes.unwrap_or(1) > 1 => "raid10",
         None => "raid1",
     };
-    let segment_type = SegmentType::find(name);
-    let segment_type =
-        segment_type.ok_or_else(|| format!("--type {name}: the capacity of this type is not computed"))?;
+    let segment_type = find_segment_type(name)?;
     let stripes = check_stripes(name, segment_type, stripes)?;
     let copies = check_copies(segment_type, mirrors)?;
     check_raid_options(given, segment_type)?;
@@ -134,6 +249,19 @@ fn shape(given: &Given<'_>) -> Result<Shape, String> {
         policy: parse_policy(given)?,
         metadata: segment_type.metadata,
         integrity,
+    })
+}
+
+fn find_segment_type(name: &str) -> Result<&'static SegmentType, Unusable> {
+    let computed = if name == OLD_MIRROR { "raid1" } else { name };
+    SegmentType::find(computed).ok_or_else(|| {
+        if NO_VOLUME_TYPES.contains(&name) {
+            Unusable::Refused(format!("--type {name}: with this type lvcreate creates no volume of the requested size"))
+        } else if OTHER_TYPES.contains(&name) {
+            Unusable::NotComputed(format!("--type {name}: the capacity of this type is not computed"))
+        } else {
+            Unusable::Refused(format!("--type {name}: LVM has no such type"))
+        }
     })
 }
 

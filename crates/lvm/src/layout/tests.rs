@@ -36,23 +36,52 @@ fn options_say_the_layout(#[case] words: &str, #[case] layout: &str) {
     assert_eq!(parse(words).to_string(), layout);
 }
 
+fn check(words: &[&str], purpose: OptionsFor) -> Result<Vec<String>, String> {
+    let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    check_options(&words, None, purpose).map_err(|refused| refused.to_string())
+}
+
 #[rstest]
-#[case("-m1 @fast", "@fast is no option: it may limit volumes to some physical volumes")]
-#[case("--type=mirror", "--type mirror: the capacity of this type is not computed")]
-#[case("-u", "-u in -u is not understood")]
-#[case("--stripes", "--stripes lacks its value")]
-#[case("-i many", "--stripes many: not a number up to 256")]
-#[case("--nosync=y", "--nosync=y: this option takes no value")]
-#[case("--config a=b", "--config has no place in the options of a class, or its effect is not known")]
-#[case("-Wy", "-Wy: LVM refuses --wipesignatures a second time, and it is there already")]
-#[case("--alloc often", "--alloc often is not understood")]
-#[case("--type=raid6 -i2", "--stripes 2: this type needs 3 or more")]
-#[case("--type=raid5 -m1", "--mirrors 1 is not possible with this type")]
-#[case("-m1 --raidintegrity y", "--raidintegrity is only possible with --type")]
-fn what_is_not_understood_is_named(#[case] words: &str, #[case] reason: &str) {
-    let layout = parse(words);
-    assert_eq!(layout, Layout::Unknown { reason: reason.to_owned() });
-    assert_eq!(layout.largest(EXTENT, &[vec![1, 2], vec![3]]), 6, "all that is free");
+#[case(&["-u"], "-u: lvcreate has no option -u")]
+#[case(&["--no-such-option"], "lvcreate has no option --no-such-option")]
+#[case(&["--stripes"], "--stripes lacks its value")]
+#[case(&["--config"], "--config lacks its value")]
+#[case(&["--mirrors 1"], "\"--mirrors 1\" is one word for lvcreate; write \"--mirrors=1\"")]
+#[case(&["-i", "many"], "--stripes many: not a number up to 256")]
+#[case(&["-m 1x"], "--mirrors  1x: not a number up to 256")]
+#[case(&["--nosync=y"], "--nosync=y: this option has no value")]
+#[case(&["-Wy"], "-Wy: LVM refuses a second --wipesignatures, and lvmd or the class gives one already")]
+#[case(&["--alloc", "often"], "--alloc often is not understood")]
+#[case(&["--type=raid6", "-i2"], "--stripes 2: this type needs 3 or more")]
+#[case(&["--type=raid5", "-m1"], "--mirrors 1 is not possible with this type")]
+#[case(&["-m1", "--raidintegrity", "y"], "--raidintegrity is only possible with --type")]
+#[case(&["--type=raid7"], "--type raid7: LVM has no such type")]
+#[case(&["--type=cache-pool"], "--type cache-pool: with this type lvcreate creates no volume of the requested size")]
+#[case(&["-l100%FREE"], "-l100%FREE: with --extents lvcreate creates no volume of the requested size")]
+#[case(&["-L1G"], "-L1G: LVM refuses a second --size, and lvmd or the class gives one already")]
+fn options_that_lvm_refuses_are_named(#[case] words: &[&str], #[case] reason: &str) {
+    assert_eq!(check(words, OptionsFor::Thick).unwrap_err(), reason);
+}
+
+#[rstest]
+#[case("-m1 @fast", "@fast is no option: it may limit volumes to some physical volumes", 3)]
+#[case("--type=raid1 --config a=b --config=c=d", "the effect of --config on the capacity is not known", 3)]
+#[case("--type=mirror --mirrorlog core", "the effect of --mirrorlog on the capacity is not known", 3)]
+#[case("--type=vdo", "--type vdo: the capacity of this type is not computed", 9)]
+fn options_of_unknown_effect_keep_their_layout(#[case] words: &str, #[case] doubt: &str, #[case] extents: u64) {
+    let list: Vec<_> = words.split_whitespace().collect();
+    assert_eq!(check(&list, OptionsFor::Thick).unwrap().first().map(String::as_str), Some(doubt));
+    assert_eq!(parse(words).largest(EXTENT, &[vec![1, 3], vec![5]]), extents);
+}
+
+#[test]
+fn options_are_refused_by_the_kind_of_volume() {
+    assert_eq!(check(&["--type=raid1"], OptionsFor::Thin), Ok(Vec::new()));
+    assert!(check(&["-V1G"], OptionsFor::Thin).is_err());
+    for purpose in [OptionsFor::Any, OptionsFor::Thin] {
+        assert!(check(&["-L1G"], purpose).is_ok());
+        assert!(check(&["-y"], purpose).is_err() && check(&["--test"], purpose).is_err());
+    }
 }
 
 #[test]
@@ -61,7 +90,7 @@ fn stripes_of_the_device_class_count() {
     let layout = Layout::parse(&["-m1".to_owned()], Some(&striping));
     assert_eq!((layout.to_string().as_str(), layout.step()), ("raid10, 2 stripes, 2 copies", 2));
     let twice = Layout::parse(&["-i3".to_owned()], Some(&striping));
-    assert!(twice.to_string().contains("LVM refuses --stripes a second time"), "{twice}");
+    assert!(twice.to_string().contains("LVM refuses a second --stripes"), "{twice}");
 }
 
 #[rstest]

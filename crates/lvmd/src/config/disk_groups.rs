@@ -130,6 +130,7 @@ fn make_class(
         spare: spare.unwrap_or(default_spare) << 30,
         striping: None,
         lvcreate_options: Vec::new(),
+        has_unproven_options: false,
         layout: Layout::parse(&[], None),
         wipe: None,
     });

@@ -153,6 +153,8 @@ pub(super) const STRIPE_SIZE: Key =
     key("stripe-size", "", "size of one stripe as `lvcreate --stripesize` takes it; LVM's own without it");
 pub(super) const LVCREATE_OPTIONS: Key =
     key("lvcreate-options", "", "a list of more options for `lvcreate`, one word each");
+/// A key that is refused, unless its value means nothing.
+pub(super) const OVERHEAD_FACTOR: Key = key("overhead-factor", "", "");
 pub(super) const WIPE: Key = key(
     "wipe",
     "none",

@@ -49,6 +49,7 @@ lvcreate-option-classes:
         spare: 5 << 30,
         striping: Some(striping.clone()),
         lvcreate_options: vec!["--readahead=8".to_owned()],
+        has_unproven_options: false,
         layout: Layout::parse(&["--readahead=8".to_owned()], Some(&striping)),
         wipe: None,
     };
@@ -324,4 +325,85 @@ fn a_file_that_is_something_else_is_refused(#[case] text: &str) {
 fn a_missing_file_says_what_to_do() {
     let error = load(Path::new("/nonexistent/lvmd.yaml")).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/lvmd.yaml") && error.contains("--config"), "{error}");
+}
+
+#[rstest]
+#[case("[\"--mirrors 1\"]", "\"--mirrors 1\" is one word for lvcreate; write \"--mirrors=1\"")]
+#[case("[-y]", "-y: LVM refuses a second --yes, and lvmd or the class gives one already")]
+#[case("[--no-such-option]", "lvcreate has no option --no-such-option")]
+fn options_that_lvm_refuses_are_refused_with_their_line(#[case] options: &str, #[case] reason: &str) {
+    let text = format!(
+        "device-classes:\n- name: a\n  volume-group: vg\n  lvcreate-options: {options}\nlvcreate-option-classes:\n- \
+         name: o\n  options: {options}\n"
+    );
+    let expected = [
+        format!("lvmd.yaml:7: lvcreate-option-class \"o\": options would be refused by LVM: {reason}"),
+        format!("lvmd.yaml:4: device class \"a\": lvcreate-options would be refused by LVM: {reason}"),
+    ];
+    assert_eq!(parse(&text).unwrap_err(), expected);
+}
+
+#[test]
+fn options_of_unknown_effect_are_accepted_with_a_warning() {
+    let config =
+        parse("device-classes: [{name: a, volume-group: vg, lvcreate-options: [--type=raid1, /dev/sdb]}]").unwrap();
+    let class = config.classes.get("a").unwrap();
+    assert_eq!((class.layout.to_string().as_str(), class.has_unproven_options), ("raid1, 2 copies", true));
+    let expected = "lvmd.yaml:1: device class \"a\": its published capacity may be more than LVM can make: /dev/sdb is \
+                    no option: it may limit volumes to some physical volumes";
+    assert_eq!(config.warnings, [expected]);
+}
+
+#[test]
+fn keys_given_twice_are_read_as_the_last_with_a_warning() {
+    let config = parse(
+        "device-classes:\n- {name: lost, volume-group: vg}\ndevice-classes:\n- name: a\n  volume-group: vg\n  \
+         spare-gb: 10\n  Spare-GB: 2.0\n  spare-gb: 3.0\n",
+    )
+    .unwrap();
+    let classes: Vec<_> = config.classes.iter().map(|class| (class.name.as_str(), class.spare >> 30)).collect();
+    assert_eq!(classes, [("a", 3)]);
+    let expected = [
+        "lvmd.yaml:2: device-classes is given more than once; the one in line 4 counts",
+        "lvmd.yaml:6: spare-gb is given more than once; the one in line 8 counts",
+    ];
+    assert_eq!(config.warnings, expected);
+}
+
+#[rstest]
+#[case("spare-gb: 10.0", Ok(10))]
+#[case("spare-gb: 1e1", Ok(10))]
+#[case("spare-gb: 010", Ok(8))]
+#[case("spare-gb: 0x10", Ok(16))]
+#[case("spare-gb: 10.5", Err("lvmd.yaml:4: spare-gb must be a whole number from 0 to 17179869183"))]
+#[case("overhead-factor: 1.0", Ok(10))]
+#[case(
+    "overhead-factor: 1.1",
+    Err(
+        "lvmd.yaml:4: device class \"a\": overhead-factor is a key of another program, which lvmd does not have; \
+         remove it, and keep that part of the volume group with spare-gb"
+    )
+)]
+fn numbers_are_read_as_go_reads_them(#[case] key: &str, #[case] expected: Result<u64, &str>) {
+    let parsed = parse(&format!("device-classes:\n- name: a\n  volume-group: vg\n  {key}\n"));
+    let spare = parsed.map(|config| config.classes.get("a").unwrap().spare >> 30);
+    assert_eq!(spare, expected.map_err(|expected| vec![expected.to_owned()]));
+}
+
+#[test]
+fn anchors_and_merges_are_read() {
+    let config = parse(
+        "x-defaults: &defaults {spare-gb: 0, volume-group: other}\nsocket-name: ''\ndevice-classes:\n- <<: \
+         *defaults\n  name: a\n  volume-group: vg\n",
+    )
+    .unwrap();
+    let class = config.classes.get("a").unwrap();
+    assert_eq!((class.volume_group.as_str(), class.spare), ("vg", 0));
+    assert_eq!(config.socket, PathBuf::from("/run/topolvm/lvmd.sock"));
+}
+
+#[test]
+fn tabs_are_named_with_their_line() {
+    let expected = "lvmd.yaml:2: the line is indented with a tab, which YAML does not allow; use spaces";
+    assert_eq!(parse("device-classes:\n\t- name: a\n").unwrap_err(), [expected]);
 }

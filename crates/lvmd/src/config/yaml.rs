@@ -1,11 +1,12 @@
-//! Parses YAML into a tree with line numbers, as existing configuration files rely on: keys in any case, unknown keys
-//! give warnings, and all mistakes are reported instead of the first one only.
+//! Parses YAML into a tree with line numbers, as existing configuration files rely on: keys in any case, of equal keys
+//! the last, whole numbers also as `10.0`, unknown keys give warnings, and all mistakes are reported instead of the
+//! first one only.
 
 use std::cell::RefCell;
 use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::Spanned;
+use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned, from_str_with_options};
 
 use super::keys::Key;
 
@@ -74,7 +75,12 @@ pub(super) struct Fields<'a> {
 impl Node {
     /// Parses a whole file. An empty file is an empty mapping.
     pub(super) fn parse(text: &str) -> Result<Self, serde_saphyr::Error> {
-        serde_saphyr::from_str::<Option<Self>>(text).map(|node| node.unwrap_or(Self { line: 1, value: Value::Null }))
+        // As sigs.k8s.io/yaml, which TopoLVM uses
+        let mut options = Options::default();
+        options.duplicate_keys = DuplicateKeyPolicy::LastWins;
+        options.legacy_octal_numbers = true;
+        let node = from_str_with_options::<Option<Self>>(text, options)?;
+        Ok(node.unwrap_or(Self { line: 1, value: Value::Null }))
     }
 
     /// Returns what `read` makes of the value. Its error, what `name` must be, is added to the others.
@@ -109,7 +115,12 @@ pub(super) fn read_flag(node: Node) -> Result<bool, String> {
 /// Reads a whole number from 0 to `max`.
 pub(super) fn read_number_to<N: TryFrom<i128> + PartialOrd + Display>(max: N) -> impl Fn(Node) -> Result<N, String> {
     move |node| {
-        let number = if let Value::Integer(number) = node.value { N::try_from(number).ok() } else { None };
+        let number = match node.value {
+            Value::Integer(number) => Some(number),
+            Value::Float(number) if number.fract() == 0.0 => format!("{number:.0}").parse().ok(),
+            Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => None,
+        };
+        let number = number.and_then(|number: i128| N::try_from(number).ok());
         number.filter(|number| *number <= max).ok_or_else(|| format!("a whole number from 0 to {max}"))
     }
 }
@@ -141,19 +152,35 @@ impl<'a> Fields<'a> {
         Ok(Self { line: node.line, place: String::new(), diagnostics, entries })
     }
 
-    /// Takes what `read` makes of the value of a key; absent and null are the same. Of a key that is given twice in
-    /// different case, the last counts.
+    /// Takes what `read` makes of the value of a key; absent and null are the same. Of a key that is given more than
+    /// once, in any case, the last counts.
     pub(super) fn take<T>(&mut self, key: Key, read: impl FnOnce(Node) -> Result<T, String>) -> Option<T> {
         let of_key = |(name, _): &mut (String, Node)| name.eq_ignore_ascii_case(key.name);
-        let (_, node) = self.entries.extract_if(.., of_key).last()?;
+        let mut given: Vec<_> = self.entries.extract_if(.., of_key).map(|(_, node)| node).collect();
+        let node = given.pop()?;
+        if let Some(first) = given.first() {
+            let (name, last) = (key.name, node.line);
+            self.add_warning(first.line, &format!("{name} is given more than once; the one in line {last} counts"));
+        }
         if matches!(node.value, Value::Null) { None } else { node.read(key.name, self.diagnostics, read) }
     }
 
     /// Takes what `read` makes of each entry of a list.
     pub(super) fn take_list<T>(&mut self, key: Key, read: impl Fn(Node) -> Result<T, String>) -> Option<Vec<T>> {
-        let items = self.take(key, read_list)?;
+        self.take_list_with_line(key, read).map(|(_, list)| list)
+    }
+
+    /// Takes the same, with the line on which the list begins.
+    pub(super) fn take_list_with_line<T>(
+        &mut self,
+        key: Key,
+        read: impl Fn(Node) -> Result<T, String>,
+    ) -> Option<(u64, Vec<T>)> {
+        let list = self.take(key, Ok)?;
+        let line = list.line;
+        let items = list.read(key.name, self.diagnostics, read_list)?;
         let name = format!("each entry of {}", key.name);
-        Some(items.into_iter().filter_map(|item| item.read(&name, self.diagnostics, &read)).collect())
+        Some((line, items.into_iter().filter_map(|item| item.read(&name, self.diagnostics, &read)).collect()))
     }
 
     /// Takes a list of mappings; none without the key.

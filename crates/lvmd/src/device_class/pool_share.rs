@@ -124,6 +124,8 @@ mod tests {
             name: "vg".parse().unwrap(),
             uuid: String::new(),
             tags: Box::default(),
+            max_volumes: 0,
+            is_writable: true,
             seqno: 0,
             size,
             free: size,

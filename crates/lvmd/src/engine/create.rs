@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use lvm::{Host, Layout, LogicalVolume, NewVolume, VolumeGroup};
+use lvm::{Host, Layout, LogicalVolume, VolumeGroup};
 
 use super::creation::{CreateVolume, Creation};
 use super::group::Group;
 use super::locate::not_in_place;
-use super::preconditions::{
-    check_no_missing_pvs, check_pool_accepts_volumes, check_pool_zeroes, round_up_to_extents, thin_pool_missing,
-};
+use super::preconditions::{check_creates_volumes, check_pool_accepts_volumes, round_up_to_extents, thin_pool_missing};
 use super::state::Engine;
 use super::unfinished::NameState;
 use crate::device_class::DeviceClass;
@@ -52,7 +50,8 @@ impl<R: Host> Engine<R> {
                 NameState::Free(known) => known,
             };
         }
-        self.create_alone(group, creation, &known).await
+        let created = self.create_alone(group, creation, &known).await;
+        self.learn_from_creation(group, creation, created).await
     }
 
     /// Makes the name of a new volume free, or returns the existing volume that is the wanted one.
@@ -72,17 +71,12 @@ impl<R: Host> Engine<R> {
     ) -> Result<LogicalVolume, Error> {
         let Creation { wanted, class, .. } = creation;
         let making = self.inner.instance.new_making_tag()?;
-        let volume = NewVolume {
-            vg: &group.name,
-            pool: class.thin_pool.as_ref().map(|pool| &pool.name),
-            name: &wanted.name,
-            bytes: check_space(class, creation.layout(), known, wanted.bytes)?,
-            tags: &tags::of_new_volume(&wanted.tags, &making, None, class.wipe.filter(|_| class.thin_pool.is_none()))?,
-            striping: creation.striping(),
-            options: creation.options(),
-        };
+        let bytes = check_space(class, creation.layout(), known, wanted.bytes)?;
+        let wipe = class.wipe.filter(|_| class.thin_pool.is_none());
+        let tags = tags::of_new_volume(&wanted.tags, &making, None, wipe)?;
+        let volume = creation.new_volume(&group.name, &wanted.name, bytes, &tags, creation.options());
         let create = || self.inner.lvm.create(&volume, &making);
-        let created = self.create_with_retry(group, volume.pool, &wanted.name, create).await?;
+        let created = self.create_with_retry(group, volume.pool, &wanted.name, &making, create).await?;
         match volume.pool {
             Some(pool) => self.check_thin_volume_is_empty(group, pool, &wanted.name, created).await,
             None => Ok(created),
@@ -92,8 +86,7 @@ impl<R: Host> Engine<R> {
 
 /// Returns the size in bytes after rounding. Fails if LVM cannot create a volume of that size in the class.
 pub(super) fn check_space(class: &DeviceClass, layout: &Layout, group: &VolumeGroup, bytes: u64) -> Result<u64, Error> {
-    check_no_missing_pvs(group)?;
-    check_pool_zeroes(class, group)?;
+    check_creates_volumes(class, group)?;
     check_pool_accepts_volumes(class, group)?;
     let space = class.free_space(layout, group).map_err(|pool| thin_pool_missing(pool, group))?;
     let size = round_up_to_extents(group, bytes, layout.step()).filter(|size| space.fits(layout, *size));

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use lvm::{Layout, LvName, Striping, Tag};
+use lvm::{Layout, LvName, NewVolume, Striping, Tag, VgName};
 
+use super::refusals::CreationOptions;
 use crate::device_class::{DeviceClass, OptionClass};
 
 /// A volume that a client wants.
@@ -39,6 +40,24 @@ impl Creation {
     /// Returns the stripes of the device class, unless an option class takes their place.
     pub(super) fn striping(&self) -> Option<&Striping> {
         self.class.striping.as_ref().filter(|_| self.option_class.is_none())
+    }
+
+    /// Returns the names of the classes that its options come from.
+    pub(super) fn option_names(&self) -> CreationOptions {
+        CreationOptions { class: self.class.name.clone(), option_class: self.wanted.option_class.clone() }
+    }
+
+    /// Returns a volume for LVM to create as the classes say, with these options.
+    pub(super) fn new_volume<'a>(
+        &'a self,
+        vg: &'a VgName,
+        name: &'a LvName,
+        bytes: u64,
+        tags: &'a [Tag],
+        options: &'a [String],
+    ) -> NewVolume<'a> {
+        let pool = self.class.thin_pool.as_ref().map(|pool| &pool.name);
+        NewVolume { vg, pool, name, bytes, tags, striping: self.striping(), options }
     }
 
     /// Returns the layout that stripes and options give the volume.

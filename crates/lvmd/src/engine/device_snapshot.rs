@@ -165,6 +165,8 @@ mod tests {
             extent_size: 4 << 20,
             missing_pvs: 0,
             tags: Box::default(),
+            max_volumes: 0,
+            is_writable: true,
             pvs: vec![pv("old", 0), pv("new", 1)],
             volumes: Vec::new(),
         };

@@ -156,6 +156,8 @@ mod tests {
             extent_size: 4 << 20,
             missing_pvs: 0,
             tags: Box::default(),
+            max_volumes: 0,
+            is_writable: true,
             pvs,
             volumes: vec![volume("m", "raid1"), volume("r", "raid5_ls")],
         }

@@ -27,8 +27,8 @@ const BLIND_REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 /// Back-off after LVM failed.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(1));
 
-/// Keeps the cache of a group up to date, removes unfinished volumes from the group and keeps its thin pools up, until
-/// the shutdown begins.
+/// Keeps the cache of a group up to date, removes unfinished volumes from the group, keeps its thin pools up and finds
+/// out whether LVM still refuses volumes, until the shutdown begins.
 pub(super) async fn watch_group<R: Host>(
     engine: Engine<R>,
     group: Arc<Group>,
@@ -63,6 +63,7 @@ pub(super) async fn watch_group<R: Host>(
             next_sweep = Instant::now() + REFRESH_INTERVAL;
         }
         engine.keep_up_pools(&group).await;
+        engine.prove_refusals(&group).await;
         backoff.reset();
         delay = POLL_INTERVAL;
     }

@@ -22,6 +22,7 @@ use super::evacuation_progress::EvacuationProgress;
 use super::growth::Growth;
 use super::metadata_headers::{HeaderRead, MetadataHeaders, READ_TIMEOUT};
 use super::pool_upkeep::PoolUpkeep;
+use super::refusals::Refusals;
 use super::wipe_progress::WipeProgress;
 use crate::error::Error;
 
@@ -46,6 +47,7 @@ pub(super) struct Group {
     pub(super) wipe_progress: WipeProgress,
     pub(super) evacuation: EvacuationProgress,
     pub(super) pool_upkeep: PoolUpkeep,
+    pub(super) refusals: Refusals,
     /// The creations that wait for the lock.
     pub(super) creations: ChangeQueue<Creation>,
     /// The growths that wait for the lock.
@@ -112,6 +114,7 @@ impl Group {
             wipe_progress: WipeProgress::default(),
             evacuation: EvacuationProgress::default(),
             pool_upkeep: PoolUpkeep::default(),
+            refusals: Refusals::default(),
             creations: ChangeQueue::default(),
             growths: ChangeQueue::default(),
         };

@@ -23,6 +23,20 @@ pub(super) fn check_pool_zeroes(class: &DeviceClass, group: &VolumeGroup) -> Res
     }
 }
 
+/// Refuses what no space helps with: LVM, or lvmd, creates no volume of the class in the group, as far as its report
+/// shows.
+pub(super) fn check_creates_volumes(class: &DeviceClass, group: &VolumeGroup) -> Result<(), Error> {
+    check_no_missing_pvs(group)?;
+    if let Some(why) = group.refusal() {
+        return Err(Error::ClassRefused { class: class.name.clone(), why });
+    }
+    check_pool_zeroes(class, group)?;
+    match class.refusing_pool(group) {
+        Some((pool, PoolRefusal::Broken(why))) => Err(Error::PoolBroken(FullName::new(&group.name, &pool.name), why)),
+        Some((_, PoolRefusal::Full(_))) | None => Ok(()),
+    }
+}
+
 /// Refuses a thin pool that is full or broken: LVM creates nothing in it.
 pub(super) fn check_pool_accepts_volumes(class: &DeviceClass, group: &VolumeGroup) -> Result<(), Error> {
     let Some((pool, refusal)) = class.refusing_pool(group) else { return Ok(()) };

@@ -9,7 +9,9 @@ use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
 use super::activate::set_device;
 use super::group::Group;
 use super::preconditions::free_bytes;
+use super::refusals::CreationOptions;
 use super::state::Engine;
+use super::storage_health::class_refusal;
 use crate::error::Error;
 use crate::tags;
 
@@ -70,10 +72,14 @@ impl<R: Host> Engine<R> {
         }
     }
 
-    /// Returns the free bytes of a device class, after the spare.
+    /// Returns the free bytes of a device class, after the spare; 0 while LVM creates no volumes in it.
     pub fn free_bytes(&self, class: &str) -> Result<u64, Error> {
         let class = self.class(class)?;
-        free_bytes(&class, &*self.group(&class.volume_group)?.try_cached()?)
+        let group = self.group(&class.volume_group)?;
+        let bytes = free_bytes(&class, &*group.try_cached()?)?;
+        let is_withheld = class_refusal(&class, &group).is_some()
+            || group.refusals.withholds(&CreationOptions::of_class(&class.name));
+        Ok(if is_withheld { 0 } else { bytes })
     }
 
     async fn cached_volume(

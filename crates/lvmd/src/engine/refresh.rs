@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::device_snapshot::Freshness;
 use super::group::Group;
+use super::proof::expect_proofs;
 use super::state::Engine;
 use super::storage_health;
 use crate::error::Error;
@@ -88,7 +89,11 @@ impl<R: Host> Engine<R> {
             let missing_before = group.cached().map_or(0, |before| before.missing_pvs);
             storage_health::log_missing_pvs(&group.name, missing_before, report.missing_pvs);
         }
+        let is_new = group.cached().is_none();
         group.store_report(report);
+        if is_new {
+            expect_proofs(group, &self.classes());
+        }
         self.publish();
     }
 

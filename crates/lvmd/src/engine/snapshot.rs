@@ -6,7 +6,8 @@ use lvm::{FullName, Host, LogicalVolume, LvName, NewSnapshot, Tag, VolumeGroup};
 
 use super::group::Group;
 use super::locate::Scope;
-use super::preconditions::{check_no_missing_pvs, check_pool_zeroes, round_up_to_extents, space_beside};
+use super::preconditions::{check_creates_volumes, check_no_missing_pvs, round_up_to_extents, space_beside};
+use super::refusals::CreationOptions;
 use super::state::Engine;
 use super::unfinished::NameState;
 use crate::device_class::DeviceClass;
@@ -72,7 +73,11 @@ impl<R: Host> Engine<R> {
         };
         let larger = Some(bytes).filter(|bytes| *bytes > source.size);
         let create = || self.inner.lvm.snapshot(&snapshot, larger, &making);
-        self.create_with_retry(group, Some(&pool), &wanted.name, create).await
+        let created = self.create_with_retry(group, Some(&pool), &wanted.name, &making, create).await;
+        match class.and_then(|class| self.creation_of_proof(group, &CreationOptions::of_class(&class.name))) {
+            Some(creation) => self.learn_from_creation(group, &creation, created).await,
+            None => created,
+        }
     }
 
     /// Returns the thin pool of a snapshot. LVM puts it into the pool of its source, whatever the class says.
@@ -124,7 +129,7 @@ fn check_space(
     };
     check_no_missing_pvs(group)?;
     if let Some(class) = class {
-        check_pool_zeroes(class, group)?;
+        check_creates_volumes(class, group)?;
     }
     let free = space_beside(source, &source.layout(), class, group)?.bytes;
     let no_space = Error::NoSpace { free, requested: wanted.max(source.size) };

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
 use super::group::Group;
+use super::proof::expect_proofs;
 use super::state::{Engine, Inner};
 use super::{evacuation, external_changes, storage_health, unconfigured_groups, wiping};
 use crate::device_class::{DeviceClasses, ThinPool};
@@ -139,7 +140,11 @@ impl<R: Host> Engine<R> {
             let group = self.track(vg, None);
             self.mark_stale(&group, &error);
         }
-        *self.inner.classes.write() = Arc::new(classes);
+        let before = std::mem::replace(&mut *self.inner.classes.write(), Arc::new(classes));
+        let classes = self.classes();
+        for group in self.groups().values() {
+            expect_proofs(group, &classes.changed_since(&before));
+        }
         self.publish();
         Ok(())
     }

@@ -11,8 +11,9 @@ use tokio::sync::{mpsc, watch};
 use topolvm_runtime::{CancellationToken, Tasks};
 
 use super::group::Group;
-use super::storage_health;
-use crate::capacity::{Capacity, ClassCapacity};
+use super::refusals::CreationOptions;
+use super::storage_health::{self, class_refusal};
+use crate::capacity::{Capacity, ClassCapacity, Refused};
 use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::disk_addition::DiskAddition;
 use crate::disk_group::NodeLabels;
@@ -75,9 +76,20 @@ impl<R: Host> Engine<R> {
     pub fn capacity(&self) -> Capacity {
         let (groups, classes) = (self.groups(), self.classes());
         let capacity_of = |class: &Arc<DeviceClass>| {
-            let group = groups.get(&class.volume_group).and_then(|group| group.cached());
-            let is_offered = group.as_ref().is_some_and(|group| class.is_there(group)) || !class.optional;
-            is_offered.then(|| ClassCapacity::of(class, &classes, group.as_deref()))
+            let group = groups.get(&class.volume_group);
+            let known = group.and_then(|group| group.cached());
+            let is_offered = known.as_ref().is_some_and(|known| class.is_there(known)) || !class.optional;
+            let options = |option_class: &str| CreationOptions {
+                class: class.name.clone(),
+                option_class: option_class.to_owned(),
+            };
+            let refused = Refused {
+                refusal: group.and_then(|group| class_refusal(class, group)),
+                withholds: |option_class: &str| {
+                    group.is_some_and(|group| group.refusals.withholds(&options(option_class)))
+                },
+            };
+            is_offered.then(|| ClassCapacity::of(class, &classes, known.as_deref(), refused))
         };
         Capacity { classes: classes.iter().filter_map(capacity_of).collect() }
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use lvm::{FullName, VgName, VolumeGroup};
 
 use super::group::Group;
-use super::preconditions::{check_pool_zeroes, thin_pool_missing};
+use super::preconditions::{check_creates_volumes, check_pool_zeroes, thin_pool_missing};
+use super::refusals::CreationOptions;
 use crate::device_class::{DeviceClass, DeviceClasses, PoolRefusal};
 use crate::error::Error;
 use crate::inventory::EvacuationEntry;
@@ -56,6 +57,7 @@ pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: 
             Some(known) => {
                 let of_group = classes.iter().filter(|class| class.volume_group == *vg);
                 problems.extend(of_group.filter_map(|class| describe_pool(class, &known)));
+                problems.extend(describe_refusals(group, &known));
                 problems.extend(group.pool_upkeep.problems());
                 problems.extend(describe_failed_volumes(&known));
             }
@@ -66,6 +68,25 @@ pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: 
         }
     }
     problems
+}
+
+/// Returns why LVM creates no volumes in a class; `None` if it does, or that is not known.
+pub(super) fn class_refusal(class: &DeviceClass, group: &Group) -> Option<String> {
+    let known = group.cached()?;
+    let learned = || {
+        let why = group.refusals.reason(&CreationOptions::of_class(&class.name))?;
+        Some(Error::ClassRefused { class: class.name.clone(), why })
+    };
+    check_creates_volumes(class, &known).err().or_else(learned).map(|error| error.to_string())
+}
+
+/// Returns why LVM creates no volumes, for each reason that is no missing disk and no thin pool.
+fn describe_refusals(group: &Group, known: &VolumeGroup) -> impl Iterator<Item = String> {
+    let learned = group.refusals.all().into_iter().map(|(CreationOptions { class, option_class }, why)| {
+        let class = if option_class.is_empty() { class } else { format!("{class} with option class {option_class}") };
+        Error::ClassRefused { class, why }.to_string()
+    });
+    known.refusal().into_iter().chain(learned)
 }
 
 /// Returns why the thin pool of a class takes no volumes.

@@ -3,7 +3,7 @@
 
 use std::slice;
 
-use lvm::{Changed, FullName, Host, LogicalVolume, LvName, TagChanges};
+use lvm::{Changed, FullName, Host, LogicalVolume, LvName, Tag, TagChanges};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
@@ -19,11 +19,12 @@ impl<R: Host> Engine<R> {
         group: &Group,
         pool: Option<&LvName>,
         name: &LvName,
+        making: &Tag,
         create: impl Fn() -> F,
     ) -> Result<LogicalVolume, Error> {
-        let mut created = self.finish_creation(group, name, create().await).await;
+        let mut created = self.finish_creation(group, name, making, create().await).await;
         if self.remove_blocking_thin_device(group, pool, &mut created).await {
-            created = self.finish_creation(group, name, create().await).await;
+            created = self.finish_creation(group, name, making, create().await).await;
         }
         created
     }

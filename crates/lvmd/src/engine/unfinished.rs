@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lvm::{Changed, FullName, Host, LogicalVolume, LvName, VolumeGroup};
+use lvm::{Changed, FullName, Host, LogicalVolume, LvName, Tag, VolumeGroup};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
@@ -33,6 +33,15 @@ pub(super) struct UnfinishedVolume {
 /// Number of sweeps that leave the unfinished volume of another lvmd alone: a snapshot is created by two LVM processes,
 /// and each may take as long as there is between two sweeps.
 const SWEEPS_FOR_OTHERS: u32 = 2;
+
+/// Returns whether LVM may have created a volume before it failed. It refuses for the other reasons beforehand.
+fn may_have_created(error: &lvm::Error) -> bool {
+    use lvm::Error::{AlreadyExists, Busy, DuplicateName, GroupNotFound, Incomplete, Locked, NoSpace};
+    !matches!(
+        error,
+        AlreadyExists(_) | Busy(_) | DuplicateName { .. } | GroupNotFound(_) | Incomplete(_) | Locked(_) | NoSpace(_)
+    )
+}
 
 impl<R: Host> Engine<R> {
     /// Makes the name of a new volume free, or returns the existing volume if `mismatch` finds no difference from the
@@ -76,6 +85,7 @@ impl<R: Host> Engine<R> {
         &self,
         group: &Group,
         name: &LvName,
+        making: &Tag,
         changed: Changed,
     ) -> Result<LogicalVolume, Error> {
         match self.store_outcome(group, changed) {
@@ -85,10 +95,7 @@ impl<R: Host> Engine<R> {
                 volume => Ok(volume),
             },
             Err(error) => {
-                // The name was free, so this attempt created what has it now, unless LVM says that somebody was faster.
-                if !matches!(error, lvm::Error::AlreadyExists { .. })
-                    && let Err(error) = self.remove_failed_creation(group, name).await
-                {
+                if let Err(error) = self.remove_failed_creation(group, name, making, &error).await {
                     let error = error_chain(&error);
                     let vg = &group.name;
                     tracing::error!(%vg, %name, error, "a volume stays unfinished until it is asked for again");
@@ -102,17 +109,33 @@ impl<R: Host> Engine<R> {
         }
     }
 
-    async fn remove_failed_creation(&self, group: &Group, name: &LvName) -> Result<(), Error> {
+    /// Removes what a failed attempt left: a volume with its tag or, where LVM may have removed the tag of a volume
+    /// that it could not wipe, without any. Another instance may have created a volume of the name, which stays.
+    async fn remove_failed_creation(
+        &self,
+        group: &Group,
+        name: &LvName,
+        making: &Tag,
+        error: &lvm::Error,
+    ) -> Result<(), Error> {
         let known = self.current(group).await?;
-        match known.volume(name.as_str()) {
-            Some(volume) if tags::is_managed(volume) => self.remove_unfinished(group, &known, volume).await,
-            _ => Ok(()),
+        let Some(volume) = known.volume(name.as_str()) else { return Ok(()) };
+        let has_lost_its_tag =
+            || may_have_created(error) && tags::is_managed(volume) && tags::making_tag(volume).is_none();
+        if volume.has_tag(making) || has_lost_its_tag() {
+            return self.remove_unfinished(group, &known, volume).await;
         }
+        Ok(())
     }
 
     /// Removes an unfinished volume unless it has become ready since the report: LVM itself looks for the tag, under
     /// its own lock. LVM refuses while the volume is open.
-    async fn remove_unfinished(&self, group: &Group, known: &VolumeGroup, volume: &LogicalVolume) -> Result<(), Error> {
+    pub(super) async fn remove_unfinished(
+        &self,
+        group: &Group,
+        known: &VolumeGroup,
+        volume: &LogicalVolume,
+    ) -> Result<(), Error> {
         let name: LvName = volume.name.parse()?;
         if let Some(snapshot) = known.snapshots_of(&volume.name).next() {
             let why = format!("is unfinished, and {snapshot} depends on it");

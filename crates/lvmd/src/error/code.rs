@@ -44,6 +44,7 @@ impl Error {
             Self::NoSpace { .. } | Self::PoolFull { .. } | Self::NoRoomForDisk { .. } | Self::NoPlaceFor { .. } => {
                 (Code::ResourceExhausted, "NO_SPACE")
             }
+            Self::ClassRefused { .. } => (Code::ResourceExhausted, "VOLUMES_REFUSED"),
             Self::GroupNotOurs(_) => (Code::FailedPrecondition, "VG_NOT_OURS"),
             Self::DiskNotFound { .. } => (Code::NotFound, "PV_NOT_FOUND"),
             Self::DiskNotAdded { .. } => (Code::FailedPrecondition, "DISK_NOT_ADDED"),

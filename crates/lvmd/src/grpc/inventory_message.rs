@@ -74,6 +74,7 @@ fn device_class(class: &ClassEntry) -> proto::DeviceClassItem {
         thin_pool: class.thin_pool.clone().unwrap_or_default(),
         size_bytes: class.size,
         free_bytes: class.free,
+        refusal: class.refusal.clone().unwrap_or_default(),
     }
 }
 

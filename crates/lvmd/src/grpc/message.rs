@@ -58,7 +58,9 @@ pub(super) fn volume_group(name: String) -> Result<VgName, InvalidRequest> {
 /// Parses the name of a volume. Names of volumes that are being wiped or in quarantine are reserved.
 pub(super) fn checked_name(name: String) -> Result<LvName, InvalidRequest> {
     let name = LvName::try_from(name)?;
-    let is_reserved = tags::is_wiping_name(name.as_str()) || tags::quarantined_uid(name.as_str()).is_some();
+    let is_reserved = tags::is_wiping_name(name.as_str())
+        || tags::quarantined_uid(name.as_str()).is_some()
+        || tags::probe_name().is_ok_and(|probe| probe == name);
     if is_reserved { Err(InvalidRequest::ReservedName(name.to_string())) } else { Ok(name) }
 }
 

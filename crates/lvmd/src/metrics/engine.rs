@@ -93,10 +93,13 @@ const POOL_COUNTERS: [PoolCounter; 2] = [
     ("thin_pool_failures", "How often a thin pool could not be made or extended", |pool| pool.failures),
 ];
 
-const CLASS_GAUGES: [Gauge<ClassCapacity>; 6] = [
+const CLASS_GAUGES: [Gauge<ClassCapacity>; 7] = [
     ("device_class_size_bytes", "Size of the volume group of a device class", |class| Some(float(class.size))),
     ("device_class_available_bytes", "What may still be given away in a device class", |class| {
         Some(float(class.free_bytes))
+    }),
+    ("device_class_refused", "1 while LVM creates no volumes in a device class, whatever is free", |class| {
+        Some(f64::from(u8::from(class.refusal.is_some())))
     }),
     ("device_class_used_spare_bytes", "Part of the spare of a thick device class that is not free any more", |class| {
         class.thin.is_none().then(|| float(class.used_spare))

@@ -20,6 +20,7 @@ mod node;
 mod optional_classes;
 mod program;
 mod quarantine;
+mod refused_classes;
 mod removal;
 mod service;
 mod snapshot;

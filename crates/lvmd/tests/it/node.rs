@@ -39,7 +39,7 @@ device-classes:
   - {name: hdd, volume-group: vg-hdd, spare-gb: 0, stripe: 2, stripe-size: 64k, lvcreate-options: [--readahead=8]}
 lvcreate-option-classes:
   - {name: mirrored, options: [--type=raid1]}
-  - {name: wrong, options: [--bogus]}
+  - {name: wrong, options: [--compression=y]}
 ";
 
 /// A thick class and two thin ones on one volume group of 20 GiB. The pool of `thin`, the default, promises 6 GiB with

@@ -353,3 +353,17 @@ async fn a_volume_that_another_one_makes_anew_is_not_reported_as_made() {
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Unavailable);
     assert!(node.lvm.volume("vg-ssd", "a").is_some());
 }
+
+#[tokio::test(start_paused = true)]
+async fn volume_of_another_lvmd_survives_a_failed_creation() {
+    let node = Node::start().await;
+    node.lvm.fail("lvcreate", 1, Fault::says("Insufficient free space: 6 extents needed, but only 4 available"));
+    let lvm = node.lvm.clone();
+    node.lvm.before("lvchange", move |_| {
+        let volume = FakeVolume { tags: vec![MANAGED.to_owned()], ..FakeVolume::thick(GIB) };
+        lvm.add_volume("vg-ssd", "a", volume);
+    });
+    node.create("ssd", "a", GIB).await.unwrap_err();
+    node.lvm.clear_faults();
+    assert!(node.lvm.volume("vg-ssd", "a").is_some());
+}

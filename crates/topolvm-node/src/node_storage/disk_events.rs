@@ -1,12 +1,13 @@
-//! Events of the disks of a node: what differs between the status that was written before and the one that was written
-//! now. What stands in the object has been told, so that neither a start of the agent nor a look of lvmd repeats it.
+//! Events of the disks and device classes of a node: what differs between the status that was written before and the
+//! one that was written now. What stands in the object has been told, so that neither a start of the agent nor a look of
+//! lvmd repeats it.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use topolvm_api::{DiskGroupStatus, DiskStatus, NodeStorageStatus};
 
-use super::evacuation_events;
+use super::{class_events, evacuation_events};
 use crate::events::Events;
 
 /// Most disks that an Event names.
@@ -43,6 +44,7 @@ impl DiskEvents {
         for message in now.disk_groups.iter().filter_map(|group| describe_missing(group, before, now)) {
             self.events.disks_missing(node, &message).await;
         }
+        class_events::publish(&self.events, node, before, now).await;
         evacuation_events::tell(&self.events, node, before, now).await;
     }
 }

@@ -84,6 +84,7 @@ fn device_class(class: DeviceClassItem) -> DeviceClassStatus {
         thin_pool: class.thin_pool,
         size: Some(format_bytes(class.size_bytes)),
         free: Some(format_bytes(class.free_bytes)),
+        refusal: cut(class.refusal),
     }
 }
 
@@ -149,6 +150,7 @@ mod tests {
         };
         let gone = VolumeGroupItem { name: "gone".to_owned(), ..VolumeGroupItem::default() };
         let class = DeviceClassItem {
+            refusal: "LVM refuses".to_owned(),
             name: "thin".to_owned(),
             default: true,
             volume_group: "vg".to_owned(),
@@ -195,7 +197,7 @@ mod tests {
             ],
             "deviceClasses": [{
                 "name": "thin", "default": true, "type": "thin", "volumeGroup": "vg", "thinPool": "pool", "size": "4Gi",
-                "free": "40Gi",
+                "free": "40Gi", "refusal": "LVM refuses",
             }],
             "thinPools": [{"volumeGroup": "vg", "name": "pool", "size": "4Gi", "dataPercent": 0, "problem": "broken"}],
             "problems": ["a disk is missing"],

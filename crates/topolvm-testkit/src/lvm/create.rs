@@ -45,6 +45,10 @@ impl State {
         if group.volumes.contains_key(&wanted.name) {
             return Err(CommandError::already_exists(&wanted.target, &wanted.name));
         }
+        if group.max_volumes > 0 && group.volumes.len() >= group.max_volumes {
+            let message = "Maximum number of logical volumes reached in volume group";
+            return Err(CommandError::failed(format!("{message} {}.", wanted.target)));
+        }
         let volume = match &wanted.pool {
             Some(pool) => self.new_thin_volume(&wanted, pool)?,
             None => new_volume(group, &wanted)?,

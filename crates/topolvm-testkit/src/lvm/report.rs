@@ -150,6 +150,8 @@ fn of_group(vg: &str, group: &Group, field: &str) -> String {
         "vg_free" => (group.free_extents() * EXTENT).to_string(),
         "vg_extent_size" => EXTENT.to_string(),
         "vg_missing_pv_count" => group.missing_pvs.to_string(),
+        "max_lv" => group.max_volumes.to_string(),
+        "vg_permissions" => "writeable".to_owned(),
         other => panic!("the fake LVM does not report {other}"),
     }
 }

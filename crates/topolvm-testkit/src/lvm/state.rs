@@ -28,6 +28,8 @@ pub(super) struct Group {
     pub(super) extents: u64,
     pub(super) pvs: u32,
     pub(super) missing_pvs: u32,
+    /// Most volumes that it may have; 0 for any number.
+    pub(super) max_volumes: usize,
     pub(super) is_unreadable: bool,
     pub(super) volumes: BTreeMap<String, FakeVolume>,
     pub(super) removed_unwiped: Vec<String>,
@@ -160,6 +162,7 @@ impl Group {
             extents: bytes / EXTENT,
             pvs,
             missing_pvs: 0,
+            max_volumes: 0,
             is_unreadable: false,
             volumes: BTreeMap::new(),
             removed_unwiped: Vec::new(),

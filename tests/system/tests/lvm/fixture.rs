@@ -43,6 +43,13 @@ impl Groups {
         Self(vec![name.to_owned()])
     }
 
+    /// Creates `myvg1` on the first disk, with a metadata area of the least size.
+    pub(crate) fn on_small_metadata() -> Self {
+        blank_disks();
+        run_ok("pvcreate", &["-qy", "--metadatasize", "4k", "--dataalignment", "64k", DISKS[0]]);
+        Self::on("myvg1", &DISKS[..1])
+    }
+
     /// Creates `myvg1` on the first disk.
     pub(crate) fn one() -> Self {
         Self::new(&[("myvg1", &DISKS[..1])])
@@ -146,7 +153,7 @@ impl Drop for FailingDisk {
 }
 
 /// Directory of the settings of the LVM that the tests run by hand, so that they can read its output whatever is in
-/// lvm.conf. lvmd does not use it: it gives its LVM no environment.
+/// lvm.conf. lvmd is started without it.
 pub(crate) const OWN_LVM_SETTINGS: &str = "/run/lvm-of-the-tests";
 
 /// The file lvmlocal.conf of the guest, which is restored when this is dropped.

@@ -255,7 +255,9 @@ impl Story {
         let mut again = tokio::time::interval(Duration::from_millis(100));
         let mut tries = 1;
         while let Err(status) = request.send(&client).await {
-            let is_passing = [Code::Unavailable, Code::Internal, Code::FailedPrecondition].contains(&status.code());
+            let is_refused = status.message().starts_with("LVM refuses new volumes");
+            let is_passing =
+                is_refused || [Code::Unavailable, Code::Internal, Code::FailedPrecondition].contains(&status.code());
             if is_passing && tries > 3 && is_pool_complaint(status.message()) && !can_create_in_pool() {
                 println!("{context}: {}", status.message());
                 repair_pool(status.message());

@@ -36,6 +36,7 @@ mod power_cut;
 mod power_cycles;
 mod quarantine;
 mod raid;
+mod refused_classes;
 mod scsi_disks;
 mod signatures;
 mod slow_disks;
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         .chain(contract::TESTS)
         .chain(thin::TESTS)
         .chain(snapshot::TESTS)
+        .chain(refused_classes::TESTS)
         .chain(crash::TESTS)
         .chain(burst::TESTS)
         .chain(two_daemons::TESTS)

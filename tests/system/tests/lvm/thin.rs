@@ -7,7 +7,7 @@ use tonic::Code;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{CreateLvRequest, Empty};
 
-use crate::daemon::{Client, Lvmd, code, signed};
+use crate::daemon::{Client, Lvmd, SOCKET, code, signed};
 use crate::fixture::{EXTENT, Groups, MIB, run, run_ok, wait};
 use crate::snapshot::snapshot;
 
