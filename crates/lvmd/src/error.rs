@@ -183,7 +183,7 @@ pub enum Error {
         /// The device that it is moved to.
         to: String,
     },
-    /// What a move has vacated is not wiped before the move has ended.
+    /// A move has not ended, so that the extents which it vacates are not wiped yet.
     #[error("{volume} of volume group {vg} is still being moved; what it has left is wiped when the move has ended")]
     MoveNotEnded {
         /// The group.

@@ -29,7 +29,7 @@ impl Drop for Motion<'_> {
     }
 }
 
-/// What is being moved.
+/// The volume that is being moved, and from where.
 #[derive(Clone, Debug)]
 struct Moving {
     volume: String,
@@ -95,8 +95,8 @@ impl EvacuationProgress {
         })
     }
 
-    /// Stores that a piece of this volume, which is no hidden one, is moved from a disk. Whoever moves it holds the lock
-    /// under which the group is changed as well, so that nobody is about to change the volume.
+    /// Stores that a piece of this volume, which is no hidden one, is moved from a disk. The caller holds the group's
+    /// lock, so that nothing is about to change the volume.
     pub(super) fn set_moving(&self, volume: &str, disk: &str) {
         let moving = Moving { volume: volume.to_owned(), disk: disk.to_owned(), since: Instant::now() };
         *self.moving.lock() = Some(moving);

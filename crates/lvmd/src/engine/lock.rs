@@ -29,8 +29,8 @@ impl<R: Host> Engine<R> {
         self.inner.tasks.finish(counted.in_current_span()).await.map_err(Error::Interrupted)?
     }
 
-    /// Does the same while no part of this volume is being moved to another disk. LVM changes none that is, and a mirror
-    /// that grows might get extents on the disk to which another of its images is about to be moved.
+    /// Does the same while no part of this volume is being moved to another disk. LVM does not change one that is, and
+    /// a mirror that grows might get extents on the disk to which another of its images is about to be moved.
     pub(super) async fn with_volume_at_rest<
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,

@@ -190,7 +190,7 @@ impl<R: Host> Engine<R> {
             let moved = tokio::select! {
                 moved = &mut moving => moved,
                 () = engine.until_move_fails(&group) => {
-                    let aborted = engine.abort_move(&group, &planned).await;
+                    let aborted = engine.abort_move(&group, from).await;
                     let moved = moving.await;
                     if aborted.is_ok() {
                         let (volume, from) = (format!("{vg}/{}", planned.volume), from.clone());

@@ -8,7 +8,6 @@ use lvm::relocation::begun_moves;
 use lvm::{Host, PhysicalVolume, UsedRange, VolumeGroup, Wipe};
 use topolvm_runtime::error_chain;
 
-use super::step::PlannedMove;
 use crate::engine::group::Group;
 use crate::engine::preconditions::check_no_missing_pvs;
 use crate::engine::state::Engine;
@@ -73,17 +72,17 @@ impl<R: Host> Engine<R> {
 
     /// Ends a move because a disk fails under it. What has been copied is wiped where it is: until then LVM takes no
     /// extents there.
-    pub(super) async fn abort_move(&self, group: &Group, planned: &PlannedMove) -> Result<(), lvm::Error> {
+    pub(super) async fn abort_move(&self, group: &Group, from: &str) -> Result<(), lvm::Error> {
         if let Err(error) = self.record_copies(group).await {
             let error = error_chain(&error);
             tracing::error!(
                 vg = %group.name,
-                volume = planned.volume,
+                disk = from,
                 error,
                 "cannot record where a move that is aborted has copied to; what is there is not wiped"
             );
         }
-        self.inner.lvm.abort_move(&group.name, planned.source()).await
+        self.inner.lvm.abort_move(&group.name, from).await
     }
 
     /// Waits for no lock: with the end of the move the kernel forgets that a disk has failed.
