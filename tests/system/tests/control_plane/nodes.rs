@@ -27,6 +27,7 @@ fn delete_node(fixture: &Fixture) -> Result<()> {
     // As one of a class that binds at once
     fixture.create_claim("immediate", &json!({PROVISIONER: "topolvm.io"}), &[])?;
     fixture.bind_claim("immediate", "pvc-n1")?;
+    bind_by_hand(fixture)?;
     // Scheduled to the first node, and the volume was made on the second: a copy, or because the first seemed to be
     // full
     fixture.create_claim("made-elsewhere", &json!({PROVISIONER: "topolvm.io", SELECTED: "n1"}), &[])?;
@@ -39,7 +40,9 @@ fn delete_node(fixture: &Fixture) -> Result<()> {
     fixture.apply(&foreign)?;
 
     fixture.kubectl(&["delete", "node", "n1", "--timeout=180s"])?;
-    for (kind, name) in [("pvc", "waiting-n1"), ("pvc", "immediate"), (LV, "pvc-n1")] {
+    for (kind, name) in
+        [("pvc", "waiting-n1"), ("pvc", "immediate"), ("pvc", "by-hand"), (LV, "pvc-n1"), (LV, "pvc-by-hand")]
+    {
         fixture.wait("--for=delete", kind, name)?;
     }
     for (kind, name) in
@@ -58,8 +61,28 @@ fn delete_node(fixture: &Fixture) -> Result<()> {
         fixture.wait("--for=delete", "pvc", claim)?;
     }
     fixture.kubectl(&["delete", "pvc", "--all", "--timeout=180s"])?;
-    fixture.kubectl(&["delete", "pv", "pvc-n1", "pvc-n2", "--timeout=180s"])?;
+    fixture.kubectl(&["delete", "pv", "pvc-n1", "pvc-n2", "any-name", "--timeout=180s"])?;
     fixture.check_rights()
+}
+
+/// Binds a claim to a volume of the first node as people do: a PersistentVolume of any name, and a claim without a class
+/// that names it. No annotation says whose the claim is, or where.
+fn bind_by_hand(fixture: &Fixture) -> Result<()> {
+    fixture.create_volume("pvc-by-hand", "n1")?;
+    let handle = fixture.value(LV, "pvc-by-hand", ".metadata.uid")?;
+    fixture.apply(&json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "any-name"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "",
+            "persistentVolumeReclaimPolicy": "Retain",
+            "claimRef": {"namespace": "default", "name": "by-hand"},
+            "csi": {"driver": "topolvm.io", "volumeHandle": handle},
+        },
+    }))?;
+    let mut by_hand = claim("by-hand", "", "1Gi", VolumeMode::Filesystem);
+    by_hand["spec"]["volumeName"] = json!("any-name");
+    fixture.apply(&by_hand)?;
+    fixture.wait("--for=jsonpath={.status.phase}=Bound", "pvc", "by-hand")
 }
 
 fn delete_node_without_controller(fixture: &Fixture) -> Result<()> {
