@@ -151,9 +151,11 @@ impl<R: Host> Engine<R> {
         let Some(probe) = known.volume(name.as_str()).filter(|probe| self.inner.instance.is_creating(probe)) else {
             return;
         };
-        if let Err(error) = self.remove_unfinished(group, &known, probe).await {
+        let (vg, making) = (&group.name, tags::making_tag(probe));
+        let removed = self.inner.lvm.remove_if(vg, name, &probe.uuid, making).await;
+        if let Err(error) = self.store_outcome(group, removed) {
             let error = error_chain(&error);
-            tracing::warn!(vg = %group.name, %name, error, "cannot remove the volume of a proof; it is tried again");
+            tracing::warn!(%vg, %name, error, "cannot remove the volume of a proof; it is tried again");
         }
     }
 }
