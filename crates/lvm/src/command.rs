@@ -1,11 +1,13 @@
 //! LVM commands as values: built from typed parts, printable, comparable.
 
+mod confinement;
 mod disks;
 mod pools;
 mod relocation;
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use crate::{HostSettings, LvName, Tag, VgName};
 
@@ -16,7 +18,7 @@ const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [
     (
         "vg",
         "vg_name,vg_uuid,vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,vg_tags,pv_count,lv_count,\
-         max_lv,vg_permissions",
+         max_lv,vg_permissions,vg_systemid,vg_exported",
         &[],
     ),
     (
@@ -34,12 +36,13 @@ const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [
 
 /// Settings that `lvm.conf` must not change, as a value of `--config`: the form of reports, by which hidden volumes are
 /// told from others, the order of segments, of which the last counts, how messages begin, by which errors are told
-/// apart, and that LVM waits for a lock that somebody else holds. Everything else in `lvm.conf` is the administrator's.
+/// apart, that LVM waits for a lock that somebody else holds, and that versions without one of these settings do not
+/// complain. Everything else in `lvm.conf` is the administrator's.
 const SETTINGS: &str = "report/binary_values_as_numeric=0 report/buffered=1 report/columns_as_rows=0 \
                         report/compact_output=0 report/compact_output_cols=\"\" report/list_item_separator=\",\" \
                         report/mark_hidden_devices=1 report/quoted=1 report/separator=\" \" \
                         report/segs_sort_full=\"vg_uuid,lv_uuid,seg_start\" log/command_names=0 log/prefix=\"  \" \
-                        log/silent=0 log/verbose=0 global/wait_for_locks=1";
+                        log/silent=0 log/verbose=0 global/wait_for_locks=1 config/checks=0";
 /// More of them, which LVM's shell reads once, at its start, and refuses in `--config`.
 const PROCESS_SETTINGS: &str = "report/output_format=\"basic\" log/report_command_log=0";
 
@@ -61,6 +64,8 @@ pub enum Effect {
 pub struct LvmCommand {
     args: Vec<String>,
     effect: Effect,
+    /// Device files of the only disks that LVM sees; all that `lvm.conf` allows when there are none.
+    disks: Arc<[String]>,
 }
 
 /// A thick or thin logical volume to create.
@@ -200,6 +205,11 @@ impl LvmCommand {
         )
     }
 
+    /// Prints the system ID of this machine.
+    pub fn system_id() -> Self {
+        Self::new(Effect::Read, ["systemid"])
+    }
+
     /// Reads the value of a setting that LVM uses, its default included.
     pub fn setting(name: &str) -> Self {
         Self::new(Effect::Read, ["lvmconfig", "--type", "full", name])
@@ -255,7 +265,7 @@ impl LvmCommand {
     }
 
     fn new<A: Into<String>>(effect: Effect, args: impl IntoIterator<Item = A>) -> Self {
-        Self { args: args.into_iter().map(Into::into).collect(), effect }
+        Self { args: args.into_iter().map(Into::into).collect(), effect, disks: Arc::default() }
     }
 
     /// Returns the LVM sub-command, for example `lvcreate`.
@@ -283,6 +293,9 @@ impl LvmCommand {
             return words;
         }
         let mut settings = settings.to_owned();
+        if let Some(confinement) = self.confinement() {
+            settings = format!("{settings} {confinement}");
+        }
         let mut rest = Vec::new();
         while let Some(arg) = args.next() {
             let theirs = if arg == "--config" { args.next() } else { None };

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use block_device::Number;
 use device_mapper::{Control, RaidStatus, ThinPoolStatus};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
@@ -56,6 +57,10 @@ pub trait Devices: Send + Sync + 'static {
     /// Returns whether a disk has failed to be read or written by a move of extents of a group, which `pvmove` itself
     /// does not look at. The kernel forgets it when the move ends.
     fn is_move_failing(&self, vg: &VgName) -> io::Result<bool>;
+
+    /// Returns the names in device-mapper of the LVM volumes that a device file is or lies on, through whatever other
+    /// devices. Fails with [`io::ErrorKind::NotFound`] when there is no such file.
+    fn volumes_below(&self, path: &str) -> io::Result<Vec<String>>;
 
     /// Returns the kernel's list of partitions, which changes whenever a block device comes or goes.
     fn partitions(&self) -> io::Result<String>;
@@ -210,6 +215,12 @@ impl Devices for SystemDevices {
             }
         }
         Ok(false)
+    }
+
+    fn volumes_below(&self, path: &str) -> io::Result<Vec<String>> {
+        let number = std::fs::metadata(self.path(path))?.rdev();
+        let number = Number { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
+        block_device::lvm_volumes_below(&self.root, number)
     }
 
     fn partitions(&self) -> io::Result<String> {

@@ -4,40 +4,52 @@ mod batch;
 mod disks;
 mod pools;
 mod relocation;
+mod visible_disks;
 
 use std::slice;
 use std::sync::Arc;
 
 use crate::report;
+use crate::served_groups::ServedGroups;
 use crate::{
-    CommandRunner, Effect, Error, FullName, HostSettings, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume,
-    Output, ReportError, State, Tag, VgName, VolumeGroup,
+    Effect, Error, FullName, Host, HostSettings, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume, Output,
+    ReportError, State, Tag, VgName, VolumeGroup,
 };
 
 pub use batch::CreatedBatch;
 
-/// LVM behind a [`CommandRunner`]. Clones share the runner.
+/// LVM of a [`Host`]. Clones share it, and the groups that it serves.
 #[derive(Debug)]
 pub struct Lvm<R> {
     runner: Arc<R>,
+    served: Arc<ServedGroups>,
+    owner: Option<Tag>,
 }
 
 impl<R> Clone for Lvm<R> {
     fn clone(&self) -> Self {
-        Self { runner: Arc::clone(&self.runner) }
+        Self { runner: Arc::clone(&self.runner), served: Arc::clone(&self.served), owner: self.owner.clone() }
     }
 }
 
-impl<R: CommandRunner> Lvm<R> {
+impl<R: Host> Lvm<R> {
     /// Returns an LVM behind this runner.
     pub fn new(runner: R) -> Self {
-        Self { runner: Arc::new(runner) }
+        Self { runner: Arc::new(runner), served: Arc::default(), owner: None }
     }
 
-    /// Reports a volume group with its logical volumes, consistently.
+    /// Reports a volume group with its logical volumes, consistently. A group that LVM finds on a volume is none.
     pub async fn volume_group(&self, vg: &VgName) -> Result<VolumeGroup, Error> {
         let command = LvmCommand::report([vg]);
-        self.ask(&command, |output| {
+        match self.report_group(vg, command.clone()).await {
+            Err(error) if error.may_be_forged() => self.report_beside_volumes(vg, command, error).await,
+            reported => reported,
+        }
+    }
+
+    /// Reports a volume group with this command.
+    async fn report_group(&self, vg: &VgName, command: LvmCommand) -> Result<VolumeGroup, Error> {
+        let parse = |output: &Output| {
             if output.code != Some(0) {
                 return Err(Error::from_output(&command, vg, None, output));
             }
@@ -45,14 +57,16 @@ impl<R: CommandRunner> Lvm<R> {
                 .into_iter()
                 .find(|group| group.name == *vg)
                 .ok_or_else(|| report_error(&command, ReportError::Absent(vg.clone())))
-        })
-        .await
+        };
+        let group = self.ask_unconfined(&command, parse).await?;
+        self.check_group(&group).await?;
+        Ok(group)
     }
 
     /// Reads the settings of the host's `lvm.conf` that keep LVM from doing what it is told.
     pub async fn host_settings(&self) -> Result<HostSettings, Error> {
         let command = LvmCommand::host_settings();
-        self.ask(&command, |output| Ok(HostSettings::parse(succeeded(&command, output)?))).await
+        self.ask_unconfined(&command, |output| Ok(HostSettings::parse(succeeded(&command, output)?))).await
     }
 
     /// Reports several volume groups at the price of one command. Each has its own result: a group that is missing does
@@ -74,7 +88,7 @@ impl<R: CommandRunner> Lvm<R> {
     /// Reports all volume groups of the machine but these, each with its own result, which takes one process if there
     /// are no others. Groups that come or go at the same time may be missing.
     pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<Result<VolumeGroup, Error>>, Error> {
-        let mut names = self.parse(&LvmCommand::group_names(), report::group_names).await?;
+        let mut names = self.parse_unconfined(&LvmCommand::group_names(), report::group_names).await?;
         names.retain(|name| !known.contains(name));
         // Two of one name are listed twice
         names.sort_unstable();
@@ -90,7 +104,10 @@ impl<R: CommandRunner> Lvm<R> {
             succeeded(&command, output)?;
             groups(&command, output)
         };
-        let mut found = self.ask(&command, parse).await.ok()?;
+        let mut found = self.ask_unconfined(&command, parse).await.ok()?;
+        for group in &found {
+            self.check_group(group).await.ok()?;
+        }
         let mut take = |vg: &VgName| {
             let index = found.iter().position(|group| group.name == *vg)?;
             Some(Ok(found.swap_remove(index)))
@@ -171,7 +188,7 @@ impl<R: CommandRunner> Lvm<R> {
 
     /// Returns what `parse` makes of the value of a setting that LVM uses, given without quotes.
     pub(crate) async fn setting<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Error> {
-        self.parse(&LvmCommand::setting(name), |output| {
+        self.parse_unconfined(&LvmCommand::setting(name), |output| {
             let said = String::from_utf8_lossy(output).trim().to_owned();
             let value = said.split_once('=').and_then(|(_, value)| parse(value.trim_matches('"')));
             value.ok_or(ReportError::Line(said))
@@ -284,10 +301,22 @@ impl<R: CommandRunner> Lvm<R> {
         &self.runner
     }
 
-    /// Runs one command, parses its output and tells the runner the outcome.
+    /// Runs one command, parses its output and reports the outcome to the runner.
     async fn ask<T>(&self, command: &LvmCommand, parse: impl FnOnce(&Output) -> Result<T, Error>) -> Result<T, Error> {
         let commands = slice::from_ref(command);
         let answer = self.run(commands).await.and_then(|output| parse(&output));
+        self.runner.record_outcome(commands, answer.as_ref().err());
+        answer
+    }
+
+    /// Does the same with all disks that LVM can see, or those that the command names.
+    async fn ask_unconfined<T>(
+        &self,
+        command: &LvmCommand,
+        parse: impl FnOnce(&Output) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let commands = slice::from_ref(command);
+        let answer = self.run_unconfined(commands).await.and_then(|output| parse(&output));
         self.runner.record_outcome(commands, answer.as_ref().err());
         answer
     }
@@ -298,16 +327,37 @@ impl<R: CommandRunner> Lvm<R> {
         command: &LvmCommand,
         parse: impl FnOnce(&[u8]) -> Result<T, ReportError>,
     ) -> Result<T, Error> {
-        let parse =
-            |output: &Output| parse(succeeded(command, output)?).map_err(|source| report_error(command, source));
-        self.ask(command, parse).await
+        self.ask(command, parser(command, parse)).await
     }
 
+    /// Does the same with all disks that LVM can see.
+    async fn parse_unconfined<T>(
+        &self,
+        command: &LvmCommand,
+        parse: impl FnOnce(&[u8]) -> Result<T, ReportError>,
+    ) -> Result<T, Error> {
+        self.ask_unconfined(command, parser(command, parse)).await
+    }
+
+    /// Runs commands for which LVM sees nothing but the disks of the served groups.
     async fn run(&self, commands: &[LvmCommand]) -> Result<Output, Error> {
+        let confined = self.confine(commands, &[]).await?;
+        self.run_unconfined(&confined).await
+    }
+
+    async fn run_unconfined(&self, commands: &[LvmCommand]) -> Result<Output, Error> {
         let result = self.runner.run(commands).await;
         tracing::debug!(?commands, ?result, "ran LVM");
         result.map_err(|error| Error::from_run(commands, error))
     }
+}
+
+/// Returns a parser of the standard output of a command that succeeded.
+fn parser<T>(
+    command: &LvmCommand,
+    parse: impl FnOnce(&[u8]) -> Result<T, ReportError>,
+) -> impl FnOnce(&Output) -> Result<T, Error> {
+    move |output| parse(succeeded(command, output)?).map_err(|source| report_error(command, source))
 }
 
 /// Returns what a command wrote, if it succeeded.

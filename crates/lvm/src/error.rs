@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::report::ReportError;
-use crate::{FullName, LvName, LvmCommand, Output, RunError, VgName};
+use crate::{FullName, LvName, LvmCommand, Output, RunError, VgName, VolumeGroup};
 
 /// LVM's exit status for "the command failed" (`ECMD_FAILED`); a wrong command line gives 3.
 const EXIT_FAILED: i32 = 5;
@@ -54,6 +54,58 @@ pub enum Error {
         /// LVM's standard error.
         stderr: String,
     },
+    /// A physical volume of the group lies on a logical volume: it belongs to the tenant or administrator who uses that
+    /// volume.
+    #[error(
+        "physical volume {disk} of volume group {vg} lies on logical volume {volume} and is not used; a volume group \
+         that a user of the volume made stays as it is"
+    )]
+    OnVolume {
+        /// The group.
+        vg: VgName,
+        /// Device file of the physical volume.
+        disk: String,
+        /// The volume, as `GROUP/VOLUME`.
+        volume: String,
+    },
+    /// It is not known on what a physical volume of the group lies.
+    #[error("cannot tell what physical volume {disk} of volume group {vg} lies on, so the group is not used")]
+    UnknownDisk {
+        /// The group.
+        vg: VgName,
+        /// Device file of the physical volume.
+        disk: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The group belongs to another machine (lvmsystemid(7)).
+    #[error(
+        "volume group {vg} belongs to the system ID {system_id}, which is not that of this machine, and is not used; \
+         if the group is this machine's, run `vgchange --systemid \"$(lvm systemid | cut -d: -f2)\" --config \
+         'local/extra_system_ids=[\"{system_id}\"]' {vg}`"
+    )]
+    ForeignGroup {
+        /// The group.
+        vg: VgName,
+        /// Its system ID.
+        system_id: String,
+    },
+    /// Another machine works in the group: it sees the same disks, or these are a copy.
+    #[error(
+        "volume group {vg} is that of another machine and is not used: it has the tag {tag}; if no other machine works \
+         in it any more, run `vgchange --deltag {tag} {vg}`"
+    )]
+    OtherMachine {
+        /// The group.
+        vg: VgName,
+        /// The tag of the other machine.
+        tag: String,
+        /// The report.
+        group: Box<VolumeGroup>,
+    },
+    /// The group was exported to be moved to another machine.
+    #[error("volume group {0} is exported and is not used; if its disks are to stay here, run `vgimport {0}`")]
+    ExportedGroup(VgName),
     /// The kernel has a thin device with the id that LVM chose for a new volume, which no volume has: an LVM that was
     /// killed left it.
     #[error("{command}: {stderr}; {}", thin_device_remedy(vg, *id))]
@@ -140,6 +192,25 @@ impl Error {
         Self::Exit { command: command.name().to_owned(), code: output.code, stderr: on_one_line(&output.stderr) }
     }
 
+    /// Returns whether LVM metadata that a tenant wrote into its volume may be the reason.
+    pub(crate) fn may_be_forged(&self) -> bool {
+        matches!(
+            self,
+            Self::GroupNotFound(_)
+                | Self::DuplicateName { .. }
+                | Self::OnVolume { .. }
+                | Self::UnknownDisk { .. }
+                | Self::ForeignGroup { .. }
+                | Self::ExportedGroup(_)
+                | Self::OtherMachine { .. }
+        )
+    }
+
+    /// Returns whether LVM works, and the group alone cannot be used until an administrator changes something.
+    pub fn is_unusable_group(&self) -> bool {
+        self.may_be_forged() && !matches!(self, Self::GroupNotFound(_))
+    }
+
     /// Tells whether this says that the volume is not there.
     pub(crate) fn means_not_found(&self, group: &VgName, volume: &LvName) -> bool {
         matches!(self, Self::VolumeNotFound(name) if *name == FullName::new(group, volume))
@@ -155,6 +226,12 @@ impl Error {
         }
         if said(&format!("Multiple VGs found with the same name: skipping {vg}")) {
             return Self::DuplicateName { vg: vg.clone(), stderr: on_one_line(&output.stderr) };
+        }
+        if said(&format!("Volume group \"{vg}\" is exported")) || said(&format!("Volume group {vg} is exported")) {
+            return Self::ExportedGroup(vg.clone());
+        }
+        if let Some(system_id) = foreign_system_id(&output.stderr, vg).filter(|_| is_from_lvm) {
+            return Self::ForeignGroup { vg: vg.clone(), system_id: system_id.to_owned() };
         }
         if let Some(name) = name
             && (said(&format!("Failed to find logical volume \"{vg}/{name}\""))
@@ -177,6 +254,13 @@ impl Error {
         let remedy = pool_remedy(vg, &output.stderr).map(|remedy| format!("; {remedy}")).unwrap_or_default();
         Self::Exit { command, code: output.code, stderr: stderr + &remedy }
     }
+}
+
+/// Returns the system ID because of which LVM refuses a group.
+fn foreign_system_id<'a>(stderr: &'a str, vg: &VgName) -> Option<&'a str> {
+    let refusal = format!("Cannot access VG {vg} with system ID ");
+    let (system_id, _) = stderr.lines().find_map(|line| line.trim().strip_prefix(&refusal))?.split_once(" with ")?;
+    Some(system_id)
 }
 
 /// Returns the id of the thin device that is in the way of a new volume.
@@ -279,6 +363,12 @@ mod tests {
          device filter, or system IDs.\n  Multiple VGs found with the same name: skipping vg1\n  Use --select \
          vg_uuid=<uuid> in place of the VG name.\n"
     )]
+    #[case::foreign("ForeignGroup", "  Cannot access VG vg1 with system ID node-old with local system ID node-new.\n")]
+    #[case::foreign_without_id(
+        "ForeignGroup",
+        "  Cannot access VG vg1 with system ID node-old with unknown local system ID.\n"
+    )]
+    #[case::exported("ExportedGroup", "  Volume group vg1 is exported\n")]
     #[case::volume("VolumeNotFound", "  Failed to find logical volume \"vg1/a\"\n")]
     #[case::volume_to_resize("VolumeNotFound", "  Logical volume a not found in volume group vg1.\n")]
     #[case::volume_to_rename("VolumeNotFound", "  Existing logical volume \"a\" not found in volume group \"vg1\"\n")]

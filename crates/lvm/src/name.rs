@@ -123,6 +123,14 @@ impl fmt::Display for FullName {
     }
 }
 
+/// Returns whether a name is a UUID, and so that of one volume only: topolvm-node and TopoLVM's own name volumes by the
+/// UID of their object.
+pub fn is_uuid(name: &str) -> bool {
+    let is_hex = |part: &str, length: usize| part.len() == length && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts: Vec<_> = name.split('-').collect();
+    parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, length)| is_hex(part, length))
+}
+
 /// Checks a tag against lvm(8). LVM itself takes a leading hyphen in some versions and refuses it in others, and strips
 /// a leading `@`.
 fn check_tag(tag: &str) -> Result<(), &'static str> {
@@ -207,6 +215,16 @@ mod tests {
     #[case("a b", false)]
     fn tags_keep_to_lvms_alphabet(#[case] tag: &str, #[case] valid: bool) {
         assert_eq!(tag.parse::<Tag>().is_ok(), valid);
+    }
+
+    #[rstest]
+    #[case("0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a", true)]
+    #[case("0B5A2F4E-8D54-4F5C-9A0E-7D8F6F3C2B1A", true)]
+    #[case("0b5a2f4e8d544f5c9a0e7d8f6f3c2b1a", false)]
+    #[case("0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1g", false)]
+    #[case("root", false)]
+    fn uuid_is_recognized(#[case] name: &str, #[case] expected: bool) {
+        assert_eq!(is_uuid(name), expected);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{Device, InvalidLvAttr, InvalidName, LogicalVolume, LvName, PhysicalV
 
 pub(crate) use all_volumes::{AnyVolume, all_volumes};
 pub use physical_volumes::GroupDisk;
-pub(crate) use physical_volumes::physical_volumes;
+pub(crate) use physical_volumes::{physical_volume_paths, physical_volumes};
 pub use used_ranges::UsedRange;
 pub(crate) use used_ranges::used_ranges;
 
@@ -167,6 +167,8 @@ impl GroupReport {
             tags: fields.list("VG_TAGS")?,
             max_volumes: fields.number("MAX_LV")?,
             is_writable: fields.get("VG_PERMISSIONS")? == WRITABLE,
+            system_id: fields.optional_text("VG_SYSTEMID")?,
+            exported: !fields.get("VG_EXPORTED")?.is_empty(),
             pvs: Vec::new(),
             volumes: Vec::new(),
         };
@@ -322,7 +324,7 @@ mod tests {
   LVM2_VG_NAME='vg2' LVM2_VG_UUID='hFbcse-zjbv' LVM2_VG_SEQNO='12' LVM2_VG_SIZE='1069547520' \
     LVM2_VG_FREE='1065353216' LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' \
     LVM2_VG_TAGS='topolvm.io/disk-group=vg2' LVM2_PV_COUNT='1' LVM2_LV_COUNT='1' LVM2_MAX_LV='0' \
-    LVM2_VG_PERMISSIONS='writeable'
+    LVM2_VG_PERMISSIONS='writeable' LVM2_VG_SYSTEMID='' LVM2_VG_EXPORTED=''
   LVM2_PV_NAME='/dev/sdb' LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_SIZE='1069547520' \
     LVM2_PV_FREE='1065353216' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable' LVM2_PV_TAGS='a,b'
   LVM2_PV_UUID='VMFgxf-ZH20' LVM2_PVSEG_START='200' LVM2_PVSEG_SIZE='55'
@@ -334,7 +336,7 @@ mod tests {
 
   LVM2_VG_NAME='vg1' LVM2_VG_UUID='9dzmnA-pCOu' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='0' LVM2_VG_FREE='0' \
     LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='1' LVM2_VG_TAGS='a,b' LVM2_PV_COUNT='1' \
-    LVM2_LV_COUNT='0' LVM2_MAX_LV='0' LVM2_VG_PERMISSIONS='writeable'
+    LVM2_LV_COUNT='0' LVM2_MAX_LV='0' LVM2_VG_PERMISSIONS='writeable' LVM2_VG_SYSTEMID='node1' LVM2_VG_EXPORTED='exported'
   LVM2_PV_NAME='[unknown]' LVM2_PV_UUID='LfQSKA-Q33w' LVM2_PV_MAJOR='-1' LVM2_PV_MINOR='-1' LVM2_PV_SIZE='0' \
     LVM2_PV_FREE='0' LVM2_PV_MISSING='missing' LVM2_PV_ALLOCATABLE='allocatable' LVM2_PV_TAGS=''
   
@@ -369,6 +371,8 @@ mod tests {
         let [vg2, vg1] = &groups[..] else { panic!() };
         assert_eq!((vg2.size, vg2.free, vg2.extent_size, vg2.seqno), (1_069_547_520, 1_065_353_216, 4_194_304, 12));
         assert_eq!((vg1.missing_pvs, vg1.volumes.len()), (1, 0));
+        assert_eq!((vg2.system_id.as_deref(), vg2.exported), (None, false));
+        assert_eq!((vg1.system_id.as_deref(), vg1.exported), (Some("node1"), true));
         let volume = vg2.volume("z").unwrap();
         assert_eq!(volume.device, Some(Device { major: 254, minor: 3 }));
         assert_eq!(*volume.tags, ["a", "topolvm.io/b=c"].map(Box::from));

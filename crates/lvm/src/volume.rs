@@ -25,6 +25,10 @@ pub struct VolumeGroup {
     pub max_volumes: u64,
     /// True if LVM may change its metadata.
     pub is_writable: bool,
+    /// The system ID of the machine that it belongs to (lvmsystemid(7)); most groups have none.
+    pub system_id: Option<Box<str>>,
+    /// True after `vgexport`: no machine may change it.
+    pub exported: bool,
     /// Its physical volumes in the order of its metadata, those that are missing too.
     pub pvs: Vec<PhysicalVolume>,
     /// Its logical volumes in LVM's order, without hidden ones.

@@ -14,6 +14,7 @@ use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
 use crate::discovery::Discovery;
 use crate::engine::{Engine, StartError};
+use crate::machine::Machine;
 use crate::metrics::{ConfigMetrics, DiskMetrics, EngineMetrics, LvmMetrics, Metered};
 use crate::reload::{Mode, Reload};
 use crate::settings::Settings;
@@ -73,7 +74,13 @@ impl<R: Host + Clone> Daemon<R> {
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> Result<Engine<Metered<R>>, StartError> {
-        let (lvm, instance) = (Lvm::new(self.runner.clone()), InstanceId::new(&self.instance));
+        let lvm = lvm_of_this_machine(self.runner.clone());
+        if lvm.owner().is_none() {
+            tracing::warn!(
+                "this machine has no /etc/machine-id: a volume group that another machine uses is not noticed"
+            );
+        }
+        let instance = InstanceId::new(&self.instance, Machine::read(&self.runner.root()));
         Engine::start(lvm, self.reload.classes().clone(), instance, tasks, shutdown.clone()).await
     }
 
@@ -93,7 +100,7 @@ impl<R: Host + Clone> Daemon<R> {
         self.metrics.show(engine);
         let (reporter, health_service) = tonic_health::server::health_reporter();
         let (obstacles_sender, lvm_conf_obstacles) = watch::channel(Vec::new());
-        let lvm = Lvm::new(self.runner.clone());
+        let lvm = engine.lvm();
         let groups = self.reload.classes().volume_groups();
         tasks.spawn("lvm.conf", publish_obstacles(lvm, groups, obstacles_sender, shutdown.clone()));
         let sources = health::Sources {
@@ -104,7 +111,7 @@ impl<R: Host + Clone> Daemon<R> {
         };
         tasks.spawn("health", health::report(reporter, self.systemd, sources, shutdown.clone()));
         let machine = SystemMachine::new(self.runner.root());
-        let discovery = Discovery::new(machine, Lvm::new(self.runner), engine.clone(), self.reload.disk_groups());
+        let discovery = Discovery::new(machine, engine.lvm(), engine.clone(), self.reload.disk_groups());
         self.disk_metrics.show(discovery.report());
         tasks.spawn("disk groups", discovery.run(shutdown.clone()));
         let engine_to_change = engine.clone();
@@ -112,6 +119,12 @@ impl<R: Host + Clone> Daemon<R> {
         tasks.spawn("configuration", self.reload.run(reconfigure, shutdown.clone()));
         routes(engine).add_service(health_service).prepare()
     }
+}
+
+/// Returns the LVM of the machine on which this runner starts it.
+pub(crate) fn lvm_of_this_machine<R: Host>(runner: R) -> Lvm<R> {
+    let machine = Machine::read(&runner.root());
+    Lvm::new(runner).owned_by(machine.and_then(|machine| machine.tag().ok()))
 }
 
 /// Asks LVM once for the settings of the host's `lvm.conf`, and publishes those that keep LVM from doing what lvmd

@@ -20,6 +20,7 @@ mod growth;
 mod inventory;
 mod locate;
 mod lock;
+mod machine_tag;
 mod metadata_headers;
 mod pool_upkeep;
 mod preconditions;

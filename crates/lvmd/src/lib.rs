@@ -21,6 +21,7 @@ mod error;
 mod grpc;
 mod health;
 mod inventory;
+mod machine;
 mod metrics;
 mod process_count;
 mod reload;
@@ -49,6 +50,7 @@ pub use grpc::routes;
 pub use inventory::{
     ClassEntry, EvacuationEntry, EvacuationState, GroupEntry, GroupReport, Inventory, PhysicalVolumeEntry, PoolEntry,
 };
+pub use machine::Machine;
 pub use metrics::{DiskMetrics, EngineMetrics, LvmMetrics, Metered};
 pub use settings::Settings;
-pub use tags::{InstanceId, MANAGED, is_object_uid, quarantine_name, quarantined_at, quarantined_uid};
+pub use tags::{InstanceId, MANAGED, quarantine_name, quarantined_at, quarantined_uid};

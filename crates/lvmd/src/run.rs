@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use block_device::SystemMachine;
-use lvm::{Host as _, Lvm};
+use lvm::Host as _;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use topolvm_proto::lvmd::Empty;
@@ -21,7 +21,7 @@ use topolvm_runtime::{
 
 use crate::args::{Args, Command, DiskOutput};
 use crate::config::{self, Config, InvalidConfig};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, lvm_of_this_machine};
 use crate::discovery::Scanner;
 use crate::disk_group::NodeLabels;
 use crate::grpc::disk_message;
@@ -120,7 +120,10 @@ async fn look_at_disks(settings: Settings, as_json: bool, labels: Option<NodeLab
     let needs_labels = config.disk_groups.groups.iter().any(|group| !group.node_labels.is_everything());
     let labels = if labels.is_none() && needs_labels { ask_for_labels(&config.socket).await } else { labels };
     let (_, labels) = watch::channel(labels.map(Arc::new));
-    let scanner = Scanner::new(SystemMachine::new(runner.root()), Lvm::new(runner), labels);
+    let root = runner.root();
+    let lvm = lvm_of_this_machine(runner);
+    config.classes.volume_groups().iter().for_each(|vg| lvm.serve(vg, None));
+    let scanner = Scanner::new(SystemMachine::new(root), lvm, labels);
     let report = scanner.report(&config.disk_groups).await?;
     if !as_json {
         return Ok(describe_disks::as_text(&report));

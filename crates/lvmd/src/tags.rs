@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
 
+use crate::machine::Machine;
+
 pub(crate) use evacuation::{EvacuationWish, evacuation_tags, says_to_evacuate};
 pub(crate) use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
 pub use quarantine::{quarantine_name, quarantined_at, quarantined_uid};
@@ -38,7 +40,7 @@ const PROBE: &str = "topolvm.probe";
 /// Characters of an instance's name that a tag has room for; the paths of sockets are shorter.
 const MAX_INSTANCE_NAME: usize = 512;
 /// Keys that clients cannot set.
-const RESERVED: &[&str] = &["managed-by", "making", "source", "wipe", "wiping", "quarantined", "disk-group"];
+const RESERVED: &[&str] = &["managed-by", "making", "source", "wipe", "wiping", "quarantined", "disk-group", "machine"];
 
 /// Returns whether only lvmd itself may write this tag.
 pub(crate) fn is_reserved(tag: &Tag) -> bool {
@@ -46,36 +48,69 @@ pub(crate) fn is_reserved(tag: &Tag) -> bool {
     key.is_some_and(|key| RESERVED.contains(&key))
 }
 
-/// Identifies an instance of lvmd in the tags of its volumes. Instances that may work on the same volume groups at the
-/// same time have different names; one that is started again has its old name.
+/// Identifies an instance of lvmd in the tags of its volumes, as `MACHINE:BOOT:NAME` or, on a machine without an
+/// identity and before tags had it, `NAME`. Instances that may work on the same volume groups at the same time are on
+/// different machines or have different names; one that is started again has its old name.
 #[derive(Debug)]
 pub struct InstanceId {
     name: String,
-    /// Begins the tag of each volume that it is creating.
-    prefix: String,
+    machine: Option<Machine>,
     attempts: AtomicU64,
 }
 
 impl InstanceId {
-    /// Names an instance by the path of its socket, or by another path that no other instance has.
-    pub fn new(name: &Path) -> Self {
+    /// Names an instance by the path of its socket, or by another path that no other instance of the machine has.
+    pub fn new(name: &Path, machine: Option<Machine>) -> Self {
         let allowed = |character: char| {
             if character.is_ascii_alphanumeric() || "_+.-/".contains(character) { character } else { '_' }
         };
         let name: String = name.display().to_string().chars().map(allowed).take(MAX_INSTANCE_NAME).collect();
-        Self { prefix: format!("{MAKING}{name}#"), name, attempts: AtomicU64::new(0) }
+        Self { name, machine, attempts: AtomicU64::new(0) }
     }
 
     /// Returns a tag that no other volume carries: the command that removes it makes just the one volume ready.
     pub(crate) fn new_making_tag(&self) -> Result<Tag, InvalidName> {
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-        format!("{}{}.{attempt}", self.prefix, std::process::id()).parse()
+        format!("{MAKING}{}#{}.{attempt}", self.in_tags(), std::process::id()).parse()
+    }
+
+    /// Returns the instance as it is written into tags.
+    fn in_tags(&self) -> String {
+        match &self.machine {
+            Some(machine) => format!("{}:{}", machine.mark(), self.name),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Returns whether an instance in a tag is this one, in whichever boot of the machine.
+    fn is_this(&self, instance: &str) -> bool {
+        let (mark, name) = split_instance(instance);
+        name == self.name && !self.is_of_other_machine(mark)
+    }
+
+    fn is_of_other_machine(&self, mark: &str) -> bool {
+        !mark.is_empty() && self.machine.as_ref().is_none_or(|machine| machine.is_other(mark))
+    }
+
+    /// Returns whether no other machine began to create an unfinished volume.
+    pub(crate) fn is_of_this_machine(&self, volume: &LogicalVolume) -> bool {
+        maker(volume).is_some_and(|instance| !self.is_of_other_machine(split_instance(instance).0))
     }
 
     /// Returns whether this instance began to create an unfinished volume, in this process or in an earlier one.
     pub(crate) fn is_creating(&self, volume: &LogicalVolume) -> bool {
-        is_unfinished(volume) && volume.tags.iter().any(|tag| tag.starts_with(&self.prefix))
+        is_unfinished(volume) && maker(volume).is_some_and(|instance| self.is_this(instance))
     }
+}
+
+/// Splits an instance in a tag into the mark of its machine, which is empty if it has none, and its name.
+fn split_instance(instance: &str) -> (&str, &str) {
+    instance.rsplit_once(':').unwrap_or(("", instance))
+}
+
+/// Returns the instance that began to create an unfinished volume.
+fn maker(volume: &LogicalVolume) -> Option<&str> {
+    making_tag(volume)?.strip_prefix(MAKING)?.rsplit_once('#').map(|(instance, _)| instance)
 }
 
 /// Returns the tags with which a volume is created: those that the client wants and those of lvmd. `wipe` is how its
@@ -125,14 +160,6 @@ pub(crate) fn making_tag(volume: &LogicalVolume) -> Option<&str> {
     volume.tags.iter().find(|tag| tag.starts_with(MAKING)).map(|tag| &**tag)
 }
 
-/// Returns whether a name is a UUID and so that of one volume only: topolvm-node and TopoLVM's own name volumes by the
-/// UID of their object.
-pub fn is_object_uid(name: &str) -> bool {
-    let is_hex = |part: &str, length: usize| part.len() == length && part.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let parts: Vec<_> = name.split('-').collect();
-    parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, length)| is_hex(part, length))
-}
-
 /// Returns whether an lvmd began to create the volume and has not finished.
 pub(crate) fn is_unfinished(volume: &LogicalVolume) -> bool {
     is_managed(volume) && making_tag(volume).is_some()
@@ -177,20 +204,10 @@ mod tests {
         assert_eq!(is_reserved(&tag.parse().unwrap()), reserved);
     }
 
-    #[rstest]
-    #[case("0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a", true)]
-    #[case("0B5A2F4E-8D54-4F5C-9A0E-7D8F6F3C2B1A", true)]
-    #[case("0b5a2f4e8d544f5c9a0e7d8f6f3c2b1a", false)]
-    #[case("0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1g", false)]
-    #[case("root", false)]
-    fn an_object_uid_is_a_uuid(#[case] name: &str, #[case] expected: bool) {
-        assert_eq!(is_object_uid(name), expected);
-    }
-
     #[test]
     fn every_name_can_be_a_source() {
         let longest: LvName = "+_.-Aa0".repeat(18).parse().unwrap();
-        let instance = InstanceId::new(Path::new("/run/topolvm/lvmd.sock"));
+        let instance = InstanceId::new(Path::new("/run/topolvm/lvmd.sock"), None);
         assert_eq!(
             of_new_volume(&[], &instance.new_making_tag().unwrap(), Some(&longest), Some(Wipe::Zero)).unwrap().len(),
             4
@@ -200,7 +217,7 @@ mod tests {
     #[test]
     fn every_path_gives_a_tag_and_no_tag_comes_twice() {
         for path in ["/run/topolvm/lvmd.sock", "/tmp/with space, and ünïcode", &"x".repeat(2000)] {
-            let instance = InstanceId::new(Path::new(path));
+            let instance = InstanceId::new(Path::new(path), None);
             assert_ne!(instance.new_making_tag().unwrap(), instance.new_making_tag().unwrap());
         }
     }

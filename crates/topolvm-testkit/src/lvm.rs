@@ -95,6 +95,27 @@ impl FakeLvm {
         self.change_group(vg, |group| group.max_volumes = most);
     }
 
+    /// Puts the physical volumes of a group on this volume, given by its name in device-mapper, as a tenant does who
+    /// runs `vgcreate` in a virtual machine.
+    pub fn put_on_volume(&self, vg: &str, mapper_name: &str) {
+        self.change_group(vg, |group| group.below = Some(mapper_name.to_owned()));
+    }
+
+    /// Gives the machine a system ID (lvmsystemid(7)); the groups keep theirs.
+    pub fn set_system_id(&self, system_id: &str) {
+        system_id.clone_into(&mut self.state().system_id);
+    }
+
+    /// Gives a group a system ID, as `vgchange --systemid` does.
+    pub fn set_group_system_id(&self, vg: &str, system_id: &str) {
+        self.change_group(vg, |group| system_id.clone_into(&mut group.system_id));
+    }
+
+    /// Exports a group, as `vgexport` does, or imports it.
+    pub fn set_exported(&self, vg: &str, exported: bool) {
+        self.change_group(vg, |group| group.is_exported = exported);
+    }
+
     /// Hides the metadata on the group's physical volumes from whoever reads it without LVM, or shows it again.
     pub fn hide_metadata(&self, vg: &str, hide: bool) {
         self.change_group(vg, |group| group.is_unreadable = hide);

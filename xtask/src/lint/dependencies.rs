@@ -12,7 +12,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ("memory", &[]),
     ("topolvm-api", &[]),
     ("topolvm-proto", &[]),
-    ("lvm", &["device-mapper"]),
+    ("lvm", &["block-device", "device-mapper"]),
     ("topolvm-runtime", &["memory"]),
     ("topolvm-doctor", &["topolvm-api"]),
     ("topolvm-kube", &["topolvm-api", "topolvm-runtime"]),

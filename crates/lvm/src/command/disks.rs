@@ -2,7 +2,7 @@
 //! of its own, without input, where LVM takes silence for "no". So a disk on which LVM finds a signature stays as it
 //! is.
 
-use super::{Effect, LvmCommand};
+use super::{Effect, LvmCommand, tag_options};
 use crate::{Tag, VgName};
 
 /// Has LVM look for signatures with libblkid, which knows most of them, whatever lvm.conf says.
@@ -17,11 +17,21 @@ impl LvmCommand {
         Self::new(Effect::Read, ["pvs"].into_iter().chain(options))
     }
 
-    /// Creates a volume group with this tag on a disk, which becomes a physical volume in the same command: there is no
-    /// moment at which it is one and in no group.
-    pub fn create_group(vg: &VgName, tag: &Tag, disk: &str) -> Self {
-        let options = ["--addtag", tag.as_str(), vg.as_str(), disk];
+    /// Lists the device files of all physical volumes, and of those that LVM takes for copies of others.
+    pub(crate) fn physical_volume_paths() -> Self {
+        Self::new(Effect::Read, ["pvs", "-a", "--noheadings", "--nameprefixes", "-o", "pv_name,pv_uuid"])
+    }
+
+    /// Creates a volume group with these tags on a disk, which becomes a physical volume in the same command: there is
+    /// no moment at which it is one and in no group.
+    pub fn create_group(vg: &VgName, tags: &[Tag], disk: &str) -> Self {
+        let options = tag_options("--addtag", tags).chain([vg.as_str(), disk]);
         Self::new(Effect::Change, ["vgcreate"].into_iter().chain(ALL_SIGNATURES).chain(options))
+    }
+
+    /// Adds a tag to a volume group.
+    pub fn tag_group(vg: &VgName, tag: &Tag) -> Self {
+        Self::new(Effect::Change, ["vgchange", "--addtag", tag.as_str(), vg.as_str()])
     }
 
     /// Adds a disk to a volume group; see [`create_group`](Self::create_group).

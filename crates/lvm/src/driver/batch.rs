@@ -3,7 +3,7 @@
 
 use super::{Changed, Lvm};
 use crate::report;
-use crate::{CommandRunner, Error, LvName, LvmCommand, NewVolume, Output, ReportError, Tag, VgName, VolumeGroup};
+use crate::{Error, Host, LvName, LvmCommand, NewVolume, Output, ReportError, Tag, VgName, VolumeGroup};
 
 /// Outcome of the creation of several logical volumes.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub struct CreatedBatch {
     pub ready: Vec<bool>,
 }
 
-impl<R: CommandRunner> Lvm<R> {
+impl<R: Host> Lvm<R> {
     /// Creates logical volumes, each with a tag of its own that says that it is being made, and takes the tags away
     /// from those of which LVM said that it created them: one that could not be wiped keeps its tag. Why a volume was
     /// not created is not said; [`create`](Self::create) says it.

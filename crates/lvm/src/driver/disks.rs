@@ -4,27 +4,36 @@ use std::slice;
 
 use super::{Lvm, succeeded};
 use crate::report::{GroupDisk, physical_volumes};
-use crate::{CommandRunner, Error, LvmCommand, Tag, VgName};
+use crate::{Error, Host, LvmCommand, Tag, VgName};
 
-impl<R: CommandRunner> Lvm<R> {
-    /// Lists all physical volumes of the machine.
+impl<R: Host> Lvm<R> {
+    /// Lists all physical volumes of the machine, without those that lie on volumes. The tags of a group that another
+    /// machine marked are left out: they say nothing here.
     pub async fn physical_volumes(&self) -> Result<Vec<GroupDisk>, Error> {
-        self.parse(&LvmCommand::physical_volumes(), physical_volumes).await
+        let mut listed = self.parse_unconfined(&LvmCommand::physical_volumes(), physical_volumes).await?;
+        let paths = listed.iter().filter(|disk| disk.device.is_some()).map(|disk| disk.path.clone());
+        let forged = self.disks_on_volumes(paths.collect()).await?;
+        listed.retain(|disk| !forged.contains_key(&disk.path));
+        for disk in listed.iter_mut().filter(|disk| self.other_owner(&disk.vg_tags).is_some()) {
+            disk.vg_tags = Box::default();
+        }
+        Ok(listed)
     }
 
-    /// Creates a volume group with this tag on a disk. Fails if LVM finds a signature there.
+    /// Creates a volume group of this machine with this tag on a disk. Fails if LVM finds a signature there.
     pub async fn create_group(&self, vg: &VgName, tag: &Tag, disk: &str) -> Result<(), Error> {
-        self.change_disks(&LvmCommand::create_group(vg, tag, disk)).await
+        let tags: Vec<_> = [tag].into_iter().chain(self.owner()).cloned().collect();
+        self.change_disks(&LvmCommand::create_group(vg, &tags, disk), disk).await
     }
 
     /// Adds a disk to a volume group. Fails if LVM finds a signature there.
     pub async fn extend_group(&self, vg: &VgName, disk: &str) -> Result<(), Error> {
-        self.change_disks(&LvmCommand::extend_group(vg, disk)).await
+        self.change_disks(&LvmCommand::extend_group(vg, disk), disk).await
     }
 
     /// Makes a physical volume as large as its disk.
     pub async fn resize_disk(&self, disk: &str) -> Result<(), Error> {
-        self.change_disks(&LvmCommand::resize_disk(disk)).await
+        self.change_disks(&LvmCommand::resize_disk(disk), disk).await
     }
 
     /// Returns the type of a signature that the host's blkid(8) finds on a disk; `None` if it finds none. That it
@@ -44,9 +53,11 @@ impl<R: CommandRunner> Lvm<R> {
     }
 
     /// Runs one command, and so in a process of its own, where LVM's questions meet no answer.
-    async fn change_disks(&self, command: &LvmCommand) -> Result<(), Error> {
+    async fn change_disks(&self, command: &LvmCommand, disk: &str) -> Result<(), Error> {
         let commands = slice::from_ref(command);
-        let done = self.run(commands).await.and_then(|output| succeeded(command, &output).map(drop));
+        let confined = self.confine(commands, &[disk]).await?;
+        let output = self.run_unconfined(&confined).await;
+        let done = output.and_then(|output| succeeded(command, &output).map(drop));
         self.runner.record_outcome(commands, done.as_ref().err());
         done
     }

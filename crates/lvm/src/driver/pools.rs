@@ -4,9 +4,9 @@ use std::slice;
 
 use super::{Changed, Lvm};
 use crate::report;
-use crate::{CommandRunner, Error, LogicalVolume, LvName, LvmCommand, NewPool, PoolSizes, Tag, VgName};
+use crate::{Error, Host, LogicalVolume, LvName, LvmCommand, NewPool, PoolSizes, Tag, VgName};
 
-impl<R: CommandRunner> Lvm<R> {
+impl<R: Host> Lvm<R> {
     /// Creates a thin pool with a tag that says that it is being made, and takes that tag away in a second process: a
     /// plain volume with the tag is what a creation left that broke off.
     pub async fn create_pool(&self, pool: &NewPool<'_>, making: &Tag) -> Changed {

@@ -2,9 +2,9 @@
 
 use super::{Changed, Lvm};
 use crate::report::{UsedRange, used_ranges};
-use crate::{CommandRunner, Error, LogicalVolume, LvName, LvmCommand, Tag, VgName};
+use crate::{Error, Host, LogicalVolume, LvName, LvmCommand, Tag, VgName};
 
-impl<R: CommandRunner> Lvm<R> {
+impl<R: Host> Lvm<R> {
     /// Lists which extents of a group's physical volumes belong to which volume.
     pub async fn used_ranges(&self, vg: &VgName) -> Result<Vec<UsedRange>, Error> {
         self.parse(&LvmCommand::used_ranges(vg), used_ranges).await

@@ -51,6 +51,13 @@ pub(crate) fn physical_volumes(output: &[u8]) -> Result<Vec<GroupDisk>, ReportEr
     read_rows(&output).map(|fields| read_row(&fields?)).collect()
 }
 
+/// Parses the output of `LvmCommand::physical_volume_paths`: the device files of what is a physical volume.
+pub(crate) fn physical_volume_paths(output: &[u8]) -> Result<Vec<String>, ReportError> {
+    let output = String::from_utf8_lossy(output);
+    let path = |fields: Fields<'_>| Ok((!fields.get("PV_UUID")?.is_empty()).then_some(fields.text("PV_NAME")?));
+    read_rows(&output).filter_map(|fields| fields.and_then(path).transpose()).collect()
+}
+
 fn read_row(fields: &Fields<'_>) -> Result<GroupDisk, ReportError> {
     let is_missing = !fields.get("PV_MISSING")?.is_empty();
     let vg = fields.optional_text("VG_NAME")?.map(|name| VgName::try_from(name.into_string())).transpose()?;

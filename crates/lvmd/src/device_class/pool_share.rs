@@ -126,6 +126,8 @@ mod tests {
             tags: Box::default(),
             max_volumes: 0,
             is_writable: true,
+            system_id: None,
+            exported: false,
             seqno: 0,
             size,
             free: size,

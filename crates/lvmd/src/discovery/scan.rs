@@ -9,7 +9,7 @@ use block_device::{Contents, Disk, Machine, Number, OpenDisk};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream;
-use lvm::{CommandRunner, GroupDisk, Lvm};
+use lvm::{GroupDisk, Host, Lvm};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -90,7 +90,7 @@ impl<M, R> Clone for Scanner<M, R> {
     }
 }
 
-impl<M: Machine, R: CommandRunner> Scanner<M, R> {
+impl<M: Machine, R: Host> Scanner<M, R> {
     /// Looks at the disks of this machine with this LVM, on a node that has the labels of the channel at the time.
     pub fn new(machine: M, lvm: Lvm<R>, labels: watch::Receiver<Option<Arc<NodeLabels>>>) -> Self {
         Self {

@@ -167,6 +167,8 @@ mod tests {
             tags: Box::default(),
             max_volumes: 0,
             is_writable: true,
+            system_id: None,
+            exported: false,
             pvs: vec![pv("old", 0), pv("new", 1)],
             volumes: Vec::new(),
         };

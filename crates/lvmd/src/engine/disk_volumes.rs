@@ -158,6 +158,8 @@ mod tests {
             tags: Box::default(),
             max_volumes: 0,
             is_writable: true,
+            system_id: None,
+            exported: false,
             pvs,
             volumes: vec![volume("m", "raid1"), volume("r", "raid5_ls")],
         }

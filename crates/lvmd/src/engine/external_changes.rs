@@ -34,6 +34,7 @@ pub(super) async fn watch_group<R: Host>(
     group: Arc<Group>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
+    let mut next_tagging = Instant::now();
     let mut unfinished = engine.clean_up(&group).await;
     let mut next_sweep = Instant::now() + REFRESH_INTERVAL;
     let (mut delay, mut backoff) = (POLL_INTERVAL, BACKOFF);
@@ -48,7 +49,7 @@ pub(super) async fn watch_group<R: Host>(
             continue;
         }
         // Whoever holds the lock changes the group and stores what comes of it.
-        let Some(_lock) = group.try_lock() else { continue };
+        let Some(lock) = group.try_lock() else { continue };
         let is_sweep_due = Instant::now() >= next_sweep;
         if is_sweep_due || engine.needs_refresh(&group).await {
             // An LVM that hangs must not hold up the shutdown.
@@ -64,6 +65,9 @@ pub(super) async fn watch_group<R: Host>(
         }
         engine.keep_up_pools(&group).await;
         engine.prove_refusals(&group).await;
+        if Instant::now() >= next_tagging && engine.tag_with_machine(&group, &lock).await {
+            next_tagging = Instant::now() + REFRESH_INTERVAL;
+        }
         backoff.reset();
         delay = POLL_INTERVAL;
     }

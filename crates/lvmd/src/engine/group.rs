@@ -64,13 +64,24 @@ struct Cache {
     reported_at: Instant,
     /// The failure of LVM since then: the report may be outdated.
     stale_reason: Option<String>,
-    /// True if that failure is a timeout.
-    is_slow: bool,
+    /// The kind of that failure.
+    failure: Failure,
     /// The devices at the time of the report.
     devices: DeviceSnapshot,
     /// The disks of the group when it last had them: where what is missing is looked for. One that only failed to
     /// answer, or a group that only has another name, comes back without any device coming or going.
     disks: Option<Disks>,
+}
+
+/// The kind of a failure of LVM to report on a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// A timeout: LVM works, slowly.
+    Slow,
+    /// LVM works, and nothing may be done in this group until an administrator changes something.
+    UnusableGroup,
+    /// Any other.
+    Other,
 }
 
 /// The physical volumes of a group and LVM's UUID of the group.
@@ -99,7 +110,7 @@ impl Group {
             lost: None,
             reported_at: Instant::now(),
             stale_reason: None,
-            is_slow: false,
+            failure: Failure::Other,
             devices: DeviceSnapshot::default(),
             disks: None,
         };
@@ -170,9 +181,16 @@ impl Group {
         self.cache.read().stale_reason.clone()
     }
 
-    /// Returns whether that failure is a timeout.
-    pub(super) fn is_slow(&self) -> bool {
-        self.cache.read().is_slow
+    /// Returns the kind of that failure.
+    pub(super) fn failure(&self) -> Failure {
+        self.cache.read().failure
+    }
+
+    /// Returns the last report of LVM, unless the group cannot be used at present.
+    pub(super) fn usable(&self) -> Option<Arc<VolumeGroup>> {
+        let cache = self.cache.read();
+        let is_unusable = cache.stale_reason.is_some() && cache.failure == Failure::UnusableGroup;
+        cache.report.clone().filter(|_| !is_unusable)
     }
 
     /// Returns the time since the last report of LVM.
@@ -191,7 +209,7 @@ impl Group {
         cache.lost = if cache.report.is_some() { None } else { before.or_else(|| cache.lost.take()) };
         cache.reported_at = Instant::now();
         cache.stale_reason = None;
-        cache.is_slow = false;
+        cache.failure = Failure::Other;
         drop(cache);
         self.refreshed.notify_one();
         self.evacuation.refreshed.notify_one();
@@ -207,10 +225,10 @@ impl Group {
     }
 
     /// Notes that LVM failed to report. Returns whether the cache was not stale before.
-    pub(super) fn mark_stale(&self, why: &str, is_slow: bool) -> bool {
+    pub(super) fn mark_stale(&self, why: &str, failure: Failure) -> bool {
         let was_fresh = {
             let mut cache = self.cache.write();
-            cache.is_slow = is_slow;
+            cache.failure = failure;
             cache.stale_reason.replace(why.to_owned()).is_none()
         };
         self.refresh_needed.notify_one();

@@ -86,7 +86,7 @@ impl<R: Host> Engine<R> {
     /// Refuses to create a volume that exists already in another group: it was created before its class had another
     /// group, and the client never got the answer. And one that is in quarantine in any group, with its data.
     pub(super) fn check_not_created_elsewhere(&self, own: &Group, name: &LvName) -> Result<(), Error> {
-        if !tags::is_object_uid(name.as_str()) {
+        if !lvm::is_uuid(name.as_str()) {
             return Ok(());
         }
         let quarantined = tags::quarantine_name(name.as_str())?;
@@ -183,6 +183,8 @@ impl<R: Host> Engine<R> {
         for group in self.inner.lvm.volume_groups_except(&tracked).await? {
             let group = match group {
                 Ok(group) => group,
+                // It may have been this machine's, which lost its identity
+                Err(lvm::Error::OtherMachine { group, .. }) if group.volume(name.as_str()).is_none() => continue,
                 Err(error) => {
                     unreadable = Some(error);
                     continue;
@@ -212,7 +214,7 @@ impl<R: Host> Engine<R> {
         if volume.attr.holds_volumes() {
             return Ok(false);
         }
-        let is_uid = tags::is_object_uid(&volume.name);
+        let is_uid = lvm::is_uuid(&volume.name);
         let has_class = self.class_that_owns(&group.name, volume).is_some();
         if tags::is_managed(volume) || !is_uid {
             let is_unique = is_uid || !has_class || requested == RequestedClass::NotConfigured;

@@ -37,7 +37,7 @@ impl<R: Host> Engine<R> {
             let known = engine.current(&group).await?;
             let (volume, _) = engine.find_in_scope(&scope, &known, &name)?;
             let not_allowed = |why: &str| Err(Error::NotAllowed(FullName::new(&group.name, &name), why.to_owned()));
-            if !tags::is_managed(volume) || !tags::is_object_uid(&volume.name) {
+            if !tags::is_managed(volume) || !lvm::is_uuid(&volume.name) {
                 return not_allowed("was not made by lvmd, which therefore leaves it as it is");
             }
             if tags::is_hidden(volume) {

@@ -6,7 +6,7 @@ use lvm::{Changed, Host, VolumeGroup};
 use tokio::time::Instant;
 
 use super::device_snapshot::Freshness;
-use super::group::Group;
+use super::group::{Failure, Group};
 use super::proof::expect_proofs;
 use super::state::Engine;
 use super::storage_health;
@@ -99,8 +99,14 @@ impl<R: Host> Engine<R> {
 
     /// Notes that LVM could not report on a group.
     pub(super) fn mark_stale(&self, group: &Group, error: &lvm::Error) {
-        let is_slow = matches!(error, lvm::Error::Timeout { .. });
-        if group.mark_stale(&error.to_string(), is_slow) {
+        let failure = if matches!(error, lvm::Error::Timeout { .. }) {
+            Failure::Slow
+        } else if error.is_unusable_group() {
+            Failure::UnusableGroup
+        } else {
+            Failure::Other
+        };
+        if group.mark_stale(&error.to_string(), failure) {
             let vg = &group.name;
             tracing::error!(%vg, %error, "cannot read the volume group; what lvmd knows of it may be outdated");
         }

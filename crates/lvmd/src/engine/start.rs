@@ -60,7 +60,8 @@ pub enum StartError {
 impl<R: Host> Engine<R> {
     /// Checks that LVM works and that every class that is not optional has its volume group and thin pool, then starts
     /// the background tasks of each volume group. These first remove the volumes that an earlier process of this
-    /// instance left unfinished. A group of whose name LVM finds two counts as there, and cannot be read.
+    /// instance left unfinished. A group that LVM finds and that cannot be used, such as one of another machine, counts as
+    /// there, and has no capacity.
     pub async fn start(
         lvm: Lvm<R>,
         classes: DeviceClasses,
@@ -102,14 +103,17 @@ impl<R: Host> Engine<R> {
         let tracked = self.groups();
         let used = classes.volume_groups();
         let new: Vec<_> = used.iter().filter(|group| !tracked.contains_key(*group)).cloned().collect();
-        let (mut found, mut missing, mut ambiguous) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut found, mut missing, mut unusable) = (Vec::new(), Vec::new(), Vec::new());
+        for vg in &new {
+            self.inner.lvm.serve(vg, None);
+        }
         for (vg, result) in new.iter().zip(self.inner.lvm.volume_groups(&new).await) {
             match result {
                 Ok(group) => found.push(group),
                 Err(lvm::Error::GroupNotFound(vg)) if !classes.requires(&vg) => missing.push(vg),
                 Err(lvm::Error::GroupNotFound(vg)) => return Err(no_volume_group(&classes, vg)),
-                // It is for a person to say which is meant, and the other groups are not to wait for that.
-                Err(error @ lvm::Error::DuplicateName { .. }) => ambiguous.push((vg.clone(), error)),
+                // It waits for an administrator, and the other groups do not.
+                Err(error) if error.is_unusable_group() => unusable.push((vg.clone(), error)),
                 Err(error) => return Err(StartError::Lvm(error)),
             }
         }
@@ -117,7 +121,7 @@ impl<R: Host> Engine<R> {
             let _lock = group.lock().await;
             match self.current(group).await {
                 Ok(group) => check_thin_pools(&classes, &group)?,
-                Err(Error::Lvm(lvm::Error::DuplicateName { .. })) => {}
+                Err(Error::Lvm(error)) if error.is_unusable_group() => {}
                 Err(Error::Lvm(error)) => return Err(StartError::Lvm(error)),
                 Err(_) if classes.requires(&group.name) => {
                     return Err(no_volume_group(&classes, group.name.clone()));
@@ -136,7 +140,7 @@ impl<R: Host> Engine<R> {
             tracing::warn!(%vg, "volume group not found; its optional device classes are offered when it is there");
             self.track(vg, None);
         }
-        for (vg, error) in ambiguous {
+        for (vg, error) in unusable {
             let group = self.track(vg, None);
             self.mark_stale(&group, &error);
         }
@@ -159,6 +163,7 @@ impl<R: Host> Engine<R> {
         let group = match self.inner.groups.write().entry(vg.clone()) {
             Entry::Occupied(entry) => return Arc::clone(entry.get()),
             Entry::Vacant(entry) => {
+                self.inner.lvm.serve(&vg, reported.as_ref());
                 let missing_pvs = reported.as_ref().map_or(0, |group| group.missing_pvs);
                 storage_health::log_missing_pvs(&vg, 0, missing_pvs);
                 Arc::clone(entry.insert(Arc::new(Group::new(vg, reported))))

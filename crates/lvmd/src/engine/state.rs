@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 use topolvm_runtime::{CancellationToken, Tasks};
 
-use super::group::Group;
+use super::group::{Failure, Group};
 use super::refusals::CreationOptions;
 use super::storage_health::{self, class_refusal};
 use crate::capacity::{Capacity, ClassCapacity, Refused};
@@ -77,7 +77,7 @@ impl<R: Host> Engine<R> {
         let (groups, classes) = (self.groups(), self.classes());
         let capacity_of = |class: &Arc<DeviceClass>| {
             let group = groups.get(&class.volume_group);
-            let known = group.and_then(|group| group.cached());
+            let known = group.and_then(|group| group.usable());
             let is_offered = known.as_ref().is_some_and(|known| class.is_there(known)) || !class.optional;
             let options = |option_class: &str| CreationOptions {
                 class: class.name.clone(),
@@ -133,6 +133,11 @@ impl<R: Host> Engine<R> {
         groups.values().map(status).collect()
     }
 
+    /// Returns the LVM that serves the volume groups of the engine.
+    pub fn lvm(&self) -> Lvm<R> {
+        self.inner.lvm.clone()
+    }
+
     /// Returns the device class of a request; the empty name is the default class.
     pub(crate) fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
         self.classes().get(name).cloned().ok_or_else(|| Error::UnknownDeviceClass(name.to_owned()))
@@ -180,8 +185,10 @@ impl<R: Host> Engine<R> {
             differs
         });
         self.inner.lvm_works.send_if_modified(|published| {
-            // A slow LVM is not dead: whoever ends lvmd for it only makes it wait once more.
-            let fails = |group: &Group| group.stale_reason().is_some() && !group.is_slow() && self.is_used(group);
+            // A slow LVM is not dead: whoever ends lvmd for it only makes it wait once more. And one group that cannot
+            // be used says nothing of the others.
+            let has_failed = |group: &Group| group.stale_reason().is_some() && group.failure() == Failure::Other;
+            let fails = |group: &Group| has_failed(group) && self.is_used(group);
             let works = !self.groups().values().any(|group| fails(group));
             std::mem::replace(published, works) != works
         });

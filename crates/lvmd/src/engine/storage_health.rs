@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lvm::{FullName, VgName, VolumeGroup};
 
-use super::group::Group;
+use super::group::{Failure, Group};
 use super::preconditions::{check_creates_volumes, check_pool_zeroes, thin_pool_missing};
 use super::refusals::CreationOptions;
 use crate::device_class::{DeviceClass, DeviceClasses, PoolRefusal};
@@ -23,7 +23,7 @@ pub(super) fn find_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &Dev
             let missing = known.missing_pvs;
             problems.push(Error::PhysicalVolumesMissing { vg: vg.clone(), missing }.to_string());
         }
-        if let Some(why) = group.stale_reason().filter(|_| is_used && group.is_slow()) {
+        if let Some(why) = group.stale_reason().filter(|_| is_used && group.failure() == Failure::Slow) {
             problems.push(format!(
                 "LVM does not answer in time about volume group {vg}: {why}; look for a disk that hangs and for an lvm \
                  command that holds its lock"
@@ -50,7 +50,7 @@ pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: 
     let mut problems = find_problems(groups, classes);
     for group in groups.values().filter(|group| classes.uses(&group.name)) {
         let vg = &group.name;
-        if let Some(why) = group.stale_reason().filter(|_| !group.is_slow()) {
+        if let Some(why) = group.stale_reason().filter(|_| group.failure() != Failure::Slow) {
             problems.push(format!("LVM fails for volume group {vg}: {why}"));
         }
         match group.cached() {

@@ -1,5 +1,6 @@
 //! Finds volume groups that no device class names but that have volumes of lvmd's: volumes that are still used, and
-//! volumes that an earlier process was wiping.
+//! volumes that an earlier process was wiping. A group that this machine never tagged, and so never had in its
+//! configuration, is reported and left alone.
 
 use std::time::Duration;
 
@@ -45,10 +46,19 @@ impl<R: Host> Engine<R> {
             match group {
                 Ok(group) if group.volumes.iter().any(tags::is_managed) => {
                     let vg = &group.name;
+                    if self.inner.lvm.owner().is_some_and(|tag| !group.has_tag(tag)) {
+                        tracing::warn!(
+                            %vg,
+                            "a volume group without a device class has volumes of an lvmd, is not tagged as that of this \
+                             machine, and is left alone"
+                        );
+                        continue;
+                    }
                     tracing::warn!(%vg, "volumes that lvmd made are in a volume group without a device class");
                     self.track_group(group);
                 }
                 Ok(_) => {}
+                Err(error @ lvm::Error::OtherMachine { .. }) => tracing::warn!("{error}"),
                 Err(error) => outcome = Err(error),
             }
         }

@@ -26,6 +26,8 @@ pub(super) struct UnfinishedVolume {
     uuid: String,
     /// True if this instance of lvmd began its creation.
     is_ours: bool,
+    /// False if another machine began it.
+    is_of_this_machine: bool,
     /// Number of sweeps in a row that found it.
     sweeps: u32,
 }
@@ -153,15 +155,15 @@ impl<R: Host> Engine<R> {
         }
     }
 
-    /// Removes unfinished volumes: those that an earlier process of this instance left, and those of other instances
-    /// that the sweeps before found as well. Returns those that are left. The caller holds the group's lock, so none of
+    /// Removes unfinished volumes: those that an earlier process of this instance left, and those of other instances of
+    /// this machine that the sweeps before found as well. Returns those that are left. The caller holds the group's lock, so none of
     /// them is being created here.
     pub(super) async fn sweep_unfinished(&self, group: &Group, before: &[UnfinishedVolume]) -> Vec<UnfinishedVolume> {
         let mut found = self.unfinished_volumes(group);
         for volume in &mut found {
             let is_same = |other: &&UnfinishedVolume| other.uuid == volume.uuid;
             volume.sweeps = before.iter().find(is_same).map_or(1, |before| before.sweeps.saturating_add(1));
-            if (volume.is_ours || volume.sweeps > SWEEPS_FOR_OTHERS)
+            if (volume.is_ours || (volume.is_of_this_machine && volume.sweeps > SWEEPS_FOR_OTHERS))
                 && let Some(known) = group.cached()
                 && let Some(found) = known.volume_of_uuid(&volume.uuid)
                 && let Err(error) = self.remove_unfinished(group, &known, found).await
@@ -185,6 +187,7 @@ impl<R: Host> Engine<R> {
                 name: volume.name.parse().ok()?,
                 uuid: volume.uuid.to_string(),
                 is_ours,
+                is_of_this_machine: self.inner.instance.is_of_this_machine(volume),
                 sweeps: 0,
             })
         });

@@ -71,7 +71,12 @@ fn lvm_code_and_reason(error: &lvm::Error) -> (Code, &'static str) {
     match error {
         lvm::Error::VolumeNotFound { .. } => (Code::NotFound, "LV_NOT_FOUND"),
         lvm::Error::GroupNotFound(_) => (Code::FailedPrecondition, "VG_NOT_FOUND"),
-        lvm::Error::DuplicateName { .. } => (Code::FailedPrecondition, VG_UNREADABLE),
+        lvm::Error::DuplicateName { .. } | lvm::Error::OnVolume { .. } | lvm::Error::UnknownDisk { .. } => {
+            (Code::FailedPrecondition, VG_UNREADABLE)
+        }
+        lvm::Error::ForeignGroup { .. } | lvm::Error::ExportedGroup(_) | lvm::Error::OtherMachine { .. } => {
+            (Code::FailedPrecondition, "VG_NOT_OURS")
+        }
         lvm::Error::Changed { .. } => (Code::Unavailable, "LV_BEING_MADE"),
         lvm::Error::AlreadyExists(_) => (Code::AlreadyExists, "LV_EXISTS"),
         lvm::Error::NoSpace(_) => (Code::ResourceExhausted, "NO_SPACE"),

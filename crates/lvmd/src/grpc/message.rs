@@ -66,7 +66,7 @@ pub(super) fn checked_name(name: String) -> Result<LvName, InvalidRequest> {
 
 /// Parses the name of a volume that is the UID of an object.
 pub(super) fn object_uid(name: String) -> Result<LvName, InvalidRequest> {
-    if tags::is_object_uid(&name) { Ok(LvName::try_from(name)?) } else { Err(InvalidRequest::NoObjectUid(name)) }
+    if lvm::is_uuid(&name) { Ok(LvName::try_from(name)?) } else { Err(InvalidRequest::NoObjectUid(name)) }
 }
 
 /// Parses the name of a volume in quarantine.

@@ -4,7 +4,7 @@
 
 use lvm::{InvalidName, LogicalVolume, LvName, Tag};
 
-use super::{is_managed, is_object_uid};
+use super::is_managed;
 
 /// Begins the tag; the time follows, in seconds since 1970.
 const QUARANTINED: &str = "topolvm.io/quarantined=";
@@ -18,7 +18,7 @@ pub fn quarantine_name(uid: &str) -> Result<LvName, InvalidName> {
 
 /// Returns the UID in the name of a volume in quarantine; `None` if it is the name of something else.
 pub fn quarantined_uid(name: &str) -> Option<&str> {
-    name.strip_prefix(NAME_PREFIX).filter(|uid| is_object_uid(uid))
+    name.strip_prefix(NAME_PREFIX).filter(|uid| lvm::is_uuid(uid))
 }
 
 /// Returns the time in the tags of a volume in quarantine, in seconds since 1970. A volume that was there before, and

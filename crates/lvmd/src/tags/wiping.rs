@@ -15,12 +15,12 @@ const NAME_PREFIX: &str = "topolvm.wiping.";
 impl InstanceId {
     /// Returns the tags of a volume that this instance is to wipe.
     pub(crate) fn wiping_tags(&self, how: Wipe) -> Result<[Tag; 2], InvalidName> {
-        Ok([MANAGED.parse()?, format!("{WIPING}{how}:{}", self.name).parse()?])
+        Ok([MANAGED.parse()?, format!("{WIPING}{how}:{}", self.in_tags()).parse()?])
     }
 
     /// Returns whether this instance is to wipe the volume, in this process or an earlier one.
     pub(crate) fn is_wiping(&self, volume: &LogicalVolume) -> bool {
-        tag_value(volume).and_then(|value| value.split_once(':')).is_some_and(|(_, name)| name == self.name)
+        tag_value(volume).and_then(|value| value.split_once(':')).is_some_and(|(_, instance)| self.is_this(instance))
     }
 }
 

@@ -20,8 +20,14 @@ async fn start(lvm: FakeLvm) -> Result<Engine<FakeLvm>, StartError> {
     let shutdown = CancellationToken::new();
     let config = "device-classes: [{name: ssd, volume-group: vg1}, {name: hdd, volume-group: vg2}]";
     let classes = Config::parse("lvmd.yaml", config).unwrap().classes;
-    Engine::start(Lvm::new(lvm), classes, InstanceId::new(Path::new(SOCKET)), &Tasks::new(shutdown.clone()), shutdown)
-        .await
+    Engine::start(
+        Lvm::new(lvm),
+        classes,
+        InstanceId::new(Path::new(SOCKET), None),
+        &Tasks::new(shutdown.clone()),
+        shutdown,
+    )
+    .await
 }
 
 #[tokio::test(start_paused = true)]

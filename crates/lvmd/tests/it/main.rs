@@ -8,6 +8,7 @@ mod disk_groups_of_nodes;
 mod disk_stories;
 mod embedded;
 mod external_changes;
+mod foreign_groups;
 mod former_classes;
 mod group_pools;
 mod growing_pools;

@@ -41,7 +41,7 @@ async fn a_group_of_whose_name_there_is_a_second_one_is_stale_and_not_gone() {
     node.lvm.extend_group("vg-ssd", GIB);
     node.notice().await;
     assert!(value(&node, "topolvm_lvmd_volume_group_stale{volume_group=\"vg-ssd\"}") > 0.5);
-    assert!(value(&node, "topolvm_lvmd_device_class_size_bytes{device_class=\"ssd\"}") > 0.5);
+    assert!(value(&node, "topolvm_lvmd_device_class_available_bytes{device_class=\"ssd\"}") < 0.5);
 }
 
 #[tokio::test(start_paused = true)]

@@ -109,7 +109,7 @@ impl Node {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let classes = parse(config);
-        let instance = InstanceId::new(Path::new(socket));
+        let instance = InstanceId::new(Path::new(socket), None);
         let engine = Engine::start(Lvm::new(lvm.clone()), classes, instance, &tasks, shutdown.clone()).await.unwrap();
         let routes = lvmd::routes(&engine).prepare();
         Self {

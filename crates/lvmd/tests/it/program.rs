@@ -20,7 +20,7 @@ use topolvm_proto::lvmd::{Empty, RemoveLvRequest, ResizeLvRequest};
 const GROUP: &str = "
   LVM2_VG_NAME='myvg1' LVM2_VG_UUID='u' LVM2_VG_SEQNO='3' LVM2_VG_SIZE='10737418240' LVM2_VG_FREE='5368709120' \
   LVM2_VG_EXTENT_SIZE='4194304' LVM2_VG_MISSING_PV_COUNT='0' LVM2_VG_TAGS='' LVM2_PV_COUNT='1' LVM2_LV_COUNT='$count' \
-  LVM2_MAX_LV='0' LVM2_VG_PERMISSIONS='writeable'
+  LVM2_MAX_LV='0' LVM2_VG_PERMISSIONS='writeable' LVM2_VG_SYSTEMID='' LVM2_VG_EXPORTED=''
   LVM2_PV_NAME='/dev/no-such-disk' LVM2_PV_UUID='p' LVM2_PV_MAJOR='98' LVM2_PV_MINOR='16' LVM2_PV_SIZE='10737418240' \
   LVM2_PV_FREE='5368709120' LVM2_PV_MISSING='' LVM2_PV_ALLOCATABLE='allocatable' LVM2_PV_TAGS=''
   LVM2_PV_UUID='p' LVM2_PVSEG_START='0' LVM2_PVSEG_SIZE='1280'";
@@ -401,7 +401,7 @@ async fn a_change_is_given_to_lvms_shell_line_by_line() {
     // some time
     let plain = |line: &str| {
         let (before, rest) = line.split_once(" --config ").unwrap_or((line, ""));
-        let after = rest.split_once("report_command_log=0").or_else(|| rest.split_once("wait_for_locks=1'"));
+        let after = rest.split_once("report_command_log=0").or_else(|| rest.split_once("hints=\"none\"'"));
         let line = format!("{before}{}", after.map_or("", |(_, after)| after));
         line.split(' ').take(3).collect::<Vec<_>>().join(" ")
     };

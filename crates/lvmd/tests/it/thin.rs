@@ -242,7 +242,7 @@ async fn lvmd_does_not_start_without_the_pool_of_a_class() {
     let error = Engine::start(
         Lvm::new(lvm),
         classes,
-        InstanceId::new(Path::new(SOCKET)),
+        InstanceId::new(Path::new(SOCKET), None),
         &Tasks::new(shutdown.clone()),
         shutdown,
     )

@@ -1,7 +1,7 @@
 //! The facts that name and tags of an LV without an object tell.
 
 use lvm::LvAttr;
-use lvmd::{is_object_uid, quarantined_at, quarantined_uid};
+use lvmd::{quarantined_at, quarantined_uid};
 use topolvm_api::ApiFlavor;
 
 use crate::lvmd_client::Lv;
@@ -34,7 +34,7 @@ impl Suspect {
     /// Reads an LV of a device class; `None` if it was not made for an object, as its name says.
     pub(crate) fn of(flavor: ApiFlavor, class: &str, lv: Lv) -> Option<Self> {
         let kept = quarantined_uid(&lv.name);
-        let uid = kept.or_else(|| is_object_uid(&lv.name).then_some(&*lv.name))?.to_owned();
+        let uid = kept.or_else(|| lvm::is_uuid(&lv.name).then_some(&*lv.name))?.to_owned();
         let value = |key: &str| {
             let values = lv.tags.iter().filter_map(|tag| tag.strip_prefix(key)?.strip_prefix('='));
             values.map(str::to_owned).next()

@@ -45,7 +45,7 @@ impl Reconciler {
     /// for an object, as its name shows.
     async fn restored_lv<'a>(&self, volume: &'a LogicalVolume) -> Result<Option<&'a str>, ReconcileError> {
         let Some(lv) = volume.volume_id().filter(|id| *id != volume.uid()) else { return Ok(None) };
-        if !lvmd::is_object_uid(lv) {
+        if !lvm::is_uuid(lv) {
             tracing::warn!(volume = volume.name(), lv, "the LV was not created for a LogicalVolume and is not removed");
             return Ok(None);
         }

@@ -66,7 +66,7 @@ impl LvmdProcess {
         let engine = Engine::start(
             Lvm::new(lvm.clone()),
             classes,
-            InstanceId::new(Path::new("lvmd.sock")),
+            InstanceId::new(Path::new("lvmd.sock"), None),
             &tasks,
             shutdown.clone(),
         )

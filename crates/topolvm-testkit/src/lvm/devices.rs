@@ -67,6 +67,12 @@ impl Devices for FakeLvm {
         Ok(false)
     }
 
+    fn volumes_below(&self, path: &str) -> io::Result<Vec<String>> {
+        let state = self.state();
+        let group = state.groups.values().find(|group| group.pv_paths().any(|pv| pv == path));
+        Ok(group.and_then(|group| group.below.clone()).into_iter().collect())
+    }
+
     fn partitions(&self) -> io::Result<String> {
         let state = self.state();
         let disks: BTreeMap<_, _> =

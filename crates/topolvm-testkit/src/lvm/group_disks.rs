@@ -37,7 +37,7 @@ impl State {
     }
 
     pub(super) fn vgcreate(&mut self, args: &[&str]) -> Result {
-        let ["--config", _, "--addtag", tag, vg, path] = args else {
+        let ["--config", _, tags @ .., vg, path] = args else {
             return Err(CommandError::usage("Invalid arguments"));
         };
         if self.groups.contains_key(*vg) {
@@ -45,9 +45,20 @@ impl State {
         }
         let bytes = self.take_disk(path, vg)?;
         let mut group = Group::new(vg, bytes, 1);
-        group.tags.push((*tag).to_owned());
+        group.tags.extend(tags.iter().filter(|word| **word != "--addtag").map(|tag| (*tag).to_owned()));
         self.groups.insert((*vg).to_owned(), group);
         Ok(format!("Volume group \"{vg}\" successfully created"))
+    }
+
+    pub(super) fn vgchange(&mut self, args: &[&str]) -> Result {
+        let ["--addtag", tag, vg] = args else { return Err(CommandError::usage("Invalid arguments")) };
+        if !self.groups.contains_key(*vg) {
+            return Err(CommandError::no_group(vg));
+        }
+        let group = self.group(vg);
+        group.tags.push((*tag).to_owned());
+        group.seqno += 1;
+        Ok(format!("Volume group \"{vg}\" successfully changed"))
     }
 
     pub(super) fn vgextend(&mut self, args: &[&str]) -> Result {

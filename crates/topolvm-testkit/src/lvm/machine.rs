@@ -86,6 +86,11 @@ impl FakeLvm {
         self.state().disks.get(name)?.vg.clone()
     }
 
+    /// Returns the tags of a volume group.
+    pub fn group_tags(&self, vg: &str) -> Vec<String> {
+        self.state().group(vg).tags.clone()
+    }
+
     /// Puts a tag on a volume group, or takes all away.
     pub fn set_group_tags(&self, vg: &str, tags: &[&str]) {
         self.change_group(vg, |group| group.tags = tags.iter().map(|tag| (*tag).to_owned()).collect());

@@ -55,14 +55,15 @@ impl<'a> ReportRequest<'a> {
 }
 
 impl State {
-    pub(super) fn full_report(&self, args: &[&str]) -> Output {
+    pub(super) fn full_report(&self, args: &[&str], disks: &[String]) -> Output {
         let mut request = ReportRequest::parse(args);
         if request.vgs.is_empty() {
             request.vgs = self.groups.keys().map(String::as_str).collect();
         }
         let (mut lines, mut stderr) = (Vec::new(), String::new());
         for vg in &request.vgs {
-            match self.groups.get(*vg) {
+            let is_visible = |group: &&Group| disks.is_empty() || group.pv_paths().any(|pv| disks.contains(&pv));
+            match self.groups.get(*vg).filter(is_visible) {
                 Some(group) => lines.extend(request.report_group(vg, group)),
                 None => stderr += &CommandError::no_group(vg).stderr,
             }
@@ -100,6 +101,13 @@ impl State {
         Ok(group.volumes.iter().map(volume).collect::<Vec<_>>().join("\n"))
     }
 
+    /// Lists the physical volumes of all groups.
+    pub(super) fn physical_volume_paths(&self) -> String {
+        let row = |(group, pv): (&Group, u32)| row("pv_name,pv_uuid", |field| of_physical_volume(group, pv, field));
+        let pvs = self.groups.values().flat_map(|group| (0..group.pvs).map(move |pv| (group, pv)));
+        pvs.map(row).collect::<Vec<_>>().join("\n")
+    }
+
     pub(super) fn group_names(&self) -> String {
         self.groups.keys().map(|vg| row("vg_name", |_| vg.clone())).collect::<Vec<_>>().join("\n")
     }
@@ -114,7 +122,7 @@ fn of_physical_volume(group: &Group, pv: u32, field: &str) -> String {
     let is_missing = pv < group.missing_pvs;
     match field {
         "pv_name" if is_missing => "[unknown]".to_owned(),
-        "pv_name" => format!("/dev/fake{pv}"),
+        "pv_name" => group.pv_path(pv),
         "pv_uuid" => format!("{}-{pv}", group.uuid),
         "pv_major" | "pv_minor" if is_missing => "-1".to_owned(),
         "pv_major" => "8".to_owned(),
@@ -144,6 +152,9 @@ fn of_group(vg: &str, group: &Group, field: &str) -> String {
         "vg_uuid" => group.uuid.clone(),
         "vg_tags" => group.tags.join(","),
         "vg_seqno" => group.seqno.to_string(),
+        "vg_systemid" => group.system_id.clone(),
+        "vg_exported" if group.is_exported => "exported".to_owned(),
+        "vg_exported" => String::new(),
         "pv_count" => group.pvs.to_string(),
         "lv_count" => group.volumes.len().to_string(),
         "vg_size" => (group.extents * EXTENT).to_string(),

@@ -16,6 +16,8 @@ pub(super) struct State {
     next_minor: u32,
     next_uuid: u32,
     pub(super) devices_are_hidden: bool,
+    /// The system ID of the machine (lvmsystemid(7)).
+    pub(super) system_id: String,
     /// lvm.conf(5) `activation/thin_pool_autoextend_threshold`.
     pub(super) thin_pool_threshold: Option<u8>,
 }
@@ -30,6 +32,10 @@ pub(super) struct Group {
     pub(super) missing_pvs: u32,
     /// Most volumes that it may have; 0 for any number.
     pub(super) max_volumes: usize,
+    /// Name in device-mapper of the volume on which its physical volumes lie.
+    pub(super) below: Option<String>,
+    pub(super) system_id: String,
+    pub(super) is_exported: bool,
     pub(super) is_unreadable: bool,
     pub(super) volumes: BTreeMap<String, FakeVolume>,
     pub(super) removed_unwiped: Vec<String>,
@@ -163,10 +169,22 @@ impl Group {
             pvs,
             missing_pvs: 0,
             max_volumes: 0,
+            below: None,
+            system_id: String::new(),
+            is_exported: false,
             is_unreadable: false,
             volumes: BTreeMap::new(),
             removed_unwiped: Vec::new(),
         }
+    }
+
+    /// Returns the device file of a physical volume.
+    pub(super) fn pv_path(&self, pv: u32) -> String {
+        format!("/dev/{}{pv}", if self.below.is_some() { "loop" } else { "fake" })
+    }
+
+    pub(super) fn pv_paths(&self) -> impl Iterator<Item = String> {
+        (0..self.pvs).map(|pv| self.pv_path(pv))
     }
 
     /// Returns the volume that a selection `lv_uuid=UUID` or `lv_uuid=UUID&&lv_tags={"TAG"}` matches.
@@ -247,9 +265,12 @@ impl State {
     pub(super) fn execute(&mut self, command: &LvmCommand) -> Output {
         let args: Vec<&str> = command.args().iter().skip(1).map(String::as_str).collect();
         match command.name() {
-            "fullreport" => self.full_report(&args),
+            "fullreport" => self.full_report(&args, command.visible_disks()),
+            "systemid" => into_output(Ok(format!("  system ID: {}", self.system_id))),
+            "pvs" if args.contains(&"-a") => into_output(Ok(self.physical_volume_paths())),
             "vgs" => into_output(Ok(self.group_names())),
             "pvs" => into_output(Ok(self.physical_volumes())),
+            "vgchange" => into_output(self.vgchange(&args)),
             "vgcreate" => into_output(self.vgcreate(&args)),
             "vgextend" => into_output(self.vgextend(&args)),
             "pvresize" => into_output(self.pvresize(&args)),

@@ -88,9 +88,14 @@ pub(super) async fn serve_lvmd(socket: &Path, tasks: &Tasks, shutdown: &Cancella
     lvm.set_latency(LVM_LATENCY);
     let config = "device-classes: [{name: ssd, volume-group: vg, default: true, spare-gb: 0}]";
     let classes = lvmd::Config::parse("bench", config)?.classes;
-    let engine =
-        lvmd::Engine::start(Lvm::new(lvm), classes, lvmd::InstanceId::new(Path::new("bench")), tasks, shutdown.clone())
-            .await?;
+    let engine = lvmd::Engine::start(
+        Lvm::new(lvm),
+        classes,
+        lvmd::InstanceId::new(Path::new("bench"), None),
+        tasks,
+        shutdown.clone(),
+    )
+    .await?;
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
     let routes = lvmd::routes(&engine).add_service(health);

@@ -24,6 +24,7 @@ mod evacuation;
 mod evacuation_cut;
 mod failing_disk;
 mod fixture;
+mod foreign_groups;
 mod group_pools;
 mod kills;
 mod lvm_conf;
@@ -98,6 +99,7 @@ fn main() -> ExitCode {
         .chain(many_disks::TESTS)
         .chain(slow_disks::TESTS)
         .chain(disk_groups_of_nodes::TESTS)
+        .chain(foreign_groups::TESTS)
         .chain(one_name::TESTS)
         .chain(evacuation::TESTS)
         .chain(vacated::TESTS)

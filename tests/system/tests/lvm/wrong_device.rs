@@ -53,7 +53,7 @@ fn a_link_to_another_volume() {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let classes = Config::parse("lvmd.yaml", CLASS).unwrap().classes;
-        let maker = InstanceId::new(Path::new("lvmd.sock"));
+        let maker = InstanceId::new(Path::new("lvmd.sock"), None);
         let engine = Engine::start(lvm(), classes, maker, &tasks, shutdown.clone()).await.unwrap();
         let lvmd = LvmdClient::over(routes(&engine));
         let (api, mut own) = (ApiServer::new(), LogicalVolumeWriter::default());

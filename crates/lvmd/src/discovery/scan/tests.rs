@@ -1,9 +1,11 @@
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use block_device::Claim;
-use lvm::{LvmCommand, Output, RunError};
+use lvm::{CommandRunner, LvmCommand, Output, RunError};
 use parking_lot::Condvar;
 use tokio::time::sleep;
+use topolvm_testkit::lvm::FakeLvm;
 
 use super::*;
 use crate::config::Config;
@@ -69,6 +71,18 @@ impl CommandRunner for Stuck {
 
     async fn run_program(&self, program: &'static str, _: &[String]) -> Result<Output, RunError> {
         panic!("{program} is started for a disk of which nothing was read")
+    }
+}
+
+impl Host for Stuck {
+    type Devices = FakeLvm;
+
+    fn devices(&self) -> Arc<FakeLvm> {
+        Arc::new(FakeLvm::new())
+    }
+
+    fn root(&self) -> PathBuf {
+        PathBuf::new()
     }
 }
 

@@ -1,0 +1,166 @@
+//! Decides which disks LVM sees, and which of the groups that it reports are this machine's.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use super::{Lvm, succeeded};
+use crate::report::physical_volume_paths;
+use crate::{Devices as _, Effect, Error, Host, LvmCommand, RunError, Tag, VgName, VolumeGroup};
+
+/// What is below a disk that does not count as one: the name of a volume, or the reason why it is not known.
+pub(super) type Below = io::Result<String>;
+
+impl<R: Host> Lvm<R> {
+    /// Adds a volume group that the caller works in, with its last report: commands see its disks, and its volumes are
+    /// no disks.
+    pub fn serve(&self, vg: &VgName, reported: Option<&VolumeGroup>) {
+        self.served.add(vg);
+        if let Some(group) = reported {
+            self.served.store(group);
+        }
+    }
+
+    /// Returns the LVM of a machine that marks its volume groups with this tag, `KEY=VALUE`. A group with another value
+    /// belongs to another machine.
+    #[must_use]
+    pub fn owned_by(self, tag: Option<Tag>) -> Self {
+        Self { owner: tag, ..self }
+    }
+
+    /// Returns the tag of the volume groups of this machine.
+    pub fn owner(&self) -> Option<&Tag> {
+        self.owner.as_ref()
+    }
+
+    /// Adds a tag to a volume group.
+    pub async fn tag_group(&self, vg: &VgName, tag: &Tag) -> Result<(), Error> {
+        self.change_pvs(vg, &LvmCommand::tag_group(vg, tag)).await
+    }
+
+    /// Returns the tag with which another machine marked a volume group that has these tags.
+    pub(super) fn other_owner<'a>(&self, tags: &'a [Box<str>]) -> Option<&'a str> {
+        let owner = self.owner.as_ref()?.as_str();
+        let key = owner.split_inclusive('=').next()?;
+        tags.iter().map(|tag| &**tag).find(|tag| tag.starts_with(key) && *tag != owner)
+    }
+
+    /// Returns the commands for an LVM that sees the disks of the served groups and these, as far as they do not lie on
+    /// volumes, and nothing else. Fails if a group belongs to another machine by now and something is to be changed.
+    pub(super) async fn confine(&self, commands: &[LvmCommand], more: &[&str]) -> Result<Vec<LvmCommand>, Error> {
+        let served = self.served.disks();
+        if served.is_empty() {
+            return Ok(commands.to_vec());
+        }
+        let disks: Arc<[String]> = served.iter().cloned().chain(more.iter().map(|&disk| disk.to_owned())).collect();
+        let forged = self.disks_on_volumes(disks.to_vec()).await?;
+        let disks = if forged.is_empty() {
+            disks
+        } else {
+            disks.iter().filter(|disk| !forged.contains_key(*disk)).cloned().collect()
+        };
+        if commands.iter().any(|command| command.effect() == Effect::Change) {
+            for (vg, system_id) in self.served.system_ids() {
+                self.check_system_id(&vg, &system_id).await?;
+            }
+        }
+        Ok(commands.iter().map(|command| command.clone().confined_to(Arc::clone(&disks))).collect())
+    }
+
+    /// Returns those of these device files that lie on a volume, or on what is not known.
+    pub(super) async fn disks_on_volumes(&self, paths: Vec<String>) -> Result<HashMap<String, Below>, Error> {
+        let (devices, served) = (self.runner.devices(), Arc::clone(&self.served));
+        let looking = tokio::task::spawn_blocking(move || {
+            let below = |path: &str| match devices.volumes_below(path) {
+                Ok(volumes) => served.find_volume(&volumes).map(Ok),
+                // It has gone, and LVM sees no more of it
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => Some(Err(error)),
+            };
+            paths.into_iter().filter_map(|path| below(&path).map(|below| (path, below))).collect()
+        });
+        let failed = |error| Error::Run { command: "lvm".to_owned(), source: RunError::Read(io::Error::other(error)) };
+        looking.await.map_err(failed)
+    }
+
+    /// Fails if a group is not for this machine to use, and stores its disks otherwise.
+    pub(super) async fn check_group(&self, group: &VolumeGroup) -> Result<(), Error> {
+        let vg = &group.name;
+        let paths = group.pvs.iter().filter(|pv| pv.device.is_some()).map(|pv| pv.path.clone()).collect();
+        if let Some((disk, below)) = self.disks_on_volumes(paths).await?.into_iter().next() {
+            return Err(match below {
+                Ok(volume) => Error::OnVolume { vg: vg.clone(), disk, volume },
+                Err(source) => Error::UnknownDisk { vg: vg.clone(), disk, source },
+            });
+        }
+        if let Some(tag) = self.other_owner(&group.tags) {
+            let (vg, tag) = (vg.clone(), tag.to_owned());
+            return Err(Error::OtherMachine { vg, tag, group: Box::new(group.clone()) });
+        }
+        if group.exported {
+            return Err(Error::ExportedGroup(vg.clone()));
+        }
+        if let Some(system_id) = &group.system_id {
+            self.check_system_id(vg, system_id).await?;
+        }
+        self.served.store(group);
+        Ok(())
+    }
+
+    /// Fails if a system ID is neither that of this machine nor one that the administrator allows here. LVM does not
+    /// check it again in a shell that has reported on active volumes.
+    async fn check_system_id(&self, vg: &VgName, system_id: &str) -> Result<(), Error> {
+        let command = LvmCommand::system_id();
+        let local = self.ask_unconfined(&command, |output| Ok(parse_system_id(succeeded(&command, output)?))).await?;
+        if local == system_id {
+            return Ok(());
+        }
+        let allowed = self.setting("local/extra_system_ids", |ids| Some(ids.to_owned())).await.unwrap_or_default();
+        if allowed.split(['[', ']', ',']).any(|id| id.trim().trim_matches('"') == system_id) {
+            return Ok(());
+        }
+        Err(Error::ForeignGroup { vg: vg.clone(), system_id: system_id.to_owned() })
+    }
+
+    /// Reports a group once more without the disks that lie on volumes, after `error`. It stays if there are none.
+    pub(super) async fn report_beside_volumes(
+        &self,
+        vg: &VgName,
+        report: LvmCommand,
+        error: Error,
+    ) -> Result<VolumeGroup, Error> {
+        let listed = self.parse_unconfined(&LvmCommand::physical_volume_paths(), physical_volume_paths).await;
+        let Ok(mut disks) = listed else { return Err(error) };
+        let forged = self.disks_on_volumes(disks.clone()).await?;
+        if forged.is_empty() {
+            return Err(error);
+        }
+        for (disk, below) in &forged {
+            let below = below.as_ref().map_or_else(ToString::to_string, Clone::clone);
+            tracing::warn!(disk, below, "a physical volume on a volume is not used; a user of the volume made it");
+        }
+        disks.retain(|disk| !forged.contains_key(disk));
+        if disks.is_empty() {
+            return Err(Error::GroupNotFound(vg.clone()));
+        }
+        self.report_group(vg, report.confined_to(disks.into())).await
+    }
+}
+
+/// Parses the output of `lvm systemid`, which ends with the system ID of the machine, if it has one.
+fn parse_system_id(output: &[u8]) -> String {
+    let output = String::from_utf8_lossy(output);
+    output.split_once(':').map(|(_, id)| id.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_id_is_read_after_the_colon() {
+        assert_eq!(parse_system_id(b"  system ID: node1\n"), "node1");
+        assert_eq!(parse_system_id(b"  system ID: \n"), "");
+        assert_eq!(parse_system_id(b""), "");
+    }
+}
