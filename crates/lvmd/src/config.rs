@@ -295,8 +295,8 @@ fn take_wipe(fields: &mut Fields<'_>) -> Option<Wipe> {
     wipe
 }
 
-/// Refuses `overhead-factor`, by which a fork of TopoLVM divides the free space of a volume group: without it lvmd would
-/// publish more than the file means.
+/// Refuses `overhead-factor`, by which a fork of TopoLVM divides the free space of a volume group: without it lvmd
+/// would publish more than the file means.
 fn refuse_overhead_factor(fields: &mut Fields<'_>) {
     let Some(node) = fields.take(keys::OVERHEAD_FACTOR, Ok) else { return };
     let line = node.line;

@@ -18,7 +18,7 @@ use crate::request::RequestError;
 /// Time in which an agent that works gives an LV to an object.
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// What is to become of the LV.
+/// Purpose for which an LV is adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Restore,

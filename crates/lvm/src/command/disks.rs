@@ -3,7 +3,7 @@
 //! is.
 
 use super::{Effect, LvmCommand, tag_options};
-use crate::{Tag, VgName};
+use crate::{Tag, VgName, VolumeGroup};
 
 /// Has LVM look for signatures with libblkid, which knows most of them, whatever lvm.conf says.
 const ALL_SIGNATURES: [&str; 2] = ["--config", "allocation/use_blkid_wiping=1"];
@@ -29,9 +29,12 @@ impl LvmCommand {
         Self::new(Effect::Change, ["vgcreate"].into_iter().chain(ALL_SIGNATURES).chain(options))
     }
 
-    /// Adds a tag to a volume group.
-    pub fn tag_group(vg: &VgName, tag: &Tag) -> Self {
-        Self::new(Effect::Change, ["vgchange", "--addtag", tag.as_str(), vg.as_str()])
+    /// Adds a tag to the volume group with this identity, if no disk of it is missing at the moment at which LVM has its
+    /// lock.
+    pub fn tag_group(group: &VolumeGroup, tag: &Tag) -> Self {
+        let selection = format!("vg_uuid={}&&vg_missing_pv_count=0", group.uuid);
+        let target = ["-S", &selection, group.name.as_str()];
+        Self::new(Effect::Change, ["vgchange", "--addtag", tag.as_str()].into_iter().chain(target))
     }
 
     /// Adds a disk to a volume group; see [`create_group`](Self::create_group).

@@ -45,8 +45,8 @@ fn a_report_asks_for_everything_at_once() {
         LvmCommand::report([&a, &b]),
         @"fullreport --noheadings --nameprefixes --units b --nosuffix --configreport vg -o vg_name,vg_uuid,\
           vg_seqno,vg_size,vg_free,vg_extent_size,vg_missing_pv_count,vg_tags,pv_count,lv_count,max_lv,\
-          vg_permissions,vg_systemid,vg_exported --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,lv_kernel_major,lv_kernel_minor,\
-          origin,origin_size,pool_lv,\
+          vg_permissions,vg_systemid,vg_exported --configreport lv -o lv_uuid,lv_name,lv_path,lv_size,\
+          lv_kernel_major,lv_kernel_minor,origin,origin_size,pool_lv,\
           lv_tags,lv_attr,data_percent,metadata_percent,lv_metadata_size --configreport pv -o pv_name,\
           pv_uuid,pv_major,pv_minor,pv_size,pv_free,pv_missing,pv_allocatable,pv_tags -O vg_name --configreport pvseg \
           -o pv_uuid,pvseg_start,pvseg_size -S segtype=free --configreport seg -o lv_uuid,segtype,stripes -S \

@@ -8,7 +8,7 @@ use super::{Lvm, succeeded};
 use crate::report::physical_volume_paths;
 use crate::{Devices as _, Effect, Error, Host, LvmCommand, RunError, Tag, VgName, VolumeGroup};
 
-/// What is below a disk that does not count as one: the name of a volume, or the reason why it is not known.
+/// The volume below a disk that does not count as one, or the reason why it is not known.
 pub(super) type Below = io::Result<String>;
 
 impl<R: Host> Lvm<R> {
@@ -33,9 +33,9 @@ impl<R: Host> Lvm<R> {
         self.owner.as_ref()
     }
 
-    /// Adds a tag to a volume group.
-    pub async fn tag_group(&self, vg: &VgName, tag: &Tag) -> Result<(), Error> {
-        self.change_pvs(vg, &LvmCommand::tag_group(vg, tag)).await
+    /// Adds a tag to a volume group, unless it lacks a disk by now.
+    pub async fn tag_group(&self, group: &VolumeGroup, tag: &Tag) -> Result<(), Error> {
+        self.change_pvs(&group.name, &LvmCommand::tag_group(group, tag)).await
     }
 
     /// Returns the tag with which another machine marked a volume group that has these tags.

@@ -141,6 +141,12 @@ impl<R: Host> Engine<R> {
         let tags = tags::of_new_volume(&[], &making, None, None)?;
         let volume = creation.new_volume(&group.name, &name, bytes, &tags, &options);
         let created = self.store_outcome(group, self.inner.lvm.create_unfinished(&volume).await);
+        if created.is_ok()
+            && let Some(pool) = volume.pool
+            && let Some(probe) = group.cached().and_then(|known| known.volume(name.as_str()).cloned())
+        {
+            self.check_thin_volume_is_empty(group, pool, &name, probe).await?;
+        }
         self.remove_probe(group, &name).await;
         created?;
         Ok(true)
@@ -170,10 +176,10 @@ pub(super) fn expect_proofs(group: &Group, classes: &DeviceClasses) {
     }
 }
 
-/// Returns whether LVM's answer may have nothing to do with the one request.
+/// Returns whether LVM's answer may have nothing to do with the one request. A thin device without a volume is about
+/// the next device of the pool, which a proof must not get.
 fn may_be_refusal(error: &lvm::Error) -> bool {
-    use lvm::Error::{Exit, NoSpace, ThinDeviceExists};
-    matches!(error, Exit { .. } | NoSpace(_) | ThinDeviceExists { .. })
+    matches!(error, lvm::Error::Exit { .. } | lvm::Error::NoSpace(_))
 }
 
 /// Returns whether only LVM can say whether it creates volumes in a class: because of its options, or because its thin

@@ -60,8 +60,8 @@ pub enum StartError {
 impl<R: Host> Engine<R> {
     /// Checks that LVM works and that every class that is not optional has its volume group and thin pool, then starts
     /// the background tasks of each volume group. These first remove the volumes that an earlier process of this
-    /// instance left unfinished. A group that LVM finds and that cannot be used, such as one of another machine, counts as
-    /// there, and has no capacity.
+    /// instance left unfinished. A group that LVM finds and that cannot be used, such as one of another machine, counts
+    /// as there, and has no capacity.
     pub async fn start(
         lvm: Lvm<R>,
         classes: DeviceClasses,
@@ -89,6 +89,7 @@ impl<R: Host> Engine<R> {
             }),
         };
         engine.reconfigure(classes).await?;
+        engine.tag_groups_with_machine().await;
         if let Err(error) = engine.track_unconfigured_groups().await {
             let retries = unconfigured_groups::retry(engine.clone(), error, engine.inner.shutdown.clone());
             tasks.spawn("unconfigured volume groups", retries);

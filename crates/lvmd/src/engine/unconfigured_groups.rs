@@ -49,8 +49,8 @@ impl<R: Host> Engine<R> {
                     if self.inner.lvm.owner().is_some_and(|tag| !group.has_tag(tag)) {
                         tracing::warn!(
                             %vg,
-                            "a volume group without a device class has volumes of an lvmd, is not tagged as that of this \
-                             machine, and is left alone"
+                            "a volume group without a device class has volumes of an lvmd; it is not tagged as \
+                             that of this machine, and is left alone"
                         );
                         continue;
                     }

@@ -156,8 +156,8 @@ impl<R: Host> Engine<R> {
     }
 
     /// Removes unfinished volumes: those that an earlier process of this instance left, and those of other instances of
-    /// this machine that the sweeps before found as well. Returns those that are left. The caller holds the group's lock, so none of
-    /// them is being created here.
+    /// this machine that the sweeps before found as well. Returns those that are left. The caller holds the group's
+    /// lock, so none of them is being created here.
     pub(super) async fn sweep_unfinished(&self, group: &Group, before: &[UnfinishedVolume]) -> Vec<UnfinishedVolume> {
         let mut found = self.unfinished_volumes(group);
         for volume in &mut found {

@@ -9,7 +9,7 @@ use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 
 use crate::node::{GIB, Node, create_request};
 
-/// What LVM says for a reason that has nothing to do with the request.
+/// A message of LVM for a reason that has nothing to do with the request.
 const REASON: &str = "Failed to activate thin pool vg/pool.";
 
 async fn class(node: &Node, name: &str) -> DeviceClassItem {

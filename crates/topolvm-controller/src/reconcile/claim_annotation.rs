@@ -3,9 +3,9 @@
 //! PersistentVolume by now: volume populators and backup tools make it for a claim of their own first.
 //!
 //! The watch of claims shows that another claim has it, since csi-provisioner names a PersistentVolume like the
-//! volume; the PersistentVolume itself is read before anything is written. All PersistentVolumes are listed only while there are
-//! volumes without a claim. One to which no PersistentVolume with a claim
-//! refers is looked for a few times and then left alone, so that a cluster in which nothing happens costs no request.
+//! volume; the PersistentVolume itself is read before anything is written. All PersistentVolumes are listed only while
+//! there are volumes without a claim. One to which no PersistentVolume with a claim refers is looked for a few times
+//! and then left alone, so that a cluster in which nothing happens costs no request.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;

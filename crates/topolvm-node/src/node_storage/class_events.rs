@@ -1,5 +1,5 @@
-//! Events of device classes in which LVM creates no volumes: what differs between the status that was written before and
-//! the one that was written now.
+//! Events of device classes in which LVM creates no volumes: what differs between the status that was written before
+//! and the one that was written now.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use topolvm_api::NodeStorageStatus;

@@ -1,6 +1,6 @@
 //! Events of the disks and device classes of a node: what differs between the status that was written before and the
-//! one that was written now. What stands in the object has been told, so that neither a start of the agent nor a look of
-//! lvmd repeats it.
+//! one that was written now. What stands in the object has been told, so that neither a start of the agent nor a look
+//! of lvmd repeats it.
 
 use std::collections::BTreeSet;
 

@@ -51,7 +51,7 @@ impl State {
     }
 
     pub(super) fn vgchange(&mut self, args: &[&str]) -> Result {
-        let ["--addtag", tag, vg] = args else { return Err(CommandError::usage("Invalid arguments")) };
+        let ["--addtag", tag, "-S", _, vg] = args else { return Err(CommandError::usage("Invalid arguments")) };
         if !self.groups.contains_key(*vg) {
             return Err(CommandError::no_group(vg));
         }

@@ -65,8 +65,8 @@ fn delete_node(fixture: &Fixture) -> Result<()> {
     fixture.check_rights()
 }
 
-/// Binds a claim to a volume of the first node as people do: a PersistentVolume of any name, and a claim without a class
-/// that names it. No annotation says whose the claim is, or where.
+/// Binds a claim to a volume of the first node as people do: a PersistentVolume of any name, and a claim without a
+/// class that names it. No annotation says whose the claim is, or where.
 fn bind_by_hand(fixture: &Fixture) -> Result<()> {
     fixture.create_volume("pvc-by-hand", "n1")?;
     let handle = fixture.value(LV, "pvc-by-hand", ".metadata.uid")?;

@@ -115,7 +115,8 @@ fn adds_what_is_plugged_in() {
     let disks = ScsiDisks::new(1, &["scsi"]);
     let lvmd = Lvmd::start(&group("auto"));
     until_members(1);
-    assert_eq!(run_ok("vgs", &["--noheadings", "-o", "vg_tags", "scsi"]).trim(), "topolvm.io/disk-group=scsi");
+    let tags = run_ok("vgs", &["--noheadings", "-o", "vg_tags", "scsi"]);
+    assert!(tags.contains("topolvm.io/disk-group=scsi,topolvm.io/machine="), "{tags}");
     wait(async {
         let client = lvmd.connect().await;
         let free = room_above(&client, 0).await;
