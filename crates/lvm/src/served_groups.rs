@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::{VgName, VolumeGroup, is_uuid};
+use crate::{LvmCommand, VgName, VolumeGroup, is_uuid};
 
 /// Begins the names of volumes that are not called by the UID of their object: those in quarantine, for example.
 const OWN_NAMES: &str = "topolvm.";
@@ -45,10 +45,16 @@ impl ServedGroups {
         self.0.read().values().flat_map(|group| group.disks.iter().cloned()).collect()
     }
 
-    /// Returns the groups that have a system ID, with it.
-    pub(crate) fn system_ids(&self) -> Vec<(VgName, Box<str>)> {
+    /// Returns the groups that have a system ID, with it, among those that a command names, or a disk of theirs.
+    pub(crate) fn named_system_ids(&self, command: &LvmCommand) -> Vec<(VgName, Box<str>)> {
         let groups = self.0.read();
-        groups.iter().filter_map(|(vg, group)| Some((vg.clone(), group.system_id.clone()?))).collect()
+        let is_named = |vg: &VgName, group: &ServedGroup| {
+            let is_group = |arg: &str| arg.split('/').next() == Some(vg.as_str());
+            let is_disk = |arg: &str| group.disks.iter().any(|disk| arg.starts_with(disk.as_str()));
+            command.args().iter().any(|arg| is_group(arg) || is_disk(arg))
+        };
+        let named = groups.iter().filter(|(vg, group)| is_named(vg, group));
+        named.filter_map(|(vg, group)| Some((vg.clone(), group.system_id.clone()?))).collect()
     }
 
     /// Returns the first of these volumes, given by their names in device-mapper, on which no physical volume may lie:

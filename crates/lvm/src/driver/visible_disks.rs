@@ -1,6 +1,6 @@
 //! Decides which disks LVM sees, and which of the groups that it reports are this machine's.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ impl<R: Host> Lvm<R> {
     }
 
     /// Returns the commands for an LVM that sees the disks of the served groups and these, as far as they do not lie on
-    /// volumes, and nothing else. Fails if a group belongs to another machine by now and something is to be changed.
+    /// volumes, and nothing else. Fails if a group that is to be changed belongs to another machine by now.
     pub(super) async fn confine(&self, commands: &[LvmCommand], more: &[&str]) -> Result<Vec<LvmCommand>, Error> {
         let served = self.served.disks();
         if served.is_empty() {
@@ -59,10 +59,10 @@ impl<R: Host> Lvm<R> {
         } else {
             disks.iter().filter(|disk| !forged.contains_key(*disk)).cloned().collect()
         };
-        if commands.iter().any(|command| command.effect() == Effect::Change) {
-            for (vg, system_id) in self.served.system_ids() {
-                self.check_system_id(&vg, &system_id).await?;
-            }
+        let changes = commands.iter().filter(|command| command.effect() == Effect::Change);
+        let system_ids: BTreeMap<_, _> = changes.flat_map(|command| self.served.named_system_ids(command)).collect();
+        for (vg, system_id) in &system_ids {
+            self.check_system_id(vg, system_id).await?;
         }
         Ok(commands.iter().map(|command| command.clone().confined_to(Arc::clone(&disks))).collect())
     }

@@ -102,6 +102,8 @@ async fn group_is_not_changed_after_the_machine_got_another_system_id() {
     node.lvm.set_system_id("node-new");
     assert_eq!(code(node.create("ssd", "b", GIB).await), Code::FailedPrecondition);
     assert_eq!(code(node.remove("ssd", "a").await), Code::FailedPrecondition);
+    node.create("fast", "other", GIB).await.unwrap();
+    node.remove("fast", "other").await.unwrap();
     assert!(node.lvm.volume("vg-ssd", "a").is_some() && node.lvm.volume("vg-ssd", "b").is_none());
 }
 

@@ -236,6 +236,14 @@ fn foreign_group() {
             assert!(status.message().contains("vgchange --systemid"), "{status}");
             client.until_free(|free| free == 0).await;
             assert!(client.free_in("hdd").await.unwrap() > 0);
+            let other = topolvm_proto::lvmd::CreateLvRequest {
+                device_class: "hdd".to_owned(),
+                name: "other".to_owned(),
+                size_bytes: 100 << 20,
+                ..Default::default()
+            };
+            client.create_with(other).await.unwrap();
+            client.remove("hdd", "other").await.unwrap();
         });
     };
     is_refused(&lvmd);
