@@ -35,7 +35,7 @@ impl<R: Host> Lvm<R> {
 
     /// Adds a tag to a volume group, unless it lacks a disk by now.
     pub async fn tag_group(&self, group: &VolumeGroup, tag: &Tag) -> Result<(), Error> {
-        self.change_pvs(&group.name, &LvmCommand::tag_group(group, tag)).await
+        self.change_pvs(&group.name, &LvmCommand::tag_group(&group.name, &group.uuid, tag)).await
     }
 
     /// Returns the tag with which another machine marked a volume group that has these tags.
