@@ -359,7 +359,7 @@ async fn disks_are_in_the_object_and_what_becomes_of_them_is_told_once() {
     until_said(&api, "/status/diskGroups/0/missingDisks", &json!(1)).await;
     sleep(MINUTE).await;
     let reasons: Vec<_> = events(&api).into_iter().map(|(reason, _)| reason).collect();
-    assert_eq!(reasons, ["DiskAdded", "DiskAdditionFailed", "DiskAvailable", "DiskMissing"]);
+    assert_eq!(reasons, ["DeviceClassRefused", "DiskAdded", "DiskAdditionFailed", "DiskAvailable", "DiskMissing"]);
     let regarding = &api.list_json(EVENTS)[0]["regarding"];
     assert_eq!((&regarding["kind"], &regarding["uid"]), (&json!("Node"), &json!("u1")));
     agent.stop().await;
