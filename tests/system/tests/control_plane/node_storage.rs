@@ -90,8 +90,8 @@ fn take_wishes_off(fixture: &Fixture, ask: &impl Fn(&str, &str, &Value) -> Resul
         ensure_refused(&annotate("ours", refused)?, "takes wishes about disks off")?;
     }
     let object = |metadata: Value| ask("PATCH", &format!("{PATH}/ours"), &json!({ "metadata": metadata }));
-    ensure_refused(&object(json!({"finalizers": ["example.com/x"]}))?, "neither the owner nor the finalizers")?;
-    ensure_refused(&object(json!({"ownerReferences": []}))?, "neither the owner nor the finalizers")?;
+    ensure_refused(&object(json!({"finalizers": ["example.com/x"]}))?, "changes no other finalizers than its own")?;
+    ensure_refused(&object(json!({"ownerReferences": []}))?, "does not change owners")?;
     ensure_refused(
         &annotate("theirs", json!({"disk.topolvm.io/u-1": null}))?,
         "may not change objects of node theirs",
