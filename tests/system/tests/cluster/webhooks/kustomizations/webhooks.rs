@@ -59,9 +59,13 @@ impl Objects<'_> {
         let hook = self.of_kind("MutatingWebhookConfiguration").next().context("no configuration")?;
         let from = &hook["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
         ensure!(from == "topolvm-system/mutatingwebhook", "{hook}");
-        let policy = self.of_kind("ValidatingAdmissionPolicy").next().context("no policy")?;
-        let agents = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap_or_default();
-        ensure!(agents.ends_with("'system:serviceaccount:topolvm-system:node'"), "{agents}");
+        for (policy, account) in
+            [("topolvm-node-changes-its-own-only", "node"), ("topolvm-controller-changes-its-own-only", "controller")]
+        {
+            let policy = self.find("ValidatingAdmissionPolicy", &Value::Null, &json!(policy))?;
+            let user = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap_or_default();
+            ensure!(user.ends_with(&format!("'system:serviceaccount:topolvm-system:{account}'")), "{user}");
+        }
         Ok(())
     }
 
