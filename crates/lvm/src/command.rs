@@ -64,8 +64,8 @@ pub enum Effect {
 pub struct LvmCommand {
     args: Vec<String>,
     effect: Effect,
-    /// Device files of the only disks that LVM sees; all that `lvm.conf` allows when there are none.
-    disks: Arc<[String]>,
+    /// Device files of the only disks that LVM sees; `None` for all that `lvm.conf` allows.
+    disks: Option<Arc<[String]>>,
 }
 
 /// A thick or thin logical volume to create.
@@ -265,7 +265,7 @@ impl LvmCommand {
     }
 
     fn new<A: Into<String>>(effect: Effect, args: impl IntoIterator<Item = A>) -> Self {
-        Self { args: args.into_iter().map(Into::into).collect(), effect, disks: Arc::default() }
+        Self { args: args.into_iter().map(Into::into).collect(), effect, disks: None }
     }
 
     /// Returns the LVM sub-command, for example `lvcreate`.

@@ -69,7 +69,10 @@ pub enum Error {
         volume: String,
     },
     /// It is not known on what a physical volume of the group lies.
-    #[error("cannot tell what physical volume {disk} of volume group {vg} lies on, so the group is not used")]
+    #[error(
+        "cannot tell what physical volume {disk} of volume group {vg} lies on, so the group is not used; the file of a \
+         loop device must be in the mount namespace in which LVM runs"
+    )]
     UnknownDisk {
         /// The group.
         vg: VgName,

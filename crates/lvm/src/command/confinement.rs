@@ -12,12 +12,12 @@ impl LvmCommand {
     /// Returns the command for an LVM that sees these disks, by their device files, and no others.
     #[must_use]
     pub(crate) fn confined_to(self, disks: Arc<[String]>) -> Self {
-        Self { disks, ..self }
+        Self { disks: Some(disks), ..self }
     }
 
-    /// Returns the device files of the only disks that LVM sees; none if it sees all that `lvm.conf` allows.
-    pub fn visible_disks(&self) -> &[String] {
-        &self.disks
+    /// Returns the device files of the only disks that LVM sees; `None` if it sees all that `lvm.conf` allows.
+    pub fn visible_disks(&self) -> Option<&[String]> {
+        self.disks.as_deref()
     }
 
     /// Returns the settings of lvm.conf(5) for that; `None` when it may see all that `lvm.conf` allows.
@@ -25,10 +25,7 @@ impl LvmCommand {
     /// `devices/global_filter` stays as it is and applies as well. A devices file would take the place of the filter,
     /// and hints that were written for another filter would be written anew by each command.
     pub(super) fn confinement(&self) -> Option<String> {
-        if self.disks.is_empty() {
-            return None;
-        }
-        let accepted = self.disks.iter().map(|disk| format!("\"a|^{}$|\"", as_pattern(disk)));
+        let accepted = self.disks.as_ref()?.iter().map(|disk| format!("\"a|^{}$|\"", as_pattern(disk)));
         let filter = accepted.chain(["\"r|.*|\"".to_owned()]).collect::<Vec<_>>().join(",");
         let others = if CHANGING_DISKS.contains(&self.name()) {
             ""
@@ -61,7 +58,9 @@ mod tests {
         let settings = "devices/filter=[\"a|^/dev/sdb$|\",\"a|^/dev/mapper/a.b$|\",\"r|.*|\"] \
                         devices/use_devicesfile=0 devices/hints=\"none\"";
         assert!(words.contains(settings), "{words}");
-        assert!(!confined(LvmCommand::report([&vg]), &[]).contains("devices/"));
+        let nothing = confined(LvmCommand::report([&vg]), &[]);
+        assert!(nothing.contains("devices/filter=[\"r|.*|\"] "), "{nothing}");
+        assert!(!LvmCommand::report([&vg]).process_words().join(" ").contains("devices/"));
     }
 
     #[test]

@@ -55,14 +55,14 @@ impl<'a> ReportRequest<'a> {
 }
 
 impl State {
-    pub(super) fn full_report(&self, args: &[&str], disks: &[String]) -> Output {
+    pub(super) fn full_report(&self, args: &[&str], disks: Option<&[String]>) -> Output {
         let mut request = ReportRequest::parse(args);
         if request.vgs.is_empty() {
             request.vgs = self.groups.keys().map(String::as_str).collect();
         }
         let (mut lines, mut stderr) = (Vec::new(), String::new());
         for vg in &request.vgs {
-            let is_visible = |group: &&Group| disks.is_empty() || group.pv_paths().any(|pv| disks.contains(&pv));
+            let is_visible = |group: &&Group| disks.is_none_or(|disks| group.pv_paths().any(|pv| disks.contains(&pv)));
             match self.groups.get(*vg).filter(is_visible) {
                 Some(group) => lines.extend(request.report_group(vg, group)),
                 None => stderr += &CommandError::no_group(vg).stderr,
