@@ -365,7 +365,7 @@ fn succeeded<'a>(command: &LvmCommand, output: &'a Output) -> Result<&'a [u8], E
     if output.code == Some(0) { Ok(&output.stdout) } else { Err(Error::failed(command, output)) }
 }
 
-/// Tags that are added to a logical volume and taken away from it.
+/// Tags that are added to a volume group or a logical volume and taken away from it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TagChanges<'a> {
     /// Tags to add.

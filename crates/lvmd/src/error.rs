@@ -2,7 +2,7 @@
 
 mod code;
 
-use lvm::{FullName, InvalidName, LvName, VgName};
+use lvm::{FullName, InvalidName, LvName, Tag, VgName};
 
 /// The errors of requests to the engine.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,18 @@ pub enum Error {
     /// LVM does not find the volume group of a class. Nothing is known of the volumes in it.
     #[error("volume group {0} not found; check that its disks are there")]
     VolumeGroupMissing(VgName),
+    /// A volume group is away in which lvmd had volumes when its class got another group. The wanted volume may be one.
+    #[error(
+        "volume group {vg} not found, and it had volumes of lvmd when its device class got another volume group: the \
+         volume may be there; check that its disks are there, or if they are gone for good, run \
+         `vgchange --deltag {tag} @{tag}`"
+    )]
+    FormerGroupMissing {
+        /// The group that is away.
+        vg: String,
+        /// The tag of another group that names it.
+        tag: Tag,
+    },
     /// LVM has not read the volume group since lvmd began. Nothing is known of the volumes in it.
     #[error("volume group {vg} cannot be read: {why}")]
     VolumeGroupUnreadable {

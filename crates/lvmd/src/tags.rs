@@ -5,6 +5,7 @@
 //! knows.
 
 mod evacuation;
+mod former_group;
 mod quarantine;
 mod vacated;
 mod wiping;
@@ -17,6 +18,7 @@ use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
 use crate::machine::Machine;
 
 pub(crate) use evacuation::{EvacuationWish, evacuation_tags, says_to_evacuate};
+pub(crate) use former_group::FormerGroup;
 pub(crate) use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
 pub use quarantine::{quarantine_name, quarantined_at, quarantined_uid};
 pub(crate) use vacated::VacatedExtents;
@@ -40,7 +42,8 @@ const PROBE: &str = "topolvm.probe";
 /// Characters of an instance's name that a tag has room for; the paths of sockets are shorter.
 const MAX_INSTANCE_NAME: usize = 512;
 /// Keys that clients cannot set.
-const RESERVED: &[&str] = &["managed-by", "making", "source", "wipe", "wiping", "quarantined", "disk-group", "machine"];
+const RESERVED: &[&str] =
+    &["managed-by", "making", "source", "wipe", "wiping", "quarantined", "disk-group", "machine", "former-group"];
 
 /// Returns whether only lvmd itself may write this tag.
 pub(crate) fn is_reserved(tag: &Tag) -> bool {
@@ -185,9 +188,23 @@ pub(crate) fn is_snapshot_of(volume: &LogicalVolume, source: &LvName) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use lvm::PhysicalVolume;
     use rstest::rstest;
 
     use super::*;
+
+    pub(super) fn pv_with_tags(tags: &[&str]) -> PhysicalVolume {
+        PhysicalVolume {
+            path: "/dev/sdb".to_owned(),
+            uuid: "u".to_owned(),
+            device: None,
+            size: 0,
+            free: 0,
+            free_areas: Vec::new(),
+            allocatable: false,
+            tags: tags.iter().map(|tag| (*tag).into()).collect(),
+        }
+    }
 
     #[rstest]
     #[case("topolvm.io/making=x", true)]

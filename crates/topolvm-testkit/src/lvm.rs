@@ -71,6 +71,24 @@ impl FakeLvm {
         self.state().groups.remove(vg);
     }
 
+    /// Takes the disks of a volume group away, with what is on them.
+    ///
+    /// # Panics
+    /// When there is no such group.
+    pub fn unplug_group(&self, vg: &str) {
+        let mut state = self.state();
+        let group = state.groups.remove(vg).expect("no such volume group");
+        state.unplugged.insert(vg.to_owned(), group);
+    }
+
+    /// Brings the disks of a volume group back.
+    pub fn plug_group(&self, vg: &str) {
+        let mut state = self.state();
+        if let Some(group) = state.unplugged.remove(vg) {
+            state.groups.insert(vg.to_owned(), group);
+        }
+    }
+
     /// Renames a volume group, as `vgrename` does; its disks stay the same.
     pub fn rename_group(&self, vg: &str, to: &str) {
         let mut state = self.state();

@@ -3,7 +3,7 @@
 //! is.
 
 use super::{Effect, LvmCommand, tag_options};
-use crate::{Tag, VgName};
+use crate::{Tag, TagChanges, VgName};
 
 /// Has LVM look for signatures with libblkid, which knows most of them, whatever lvm.conf says.
 const ALL_SIGNATURES: [&str; 2] = ["--config", "allocation/use_blkid_wiping=1"];
@@ -29,12 +29,12 @@ impl LvmCommand {
         Self::new(Effect::Change, ["vgcreate"].into_iter().chain(ALL_SIGNATURES).chain(options))
     }
 
-    /// Adds a tag to the volume group with this identity, if no disk of it is missing at the moment at which LVM has
-    /// its lock.
-    pub fn tag_group(vg: &VgName, uuid: &str, tag: &Tag) -> Self {
+    /// Changes the tags of the volume group with this identity, if no disk of it is missing at the moment at which LVM
+    /// has its lock.
+    pub fn change_group_tags(vg: &VgName, uuid: &str, tags: TagChanges<'_>) -> Self {
         let selection = format!("vg_uuid={uuid}&&vg_missing_pv_count=0");
-        let target = ["-S", &selection, vg.as_str()];
-        Self::new(Effect::Change, ["vgchange", "--addtag", tag.as_str()].into_iter().chain(target))
+        let changes = tag_options("--addtag", tags.add).chain(tag_options("--deltag", tags.remove));
+        Self::new(Effect::Change, ["vgchange"].into_iter().chain(changes).chain(["-S", &selection, vg.as_str()]))
     }
 
     /// Adds a disk to a volume group; see [`create_group`](Self::create_group).

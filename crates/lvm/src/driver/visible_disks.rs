@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Lvm, succeeded};
 use crate::report::physical_volume_paths;
-use crate::{Devices as _, Effect, Error, Host, LvmCommand, RunError, Tag, VgName, VolumeGroup};
+use crate::{Devices as _, Effect, Error, Host, LvmCommand, RunError, Tag, TagChanges, VgName, VolumeGroup};
 
 /// The volume below a disk that does not count as one, or the reason why it is not known.
 pub(super) type Below = io::Result<String>;
@@ -33,9 +33,9 @@ impl<R: Host> Lvm<R> {
         self.owner.as_ref()
     }
 
-    /// Adds a tag to a volume group, unless it lacks a disk by now.
-    pub async fn tag_group(&self, group: &VolumeGroup, tag: &Tag) -> Result<(), Error> {
-        self.change_pvs(&group.name, &LvmCommand::tag_group(&group.name, &group.uuid, tag)).await
+    /// Changes the tags of a volume group, unless it lacks a disk by now.
+    pub async fn change_group_tags(&self, group: &VolumeGroup, tags: TagChanges<'_>) -> Result<(), Error> {
+        self.change_pvs(&group.name, &LvmCommand::change_group_tags(&group.name, &group.uuid, tags)).await
     }
 
     /// Returns the tag with which another machine marked a volume group that has these tags.

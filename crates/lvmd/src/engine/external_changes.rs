@@ -65,7 +65,7 @@ pub(super) async fn watch_group<R: Host>(
         }
         engine.keep_up_pools(&group).await;
         engine.prove_refusals(&group).await;
-        if Instant::now() >= next_tagging && engine.tag_with_machine(&group, &lock).await {
+        if Instant::now() >= next_tagging && engine.tag_group(&group, &lock).await {
             next_tagging = Instant::now() + REFRESH_INTERVAL;
         }
         backoff.reset();

@@ -164,6 +164,12 @@ impl Group {
         self.try_cached()?.volume(name.as_str()).cloned().ok_or_else(vanished)
     }
 
+    /// Returns the last report of LVM on the group, also on one that has gone since.
+    pub(super) fn last_report(&self) -> Option<Arc<VolumeGroup>> {
+        let cache = self.cache.read();
+        cache.report.clone().or_else(|| cache.lost.clone())
+    }
+
     /// Returns whether a volume of this name was in the group before the group went.
     pub(super) fn lost_volume(&self, name: &str) -> bool {
         self.cache.read().lost.as_ref().is_some_and(|lost| lost.volume(name).is_some())

@@ -119,8 +119,8 @@ impl<R: Host> Engine<R> {
     }
 
     /// Searches all volume groups of the machine for a volume and returns its group. `None` is proof that the volume is
-    /// in no group that LVM finds, and was in none that has gone since this process began. A group that cannot be read
-    /// proves nothing and is an error.
+    /// in no group that LVM finds, in none that has gone since this process began, and in none that classes had before.
+    /// A group that cannot be read proves nothing and is an error.
     async fn search_machine(&self, name: &LvName, requested: RequestedClass) -> Result<Option<Arc<Group>>, Error> {
         let mut unreadable = None;
         for group in self.groups().values() {
@@ -134,7 +134,13 @@ impl<R: Host> Engine<R> {
         match (self.search_cached_groups(name, requested), unreadable) {
             (Ok(Some(group)), _) => Ok(Some(group)),
             (Err(error), _) | (Ok(None), Some(error)) => Err(error),
-            (Ok(None), None) => self.search_other_groups(name, requested).await,
+            (Ok(None), None) => {
+                let (found, others) = self.search_other_groups(name, requested).await?;
+                if found.is_none() {
+                    self.check_former_groups(&others)?;
+                }
+                Ok(found)
+            }
         }
     }
 
@@ -171,15 +177,15 @@ impl<R: Host> Engine<R> {
         }
     }
 
-    /// Asks LVM for all groups that are not tracked, searches them for a volume, and tracks its group from then on. A
-    /// group that cannot be read proves nothing.
+    /// Asks LVM for all groups that are not tracked, searches them for a volume, and tracks its group from then on.
+    /// Returns it, and the groups without the volume. A group that cannot be read proves nothing.
     pub(super) async fn search_other_groups(
         &self,
         name: &LvName,
         requested: RequestedClass,
-    ) -> Result<Option<Arc<Group>>, Error> {
+    ) -> Result<(Option<Arc<Group>>, Vec<VolumeGroup>), Error> {
         let tracked: Vec<_> = self.groups().into_keys().collect();
-        let mut unreadable = None;
+        let (mut others, mut unreadable) = (Vec::new(), None);
         for group in self.inner.lvm.volume_groups_except(&tracked).await? {
             let group = match group {
                 Ok(group) => group,
@@ -195,10 +201,11 @@ impl<R: Host> Engine<R> {
             {
                 let vg = group.name.clone();
                 self.track_group(group);
-                return self.group(&vg).map(Some);
+                return Ok((Some(self.group(&vg)?), others));
             }
+            others.push(group);
         }
-        unreadable.map_or(Ok(None), |error| Err(error.into()))
+        unreadable.map_or(Ok((None, others)), |error| Err(error.into()))
     }
 
     /// Returns whether a volume that has the requested name is the requested one. A UUID is the name of one volume

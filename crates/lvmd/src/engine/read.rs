@@ -64,7 +64,7 @@ impl<R: Host> Engine<R> {
         let requested = self.requested_class(class);
         let elsewhere = match self.search_cached_groups(name, requested)? {
             Some(group) => Some(group),
-            None => self.search_other_groups(name, requested).await?,
+            None => self.search_other_groups(name, requested).await?.0,
         };
         match elsewhere {
             Some(group) => Ok(self.cached_volume(&group, name).await?.1),

@@ -89,7 +89,7 @@ impl<R: Host> Engine<R> {
             }),
         };
         engine.reconfigure(classes).await?;
-        engine.tag_groups_with_machine().await;
+        engine.tag_groups().await;
         if let Err(error) = engine.track_unconfigured_groups().await {
             let retries = unconfigured_groups::retry(engine.clone(), error, engine.inner.shutdown.clone());
             tasks.spawn("unconfigured volume groups", retries);

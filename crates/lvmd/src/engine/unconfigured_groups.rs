@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lvm::{Host, VgName};
+use lvm::{Host, VgName, VolumeGroup};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 use super::state::Engine;
@@ -37,10 +37,12 @@ pub(super) async fn retry<R: Host>(
 }
 
 impl<R: Host> Engine<R> {
-    /// Looks through all volume groups of the machine once, and tracks those that have volumes of lvmd's. Fails if one
-    /// cannot be read, which does not hide the others.
+    /// Looks through all volume groups of the machine once, and tracks those that have volumes of lvmd's, or had when a
+    /// class had them. Fails if one cannot be read, which does not hide the others.
     pub(super) async fn track_unconfigured_groups(&self) -> Result<(), lvm::Error> {
         let tracked: Vec<VgName> = self.groups().into_keys().collect();
+        let former = self.former_groups();
+        let is_former = |group: &VolumeGroup| former.iter().any(|former| former.uuid == group.uuid);
         let mut outcome = Ok(());
         for group in self.inner.lvm.volume_groups_except(&tracked).await? {
             match group {
@@ -57,6 +59,8 @@ impl<R: Host> Engine<R> {
                     tracing::warn!(%vg, "volumes that lvmd made are in a volume group without a device class");
                     self.track_group(group);
                 }
+                // The tag that names it is taken off again
+                Ok(group) if is_former(&group) => self.track_group(group),
                 Ok(_) => {}
                 Err(error @ lvm::Error::OtherMachine { .. }) => tracing::warn!("{error}"),
                 Err(error) => outcome = Err(error),

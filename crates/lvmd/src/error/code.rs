@@ -29,7 +29,7 @@ impl Error {
             Self::VolumeNotFound { .. } => (Code::NotFound, "LV_NOT_FOUND"),
             Self::UnknownDeviceClass(_) => (Code::FailedPrecondition, "DEVICE_CLASS_UNKNOWN"),
             Self::UnknownOptionClass(_) => (Code::FailedPrecondition, "OPTION_CLASS_UNKNOWN"),
-            Self::VolumeGroupMissing(_) => (Code::FailedPrecondition, "VG_NOT_FOUND"),
+            Self::VolumeGroupMissing(_) | Self::FormerGroupMissing { .. } => (Code::FailedPrecondition, "VG_NOT_FOUND"),
             Self::VolumeGroupUnreadable { .. } => (Code::FailedPrecondition, VG_UNREADABLE),
             Self::PhysicalVolumesMissing { .. } => (Code::FailedPrecondition, "VG_INCOMPLETE"),
             Self::ThinPoolMissing { .. } => (Code::FailedPrecondition, "THIN_POOL_NOT_FOUND"),

@@ -55,18 +55,10 @@ pub(crate) fn evacuation_tags(pv: &PhysicalVolume) -> Result<Vec<Tag>, InvalidNa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tags::tests::pv_with_tags;
 
     fn pv(tag: &str) -> PhysicalVolume {
-        PhysicalVolume {
-            path: "/dev/sdb".to_owned(),
-            uuid: "u".to_owned(),
-            device: None,
-            size: 0,
-            free: 0,
-            free_areas: Vec::new(),
-            allocatable: false,
-            tags: ["other".into(), tag.into()].into(),
-        }
+        pv_with_tags(&["other", tag])
     }
 
     #[test]

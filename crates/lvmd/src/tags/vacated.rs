@@ -34,10 +34,11 @@ impl VacatedExtents {
         joined
     }
 
-    /// Returns the extents that the tag of a physical volume names; all of the disk if the tag cannot be read.
+    /// Returns the extents that the tags of a physical volume name; all of the disk if one of them cannot be read.
     pub(crate) fn of(pv: &PhysicalVolume) -> Option<Self> {
-        let value = pv.tags.iter().find_map(|tag| tag.strip_prefix(VACATED))?;
-        Some(Self::parse(value).unwrap_or_else(|| Self { how: Wipe::Zero, ranges: vec![(0, u64::MAX)] }))
+        let values = pv.tags.iter().filter_map(|tag| tag.strip_prefix(VACATED));
+        let named = |value| Self::parse(value).unwrap_or_else(|| Self { how: Wipe::Zero, ranges: vec![(0, u64::MAX)] });
+        values.map(named).reduce(|all, one| all.with(&one))
     }
 
     /// Returns whether a physical volume has such a tag.
@@ -117,18 +118,10 @@ impl VacatedExtents {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tags::tests::pv_with_tags;
 
     fn pv(tag: &str) -> PhysicalVolume {
-        PhysicalVolume {
-            path: "/dev/sdb".to_owned(),
-            uuid: "u".to_owned(),
-            device: None,
-            size: 0,
-            free: 0,
-            free_areas: Vec::new(),
-            allocatable: false,
-            tags: ["other".into(), tag.into()].into(),
-        }
+        pv_with_tags(&["other", tag])
     }
 
     fn extents(ranges: &[(u64, u64)]) -> VacatedExtents {
@@ -143,6 +136,13 @@ mod tests {
         assert_eq!(VacatedExtents::of(&pv(tag.as_str())), Some(vacated));
         assert_eq!(VacatedExtents::tags_of(&pv(tag.as_str())).unwrap(), [tag]);
         assert_eq!(VacatedExtents::of(&pv("topolvm.io/evacuate=keep:0")), None);
+    }
+
+    #[test]
+    fn vacated_extents_of_two_tags_are_those_of_both() {
+        let pv = pv_with_tags(&["topolvm.io/vacated=discard:0-4", "topolvm.io/vacated=zero:20-20"]);
+        assert_eq!(VacatedExtents::of(&pv).unwrap(), VacatedExtents::new(Wipe::Zero, [(0, 5), (20, 1)].into_iter()));
+        assert_eq!(VacatedExtents::tags_of(&pv).unwrap().len(), 2);
     }
 
     #[test]

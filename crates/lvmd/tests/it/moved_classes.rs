@@ -144,6 +144,41 @@ async fn a_group_that_went_with_the_volume_proves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn former_group_that_is_away_at_the_start_proves_nothing() {
+    let node = moved("ssd", MOVED, false).await;
+    node.notice().await;
+    node.lvm.unplug_group("vg-ssd");
+    let node = node.restart(MOVED).await;
+    let status = node.remove("ssd", UID).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    assert!(status.message().contains("volume group vg-ssd not found"), "{status}");
+    assert!(status.message().contains("`vgchange --deltag topolvm.io/former-group=vg-ssd:"), "{status}");
+    // Other volumes are made and removed meanwhile
+    node.create("ssd", COPY, GIB).await.unwrap();
+    node.remove("ssd", COPY).await.unwrap();
+
+    node.lvm.plug_group("vg-ssd");
+    node.remove("ssd", UID).await.unwrap();
+    assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
+    node.notice().await;
+    assert_eq!(node.lvm.group_tags("vg-hdd"), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn former_group_without_volumes_is_no_longer_named() {
+    let node = moved("ssd", MOVED, true).await;
+    node.notice().await;
+    assert_eq!(node.lvm.group_tags("vg-hdd").len(), 1);
+    node.shutdown.cancel();
+    node.lvm.remove_volume("vg-ssd", UID);
+    let node = node.restart(MOVED).await;
+    node.notice().await;
+    assert_eq!(node.lvm.group_tags("vg-hdd"), Vec::<String>::new());
+    node.lvm.remove_group("vg-ssd");
+    assert_eq!(code(node.remove("ssd", UID).await), Code::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_topolvm_made_is_known_by_its_name() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", UID, FakeVolume::thick(GIB));

@@ -51,12 +51,18 @@ impl State {
     }
 
     pub(super) fn vgchange(&mut self, args: &[&str]) -> Result {
-        let ["--addtag", tag, "-S", _, vg] = args else { return Err(CommandError::usage("Invalid arguments")) };
+        let [changes @ .., "-S", _, vg] = args else { return Err(CommandError::usage("Invalid arguments")) };
         if !self.groups.contains_key(*vg) {
             return Err(CommandError::no_group(vg));
         }
         let group = self.group(vg);
-        group.tags.push((*tag).to_owned());
+        for change in changes.chunks(2) {
+            match change {
+                ["--addtag", tag] => group.tags.push((*tag).to_owned()),
+                ["--deltag", tag] => group.tags.retain(|own| own != tag),
+                _ => return Err(CommandError::usage("Invalid arguments")),
+            }
+        }
         group.seqno += 1;
         Ok(format!("Volume group \"{vg}\" successfully changed"))
     }

@@ -12,6 +12,8 @@ pub const EXTENT: u64 = 4 << 20;
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) groups: BTreeMap<String, Group>,
+    /// Groups whose disks are away.
+    pub(super) unplugged: BTreeMap<String, Group>,
     pub(super) disks: BTreeMap<String, FakeDisk>,
     next_minor: u32,
     next_uuid: u32,

@@ -66,6 +66,21 @@ impl LoopDisks {
         run_ok("vgextend", &[&["-qy", GROUP], &others[..]].concat());
     }
 
+    /// Takes the disks away, with the group's devices.
+    pub(crate) fn unplug(&self) {
+        run_ok("vgchange", &["-q", "-an", GROUP]);
+        for device in &self.0 {
+            run_ok("losetup", &["-d", device]);
+        }
+    }
+
+    /// Brings the disks back.
+    pub(crate) fn plug(&self) {
+        for (index, device) in self.0.iter().enumerate() {
+            run_ok("losetup", &[device, &format!("/run/leaving{index}")]);
+        }
+    }
+
     pub(crate) fn device(&self, index: usize) -> &str {
         &self.0[index]
     }

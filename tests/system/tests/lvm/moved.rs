@@ -8,17 +8,21 @@ use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{CreateLvRequest, GetLvListRequest, LogicalVolume};
 
 use crate::daemon::{Client, Lvmd, code, signed};
+use crate::evacuation::{GROUP, LoopDisks};
 use crate::fixture::{DISKS, EXTENT, Groups, MIB, run, run_ok, wait};
 use crate::two_daemons::NoticeTimeout;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_serves_and_wipes_the_volumes_of_a_class_that_has_moved", serves_volumes_of_a_class_that_has_moved),
     ("lvmd_takes_nothing_for_gone_while_a_group_cannot_be_searched", takes_nothing_for_gone),
+    ("former_group_that_is_away_after_a_restart_proves_nothing", former_group_that_is_away),
     ("growth_of_a_raid_volume_in_a_plain_class_leaves_the_spare", growth_leaves_the_spare),
 ];
 
 /// Name of a volume in topolvm-node's form.
 const UID: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
+/// Another one.
+const OTHER: &str = "1c6b3a5f-9e65-4a6d-8b1f-8e9f7a4d3c2b";
 
 /// Returns a configuration with the class `ssd` on one group, with this setting of `wipe`.
 fn class(vg: &str, wipe: &str) -> String {
@@ -73,6 +77,43 @@ fn takes_nothing_for_gone() {
         run_ok(words[0], &words[1..]);
         client.remove("ssd", UID).await.unwrap();
         assert!(!run("lvs", &[&format!("myvg1/{UID}")]).status.success());
+    });
+}
+
+fn former_group_that_is_away() {
+    let _groups = Groups::new(&[("myvg2", &DISKS[1..])]);
+    let disks = LoopDisks::with_group(1);
+    let mut lvmd = Lvmd::start(&class(GROUP, "none"));
+    let names_group = async || run_ok("vgs", &["--noheadings", "-o", "vg_tags", "myvg2"]).contains("former-group=");
+    wait(async {
+        let patience = NoticeTimeout::now();
+        for name in [UID, OTHER] {
+            lvmd.connect().await.create(name, 2 * EXTENT).await.unwrap();
+        }
+        lvmd.terminate();
+        let mut lvmd = Lvmd::start(&class("myvg2", "none"));
+        patience.until("the tag", names_group).await;
+        lvmd.terminate();
+
+        disks.unplug();
+        let mut lvmd = Lvmd::start(&class("myvg2", "none"));
+        let status = lvmd.connect().await.remove("ssd", UID).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        disks.plug();
+        lvmd.connect().await.remove("ssd", UID).await.unwrap();
+        assert_eq!(run_ok("lvs", &["--noheadings", "-o", "lv_name", GROUP]).trim(), OTHER);
+        lvmd.terminate();
+
+        disks.unplug();
+        let lvmd = Lvmd::start(&class("myvg2", "none"));
+        let client = lvmd.connect().await;
+        let status = client.remove("ssd", OTHER).await.unwrap_err();
+        let command = status.message().split('`').nth(1).unwrap().split(' ').collect::<Vec<_>>();
+        assert_eq!(command[..2], ["vgchange", "--deltag"], "{status}");
+        run_ok(command[0], &command[1..]);
+        assert!(!names_group().await);
+        patience.until("the changed tags", async || code(client.remove("ssd", OTHER).await) == Code::NotFound).await;
+        disks.plug();
     });
 }
 
