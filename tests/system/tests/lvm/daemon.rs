@@ -48,7 +48,7 @@ pub(crate) struct Lvmd {
 }
 
 /// Configuration with the default class `ssd` on all of `myvg1`.
-const CLASSES: &str = "
+pub(crate) const CLASSES: &str = "
 device-classes:
   - {name: ssd, volume-group: myvg1, default: true, spare-gb: 0}
 lvcreate-option-classes:
@@ -162,7 +162,12 @@ pub(crate) struct Client(pub(crate) Channel);
 
 impl Client {
     pub(crate) async fn create(&self, name: &str, bytes: u64) -> Result<LogicalVolume, Status> {
+        self.create_in("", name, bytes).await
+    }
+
+    pub(crate) async fn create_in(&self, class: &str, name: &str, bytes: u64) -> Result<LogicalVolume, Status> {
         self.create_with(CreateLvRequest {
+            device_class: class.to_owned(),
             name: name.to_owned(),
             size_bytes: signed(bytes),
             ..CreateLvRequest::default()

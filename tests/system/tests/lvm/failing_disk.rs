@@ -27,6 +27,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 ];
 
 const EXTENTS: u64 = 20;
+/// Bytes from the beginning of a disk that have all volumes of these tests.
+const LARGEST: u64 = 400 << 20;
 /// Time in which lvmd answers what does not wait for a disk.
 const PROMPT: Duration = Duration::from_secs(15);
 /// The block of the volume that cannot be read, in its eleventh extent.
@@ -93,6 +95,8 @@ struct BadTarget {
 impl BadTarget {
     fn with_bad_sectors(config: &str, first: u64, count: u64) -> Self {
         let failing = FailingDisk::new();
+        // Of volumes that were there before
+        run_ok("blkdiscard", &["-fz", "-l", &LARGEST.to_string(), failing.device()]);
         let group = Groups::on(GROUP, &[DISKS[0]]);
         run_ok("vgchange", &["-q", "--addtag", "topolvm.io/disk-group=leaving", GROUP]);
         let uuid = run_ok("pvs", &["--noheadings", "-o", "pv_uuid", DISKS[0]]).trim().to_owned();

@@ -147,13 +147,7 @@ fn optional_class() {
         wait(async {
             let client = lvmd.connect().await;
             assert_eq!(code(client.free_in("fast").await), Code::FailedPrecondition);
-            let request = topolvm_proto::lvmd::CreateLvRequest {
-                device_class: "fast".to_owned(),
-                name: "victim".to_owned(),
-                size_bytes: 100 << 20,
-                ..Default::default()
-            };
-            assert_eq!(code(client.create_with(request).await), Code::FailedPrecondition);
+            assert_eq!(code(client.create_in("fast", "victim", 100 * MIB).await), Code::FailedPrecondition);
         });
     };
     is_refused(&lvmd);
@@ -175,13 +169,7 @@ fn copied_uuid() {
         false,
     );
     let create_in_hdd = |lvmd: &Lvmd, name: &str| {
-        let request = topolvm_proto::lvmd::CreateLvRequest {
-            device_class: "hdd".to_owned(),
-            name: name.to_owned(),
-            size_bytes: 100 << 20,
-            ..Default::default()
-        };
-        wait(async { lvmd.connect().await.create_with(request).await }).unwrap();
+        wait(async { lvmd.connect().await.create_in("hdd", name, 100 * MIB).await }).unwrap();
     };
     create_in_hdd(&lvmd, "running");
     lvmd.kill();
@@ -236,13 +224,7 @@ fn foreign_group() {
             assert!(status.message().contains("vgchange --systemid"), "{status}");
             client.until_free(|free| free == 0).await;
             assert!(client.free_in("hdd").await.unwrap() > 0);
-            let other = topolvm_proto::lvmd::CreateLvRequest {
-                device_class: "hdd".to_owned(),
-                name: "other".to_owned(),
-                size_bytes: 100 << 20,
-                ..Default::default()
-            };
-            client.create_with(other).await.unwrap();
+            client.create_in("hdd", "other", 100 * MIB).await.unwrap();
             client.remove("hdd", "other").await.unwrap();
         });
     };
