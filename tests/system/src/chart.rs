@@ -33,6 +33,10 @@ pub fn run(helm: Helm, cluster: &Cluster, namespace: &str, arguments: &[&str]) -
     run_command(&mut command)
 }
 
+/// Directories that the chart mounts for an LVM in the container.
+pub const LVM_MOUNTS: [&str; 5] =
+    ["/run/lock/lvm", "/run/lvm", "/etc/lvm/archive", "/etc/lvm/backup", "/etc/lvm/cache"];
+
 /// Runs `helm template` with these arguments, for a release of this name in a namespace. Returns the standard output,
 /// or an error with all output.
 pub fn render(helm: Helm, release: &str, namespace: &str, arguments: &[&str]) -> Result<String> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use system_tests::chart::{self, Helm};
+use system_tests::chart::{self, Helm, LVM_MOUNTS};
 
 use crate::equality::{known_values, render};
 use crate::objects::Objects;
@@ -18,6 +18,8 @@ const OF_KUBELET: [(&str, bool); 4] = [
     ("pods", true),
     ("plugins/kubernetes.io/csi", true),
 ];
+
+const EMBEDDED: &str = "node.lvmdEmbedded=true,lvmd.managed=false";
 
 pub(crate) fn check_mounts(helm: Helm) -> Result<()> {
     for values in known_values() {
@@ -36,6 +38,24 @@ pub(crate) fn check_mounts(helm: Helm) -> Result<()> {
         ensure!((mount["mountPropagation"] == "Bidirectional") == is_shared, "{mount}");
         let volumes = agent["volumes"].as_array().context("no volumes")?;
         ensure!(volumes.iter().any(|volume| volume["hostPath"]["path"] == *path), "{path} is not that of the host");
+    }
+    check_mounts_of_lvm(helm)
+}
+
+/// An LVM in the container has what it writes to, in the agent and in lvmd's own DaemonSet; with nsenter nothing of
+/// that is mounted.
+fn check_mounts_of_lvm(helm: Helm) -> Result<()> {
+    let prefixes = [(r#"["/sbin/lvm"]"#, LVM_MOUNTS.len()), (r#"["nsenter", "-t1", "-m", "/sbin/lvm"]"#, 0)];
+    for (lvmd, daemon_set) in [("lvmd.managed=true", "topolvm-lvmd"), (EMBEDDED, "topolvm-node")] {
+        for (prefix, expected) in prefixes {
+            let content = format!(r#"lvmd.additionalLVMDYamlContent={{"lvm-command-prefix": {prefix}}}"#);
+            let flags = ["--set", lvmd, "--set-json", &content];
+            let objects = Objects::parse(&chart::render(helm, "topolvm", "topolvm-system", &flags)?)?;
+            let container = &objects.find("DaemonSet", daemon_set)?["spec"]["template"]["spec"]["containers"][0];
+            let mounts = container["volumeMounts"].as_array().context("no mounts")?;
+            let found = mounts.iter().filter(|mount| LVM_MOUNTS.iter().any(|path| mount["mountPath"] == *path));
+            ensure!(found.count() == expected, "{daemon_set} with {prefix}: {mounts:?}");
+        }
     }
     Ok(())
 }

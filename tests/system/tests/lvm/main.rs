@@ -10,6 +10,7 @@
 
 mod blkio_limits;
 mod burst;
+mod container;
 mod contract;
 mod counted_programs;
 mod crash;
@@ -109,6 +110,7 @@ fn main() -> ExitCode {
         .chain(group_pools::TESTS)
         .chain(pool_growth::TESTS)
         .chain(moved::TESTS)
+        .chain(container::TESTS)
         .chain(blkio_limits::TESTS);
     let trials = tests.map(|&(name, test)| {
         Trial::test(name, move || {
