@@ -6,10 +6,12 @@ use std::{env, fs, io};
 
 const MANIFESTS: &str = "../../deploy/manifests";
 
-#[expect(clippy::disallowed_methods, reason = "cargo tells a build script where to write by a variable")]
+#[expect(clippy::disallowed_methods, reason = "cargo tells a build script by variables where it is")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed={MANIFESTS}");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(MANIFESTS).canonicalize()?;
+    // Not env!: of two checkouts with one target directory, the other one may be gone
+    let package = env::var_os("CARGO_MANIFEST_DIR").ok_or("cargo sets CARGO_MANIFEST_DIR")?;
+    let root = Path::new(&package).join(MANIFESTS).canonicalize()?;
     let mut files = Vec::new();
     collect(&root, &mut files)?;
     files.sort();
