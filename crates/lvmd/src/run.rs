@@ -143,6 +143,10 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     let (socket, peers) = (settings.config.socket.clone(), settings.config.peers.clone());
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
+    // Two of the same socket would take each other's unfinished volumes for their own
+    if !unix::wait_until_free(&socket, shutdown).await {
+        return Ok(());
+    }
     let daemon = Daemon::new(settings, Mode::Standalone, &socket, systemd.clone(), &mut registry)?;
     daemon.wait_for_orphans().await;
     let engine = daemon.start(tasks, shutdown).await?;

@@ -84,8 +84,8 @@ impl<R: Host + Clone> LvmdConfig<R> {
     }
 }
 
-/// Starts the tasks of the agent. The CSI socket is served when this returns, whether or not lvmd and the API server
-/// answer yet. `now` is the clock.
+/// Starts the tasks of the agent, after the end of another one that serves its CSI socket. The socket is served when
+/// this returns, whether or not lvmd and the API server answer yet, unless the shutdown has begun. `now` is the clock.
 pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     config: Config<R>,
     client: Client,
@@ -110,6 +110,10 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
         orphans,
     } = config;
 
+    // Two agents of a node would reconcile the same objects
+    if !unix::wait_until_free(&csi_socket, shutdown).await {
+        return Ok(());
+    }
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
     let reconcile_metrics = ReconcileMetrics::register(&mut registry);

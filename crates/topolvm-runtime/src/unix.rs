@@ -12,7 +12,8 @@ use std::time::Duration;
 use futures::Stream;
 use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
 use crate::error_chain;
@@ -45,6 +46,8 @@ pub enum Error {
 /// Back-off of attempts to bind again.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
+/// Interval at which a successor looks whether its predecessor has ended.
+const SUCCESSION_INTERVAL: Duration = Duration::from_millis(500);
 
 /// A socket that is listened on. When its file is deleted, which its clients cannot tell from a server that died, it is
 /// bound again.
@@ -189,6 +192,26 @@ pub async fn listen_for(path: &Path, peers: Peers) -> Result<Listener, Error> {
     Listener::new(path, Modes { directory, socket }, Some(AccessControl::new(peers))).await
 }
 
+/// Waits until no other process serves the socket, and returns true; false if the shutdown begins before. A DaemonSet
+/// that rolls out with `maxSurge` starts the successor of a pod before that pod ends, and the two must not work side by
+/// side.
+pub async fn wait_until_free(path: &Path, shutdown: &CancellationToken) -> bool {
+    let mut has_waited = false;
+    while UnixStream::connect(path).await.is_ok() {
+        if !has_waited {
+            tracing::warn!(socket = %path.display(), "another process serves the socket; waiting until it ends");
+            has_waited = true;
+        }
+        if shutdown.run_until_cancelled(sleep(SUCCESSION_INTERVAL)).await.is_none() {
+            return false;
+        }
+    }
+    if has_waited {
+        tracing::info!(socket = %path.display(), "the other process has ended");
+    }
+    true
+}
+
 async fn bind(path: &Path, modes: Modes) -> Result<UnixListener, Error> {
     let io = |action, path: &Path| {
         let path = path.to_owned();
@@ -275,6 +298,23 @@ mod tests {
         drop(successor);
         first.rebind_if_deleted().await;
         assert!(first.bound().is_at(&path));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn socket_is_waited_for_until_its_predecessor_ends() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.sock");
+        let shutdown = CancellationToken::new();
+        assert!(wait_until_free(&path, &shutdown).await, "nobody has it");
+        let predecessor = listen(&path).await.unwrap();
+        let waiting = wait_until_free(&path, &shutdown);
+        tokio::pin!(waiting);
+        assert!(tokio::time::timeout(Duration::from_mins(10), &mut waiting).await.is_err());
+        drop(predecessor);
+        assert!(waiting.await, "a dead one is free");
+        let _predecessor = listen(&path).await.unwrap();
+        shutdown.cancel();
+        assert!(!wait_until_free(&path, &shutdown).await);
     }
 
     #[tokio::test]

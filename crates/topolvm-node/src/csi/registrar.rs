@@ -62,6 +62,10 @@ impl Registrar {
         metrics: &RpcMetrics,
         shutdown: &CancellationToken,
     ) -> anyhow::Result<Option<String>> {
+        // That of the agent before may end last
+        if !unix::wait_until_free(&self.socket, shutdown).await {
+            return Ok(None);
+        }
         let listener = unix::listen(&self.socket).await?;
         tracing::info!(socket = %self.socket.display(), "waiting for kubelet to register the driver");
         let (refusal, mut refused) = watch::channel(None);

@@ -62,6 +62,7 @@ fn run_in_cluster() -> Result<()> {
         .and_then(|()| restarts::restart_all(&shared, node))
         .and_then(|()| told("all containers had been restarted"))
         .and_then(|()| readiness::break_configuration(&shared))
+        .and_then(|()| readiness::roll_out_with_surge(&shared))
         .and_then(|()| readiness::check_lvm_commands(&shared))
         .and_then(|()| move_lvmd(&shared, node, scratch.path()))
         .and_then(|()| told("lvmd had moved"))
@@ -72,6 +73,8 @@ fn run_in_cluster() -> Result<()> {
         .and_then(|()| rights::check_all_used(&shared))
         .and_then(|()| overlays::use_older_group(&shared, node, scratch.path()))
         .and_then(|()| told("the older API group was served"))
+        .and_then(|()| overlays::use_oldest_guide(&shared, node, scratch.path()))
+        .and_then(|()| told("the system of the first guides had run"))
         .and_then(|()| rights::check_none_missing(&shared, Some(TopoLvm)))
         .with_state(|| logs(&shared).unwrap_or_default());
     shared.down()?;
@@ -201,7 +204,7 @@ fn wait_for_old_pods(shared: &TestCluster, selector: &str) -> Result<()> {
 }
 
 /// Starts lvmd on the host as the systemd unit does.
-fn start_lvmd_on_the_host(node: &Node) -> Result<()> {
+pub(crate) fn start_lvmd_on_the_host(node: &Node) -> Result<()> {
     let program = TopolvmSpec::nodes(0)?.programs.join(LVMD).to_string_lossy().into_owned();
     let config =
         "printf 'device-classes:\\n- {name: ssd, volume-group: myvg1, default: true}\\n' >/etc/topolvm/lvmd.yaml";

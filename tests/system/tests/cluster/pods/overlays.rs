@@ -1,6 +1,6 @@
 //! Overlays that are applied one after the other to the same cluster, each with the main use case: lvmd in the agent
 //! together with the extender beside kube-scheduler, the same with lvmd on the host, the extender behind its Service, a
-//! certificate from a Secret, the older API group without snapshots.
+//! certificate from a Secret, the older API group without snapshots, and all of TopoLVM's first guides.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use system_tests::commands::Commands;
 use system_tests::kustomization::{Kustomization, patch};
-use system_tests::manifests::{VolumeMode, pod};
+use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::scenario::Scenario;
 use system_tests::shared::TestCluster;
 use testbed::cluster::SCHEDULER_PROCESS;
@@ -22,7 +22,7 @@ use testbed::sidecars::{NAMESPACE, Sidecar};
 use testbed::topolvm::{self, manifests};
 use topolvm_api::ApiFlavor::{self, Legacy, TopoLvm};
 
-use super::start_lvmd_on_the_host;
+use super::{CLASS, start_lvmd_on_the_host};
 use crate::job::SilentReporter;
 
 const KUBE_SCHEDULER: &str = "kube-scheduler";
@@ -163,6 +163,35 @@ pub(super) fn use_older_group(shared: &TestCluster, node: &Node, scratch: &Path)
     topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("legacy"))?)?;
     topolvm::wait_for_driver(&shared.cluster, node, Legacy)?;
     run_scenario(shared, node, Legacy).context("legacy")
+}
+
+/// Applies the overlay of TopoLVM's first guides as it is, with the shipped configuration of kube-scheduler for the
+/// older API group: the webhooks for pods and claims, the extender, and lvmd, which waits for that of the host.
+pub(super) fn use_oldest_guide(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+    let components = ["without-snapshots"];
+    let kustomization =
+        Kustomization { base: "overlays/legacy-extender", components: &components, ..Kustomization::default() };
+    topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("guide"))?)?;
+    shared.cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
+    start_kube_scheduler(shared, node, "scheduler-config-legacy.yaml")?;
+    wait_for_webhook(shared)?;
+    wait_for_proof(shared)?;
+    run_scenario(shared, node, Legacy).context("legacy-extender")?;
+    let said = shared.kubectl(&["logs", "-n", NAMESPACE, "daemonset/topolvm-scheduler", "--tail=-1"])?;
+    ensure!(said.contains(r#""url":"/predicate""#), "kube-scheduler has not asked: {said}");
+
+    // The same name, and a provisioner cannot be changed
+    shared.kubectl(&["delete", "storageclass", CLASS, "--ignore-not-found"])?;
+    let storage_class = manifests().join("components/legacy/storageclass.yaml");
+    shared.kubectl(&["apply", "-f", &storage_class.to_string_lossy()])?;
+    shared.apply(&claim("guide", CLASS, "320Mi", VolumeMode::Filesystem))?;
+    let finalizers = shared.value("pvc", "guide", ".metadata.finalizers")?;
+    ensure!(finalizers.contains("topolvm.cybozu.com/pvc"), "the finalizers of a claim are {finalizers}");
+    shared.apply(&pod("guide", "guide", VolumeMode::Filesystem))?;
+    let capacity = shared.value("pod", "guide", r".metadata.annotations.capacity\.topolvm\.cybozu\.com/00default")?;
+    ensure!(capacity == (320 << 20).to_string(), "the pod asks for {capacity} bytes");
+    shared.kubectl(&["wait", "--for=condition=Ready", "pod/guide", "--timeout=180s"])?;
+    shared.kubectl(&["delete", "pod/guide", "pvc/guide", "--timeout=180s"]).map(drop)
 }
 
 fn run_scenario(shared: &TestCluster, node: &Node, flavor: ApiFlavor) -> Result<()> {

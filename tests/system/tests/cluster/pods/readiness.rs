@@ -1,4 +1,5 @@
-//! A roll-out that cannot work stops at its first node, and LVM that people run in a container is that of its node.
+//! A roll-out that cannot work stops at its first node, one with `maxSurge` hands over from pod to pod, and LVM that
+//! people run in a container is that of its node.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -24,6 +25,34 @@ pub(super) fn break_configuration(shared: &TestCluster) -> Result<()> {
         shared.kubectl(&["rollout", "status", "-n", NAMESPACE, workload, "--timeout=300s"])?;
     }
     Ok(())
+}
+
+/// Rolls lvmd and the agent out with `maxSurge`: each successor waits for the socket of its predecessor and takes it
+/// over, and none ends.
+pub(super) fn roll_out_with_surge(shared: &TestCluster) -> Result<()> {
+    for workload in ["topolvm-lvmd", "topolvm-node"] {
+        let daemon_set = format!("daemonset/{workload}");
+        set_surge(shared, &daemon_set, 1)?;
+        shared.kubectl(&["rollout", "restart", "-n", NAMESPACE, &daemon_set])?;
+        shared.kubectl(&["rollout", "status", "-n", NAMESPACE, &daemon_set, "--timeout=300s"])?;
+        let component = workload.trim_start_matches("topolvm-");
+        let selector = format!("app.kubernetes.io/component={component}");
+        let path = "jsonpath={.items[*].status.containerStatuses[*].restartCount}";
+        // The predecessor may still be ending
+        shared.cluster.ready("apiserver", || {
+            let restarts = shared.kubectl(&["get", "pods", "-n", NAMESPACE, "-l", &selector, "-o", path])?;
+            ensure!(restarts == "0", "{workload} was started again: {restarts}");
+            Ok(())
+        })?;
+        set_surge(shared, &daemon_set, 0)?;
+    }
+    Ok(())
+}
+
+fn set_surge(shared: &TestCluster, daemon_set: &str, pods: u8) -> Result<()> {
+    let strategy = json!({"maxSurge": pods, "maxUnavailable": 1 - pods});
+    let patch = json!({"spec": {"updateStrategy": {"rollingUpdate": strategy}}}).to_string();
+    shared.kubectl(&["patch", "-n", NAMESPACE, daemon_set, "--type=merge", "-p", &patch]).map(drop)
 }
 
 /// Writes lvmd's configuration, and restarts lvmd.

@@ -18,6 +18,7 @@ use testbed::sidecars;
 use testbed::topolvm::{self, TopolvmSpec};
 
 use super::bed::{Bed, CLASS, NAMESPACE, pem};
+use crate::pods::start_lvmd_on_the_host;
 
 /// Name of the process, its log and the pid file.
 const CERT_MANAGER: &str = "cert-manager";
@@ -41,7 +42,7 @@ fn issue_certificates() -> Result<()> {
     done
 }
 
-/// Starts cert-manager, and a node for the pods.
+/// Starts cert-manager, and a node for the pods, with lvmd on the host.
 fn prepare(bed: &Bed, spec: &TopolvmSpec) -> Result<()> {
     let assets::CertManager { program, crds } = assets::cert_manager()?;
     sidecars::apply_snapshot_crds(&bed.cluster)?;
@@ -51,7 +52,7 @@ fn prepare(bed: &Bed, spec: &TopolvmSpec) -> Result<()> {
     let mut command = bed.cluster.command(program);
     command.env("KUBECONFIG", bed.cluster.inner_kubeconfig());
     bed.cluster.spawn(CERT_MANAGER, &command)?;
-    bed.cluster.add_nodes(&spec.nodes).map(drop)
+    bed.cluster.add_nodes(&spec.nodes)?.iter().try_for_each(start_lvmd_on_the_host)
 }
 
 fn with_helm(bed: &Bed) -> Result<()> {
