@@ -106,7 +106,10 @@ impl Options {
     /// Returns the configuration of lvmd, if it is another than the manifests'.
     pub(super) fn lvmd_yaml(&self) -> Option<String> {
         let of_group = |group: &str| {
-            format!("device-classes:\n- name: ssd\n  volume-group: {group}\n  default: true\n  spare-gb: 10\n")
+            format!(
+                "device-classes:\n- name: ssd\n  volume-group: {group}\n  default: true\n  optional: true\n  \
+                 spare-gb: 10\n"
+            )
         };
         let own = self.lvmd_config.clone().or_else(|| self.volume_group.as_deref().map(of_group));
         let Some(trial) = &self.trial else { return own };
@@ -140,9 +143,17 @@ impl Options {
     }
 }
 
-/// Returns the volume groups that nodes must have, those of device classes that are not optional, in a configuration of
-/// lvmd.
-pub(super) fn volume_groups(text: &str) -> Result<Vec<String>, String> {
+/// The volume groups of lvmd's device classes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VolumeGroups {
+    /// Without one of these lvmd does not start.
+    pub(crate) required: Vec<String>,
+    /// Those of optional device classes.
+    pub(crate) optional: Vec<String>,
+}
+
+/// Returns the volume groups in a configuration of lvmd.
+pub(super) fn volume_groups(text: &str) -> Result<VolumeGroups, String> {
     let config: Value = serde_saphyr::from_str(text).map_err(|error| format!("no YAML: {error}"))?;
     let classes = config.get("device-classes").and_then(Value::as_array);
     let with_group = classes.into_iter().flatten().filter_map(|class| {
@@ -153,8 +164,9 @@ pub(super) fn volume_groups(text: &str) -> Result<Vec<String>, String> {
     if with_group.is_empty() {
         return Err("no device class with a volume group; `lvmd check-config FILE` says what is wrong".to_owned());
     }
-    let groups = with_group.into_iter().filter(|(_, is_optional)| !is_optional).map(|(group, _)| group).collect();
-    Ok(groups)
+    let (optional, required): (Vec<_>, Vec<_>) = with_group.into_iter().partition(|(_, is_optional)| *is_optional);
+    let names = |groups: Vec<(String, bool)>| groups.into_iter().map(|(group, _)| group).collect();
+    Ok(VolumeGroups { required: names(required), optional: names(optional) })
 }
 
 #[cfg(test)]
@@ -180,9 +192,12 @@ mod tests {
     #[test]
     fn the_volume_groups_of_a_configuration_are_those_of_its_classes() {
         let options = Options { volume_group: Some("fast".to_owned()), ..Options::default() };
-        assert_eq!(volume_groups(&options.lvmd_yaml().unwrap()).unwrap(), ["fast"]);
-        let optional = "device-classes: [{volume-group: a, optional: true}, {volume-group: b, optional: false}]";
-        assert_eq!(volume_groups(optional).unwrap(), ["b"]);
+        // Nodes without the group that --volume-group names have no storage, and everything else works there
+        let alone = VolumeGroups { optional: vec!["fast".to_owned()], ..VolumeGroups::default() };
+        assert_eq!(volume_groups(&options.lvmd_yaml().unwrap()).unwrap(), alone);
+        let both = "device-classes: [{volume-group: a, optional: true}, {volume-group: b, optional: false}]";
+        let expected = VolumeGroups { required: vec!["b".to_owned()], optional: vec!["a".to_owned()] };
+        assert_eq!(volume_groups(both).unwrap(), expected);
         assert!(volume_groups("device-classes: []").is_err());
         assert!(volume_groups("{").is_err());
     }

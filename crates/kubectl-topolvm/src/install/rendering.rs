@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::InstallError;
 use super::manifests::{self, LVMD_CONFIG};
 use super::object::ObjectId;
-use super::options::{self, Options};
+use super::options::{self, Options, VolumeGroups};
 
 /// All objects of an installation.
 #[derive(Clone, Debug)]
@@ -49,9 +49,8 @@ impl Rendering {
         self.objects.iter().map(ObjectId::of).collect()
     }
 
-    /// Returns the volume groups that nodes must have for lvmd's device classes; none if its configuration is on the
-    /// host.
-    pub(crate) fn volume_groups(&self) -> Vec<String> {
+    /// Returns the volume groups of lvmd's device classes; none if its configuration is on the host.
+    pub(crate) fn volume_groups(&self) -> VolumeGroups {
         let config = self.objects.iter().find(|object| {
             let id = ObjectId::of(object);
             id.kind == "ConfigMap" && id.name == LVMD_CONFIG.0
@@ -119,7 +118,7 @@ metadata:
         let kinds: Vec<_> = rendering.ids().into_iter().map(|id| id.kind).collect();
         assert_eq!(kinds, ["Namespace", "ConfigMap", "DaemonSet"]);
         assert_eq!(rendering.image(), "r/topolvm:1");
-        assert_eq!(rendering.volume_groups(), ["fast"]);
+        assert_eq!(rendering.volume_groups().required, ["fast"]);
         // Texts that look like something else stay texts
         let value = rendering.objects[2].data.pointer("/spec/template/spec/containers/0/env/0/value");
         assert_eq!(value.and_then(Value::as_str), Some("true"));

@@ -8,6 +8,7 @@ use kube_core::ResourceExt;
 use topolvm_api::ApiFlavor;
 
 use super::startup;
+use super::storage::HIDDEN_DISK;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::manifests;
@@ -19,6 +20,8 @@ use crate::workloads::{LEASE, Role, Workload, is_of};
 const SKEW: SignedDuration = SignedDuration::from_secs(30);
 /// Time that a ready agent has to register the driver and to publish free space.
 const SETTLED: SignedDuration = SignedDuration::from_mins(1);
+/// What is wrong with a node whose agent has published no device class.
+const NO_FREE_SPACE: &str = "it publishes no free space";
 /// Program and container of lvmd.
 const LVMD: &str = "lvmd";
 /// Duration of a Lease without `leaseDurationSeconds`.
@@ -27,15 +30,18 @@ const LEASE_SECONDS: i32 = 15;
 pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let nodes = read(&facts.nodes)?;
     let registered = facts.registered_nodes()?;
-    let agents = agent_pods(facts);
+    let agents = agent_pods(facts, SETTLED);
+    let ready = agent_pods(facts, SignedDuration::ZERO);
     let mut findings = Vec::new();
-    let mut whole = Vec::new();
+    let (mut whole, mut without_class) = (Vec::new(), Vec::new());
     for node in nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let name = node.name_any();
         match missing_parts(facts.flavor, node, registered.contains(&name)).as_slice() {
             [] => whole.push(node),
             // It has no storage
             [_, _, _] if !agents.contains_key(&name) => {}
+            // Its device classes are optional, and their volume groups are not there
+            [NO_FREE_SPACE] if ready.contains_key(&name) => without_class.push(name),
             missing => findings.push(Finding::fail(
                 format!("node {name}: {}", missing.join(", ")),
                 remedy_for_node(&name, agents.get(&name)),
@@ -49,25 +55,38 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let remedy = format!("do what it says; kubectl -n {} describe the pod says more", facts.namespace);
         Finding::fail(reason, remedy)
     }));
-    if whole.is_empty() && findings.is_empty() {
+    if whole.is_empty() && findings.is_empty() && !without_class.is_empty() {
+        findings.push(Finding::fail(
+            format!("no node has a volume group of a device class: {}", list_names(&without_class)),
+            format!(
+                "run vgs on a node: make the volume group that lvmd.yaml names (vgcreate), or name another one there; \
+                 if it was there, it was removed or renamed, or LVM lacks its disk; {HIDDEN_DISK}"
+            ),
+        ));
+    } else if whole.is_empty() && findings.is_empty() {
         findings.push(Finding::warn(
             "no node has storage of this driver",
             "start topolvm-node and lvmd on the nodes that have a volume group",
         ));
     }
-    Ok(Finding::ok_if_none(findings, describe_registered(facts.flavor, &whole)))
+    Ok(Finding::ok_if_none(findings, describe_registered(facts.flavor, &whole, &without_class)))
 }
 
-/// Says how many nodes are registered, and which of them have no free space.
-fn describe_registered(flavor: ApiFlavor, nodes: &[&Node]) -> String {
+/// Says how many nodes are registered, which of them have no free space, and which other ones have no volume group.
+fn describe_registered(flavor: ApiFlavor, nodes: &[&Node], without_class: &[String]) -> String {
     let count = if nodes.len() == 1 { "1 node is".to_owned() } else { format!("{} nodes are", nodes.len()) };
     let is_full = |node: &&&Node| objects::device_classes(flavor, node).iter().all(|(_, free)| *free == 0);
     let full: Vec<_> = nodes.iter().filter(is_full).map(|node| node.name_any()).collect();
-    if full.is_empty() {
+    let mut description = if full.is_empty() {
         format!("{count} registered with free space")
     } else {
         format!("{count} registered; without free space: {}", list_names(full))
+    };
+    if !without_class.is_empty() {
+        description.push_str("; without a volume group: ");
+        description.push_str(&list_names(without_class));
     }
+    description
 }
 
 /// Says how many pods of a workload are ready, and why the others are not.
@@ -99,8 +118,8 @@ fn remedy_for_node(node: &str, agent: Option<&String>) -> String {
     }
 }
 
-/// Returns the pods of agents that have been ready for a minute, by their nodes.
-fn agent_pods(facts: &Facts) -> BTreeMap<String, String> {
+/// Returns the pods of agents that have been ready for this time, by their nodes.
+fn agent_pods(facts: &Facts, time: SignedDuration) -> BTreeMap<String, String> {
     let is_agent = |pod: &&Pod| {
         let containers = pod.spec.iter().flat_map(|spec| spec.containers.iter());
         let runs = containers.into_iter().any(|container| is_of(container, Role::Node.program()));
@@ -109,7 +128,7 @@ fn agent_pods(facts: &Facts) -> BTreeMap<String, String> {
     let is_ready = |pod: &&Pod| {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let mut ready = conditions.filter(|one| one.type_ == "Ready" && one.status == "True");
-        ready.any(|one| facts.is_older(one.last_transition_time.as_ref(), SETTLED))
+        ready.any(|one| facts.is_older(one.last_transition_time.as_ref(), time))
     };
     // Who may not list pods is told less
     let pods = facts.pods.iter().flatten().filter(is_agent).filter(is_ready);
@@ -121,7 +140,7 @@ fn missing_parts(flavor: ApiFlavor, node: &Node, is_registered: bool) -> Vec<&'s
     let has_finalizer = node.finalizers().iter().any(|finalizer| finalizer == flavor.node_finalizer());
     let parts = [
         (is_registered, "the driver is not registered in its CSINode"),
-        (!objects::device_classes(flavor, node).is_empty(), "it publishes no free space"),
+        (!objects::device_classes(flavor, node).is_empty(), NO_FREE_SPACE),
         (has_finalizer, "its Node has no finalizer of ours"),
     ];
     parts.into_iter().filter_map(|(is_there, missing)| (!is_there).then_some(missing)).collect()

@@ -20,7 +20,7 @@ const FULL: f64 = 95.0;
 const START_LVMD: &str = "see that lvmd runs on the node and what it logs, that both have the same socket, and that \
     lvmd.yaml has no mistakes, with which lvmd does not start (lvmd check-config FILE)";
 /// Remedy for a disk that is there and that LVM does not look at: lvmdevices(8), and `global_filter` of lvm.conf(5).
-const HIDDEN_DISK: &str = "a disk that lsblk lists and pvs does not is hidden from LVM by the devices file \
+pub(super) const HIDDEN_DISK: &str = "a disk that lsblk lists and pvs does not is hidden from LVM by the devices file \
     (lvmdevices --adddev DEVICE adds it), or by filter or global_filter of lvm.conf (lvmconfig devices/global_filter)";
 
 #[expect(clippy::unnecessary_wraps, reason = "as a check function is")]

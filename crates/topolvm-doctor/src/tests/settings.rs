@@ -4,7 +4,7 @@ use serde_json::json;
 use topolvm_api::ApiFlavor::Legacy;
 
 use super::{assert_named, assert_sound, certificate, class, configuration, faults, metrics, of, sound};
-use crate::{Backend, Outcome, examine};
+use crate::{Backend, Facts, Outcome, examine};
 
 #[test]
 fn fstype_is_a_parameter_of_csi_provisioner_in_any_case() {
@@ -71,6 +71,44 @@ fn node_without_free_space_is_named() {
     let report = examine(&facts);
     let agents = report.checks.iter().find(|check| check.name == "node-agents").unwrap();
     assert_eq!(agents.findings[0].found, "2 nodes are registered; without free space: n2");
+}
+
+/// The node n2, with a ready agent and no device class.
+fn with_node_without_class() -> Facts {
+    let mut facts = sound();
+    facts.nodes.as_mut().unwrap().push(of(json!({"metadata": {"name": "n2", "finalizers": ["topolvm.io/node"]}})));
+    facts.csi_nodes.as_mut().unwrap().push(of(json!({
+        "metadata": {"name": "n2"}, "spec": {"drivers": [{"name": "topolvm.io", "nodeID": "n2"}]},
+    })));
+    facts.metrics.push(metrics("n2", ""));
+    facts.pods = Ok(vec![of(json!({
+        "metadata": {"name": "topolvm-node-x", "namespace": "topolvm-system"},
+        "spec": {"containers": [{"name": "topolvm-node"}], "nodeName": "n2"},
+        "status": {"phase": "Running", "conditions": [{
+            "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:59:59Z",
+        }]},
+    }))]);
+    facts
+}
+
+#[test]
+fn node_without_a_volume_group_is_named_and_is_no_failure() {
+    let mut facts = with_node_without_class();
+    assert_sound(&facts);
+    let report = examine(&facts);
+    let agents = report.checks.iter().find(|check| check.name == "node-agents").unwrap();
+    assert_eq!(agents.findings[0].found, "1 node is registered with free space; without a volume group: n2");
+    // Its agent may also have failed to publish
+    facts.pods = Ok(Vec::new());
+    assert_named(&facts, "node-agents", Outcome::Fail, "node n2: it publishes no free space", "lvmd run on node n2");
+}
+
+#[test]
+fn nodes_of_which_none_has_a_volume_group_are_a_failure() {
+    let mut facts = with_node_without_class();
+    facts.nodes.as_mut().unwrap().remove(0);
+    facts.csi_nodes.as_mut().unwrap().remove(0);
+    assert_named(&facts, "node-agents", Outcome::Fail, "no node has a volume group of a device class: n2", "vgcreate");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
+use serde_json::json;
 use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::objects::Objects;
@@ -23,7 +24,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 fn run_in_fresh_cluster() -> Result<()> {
-    let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
+    let mut spec = product_images::in_pods(TopolvmSpec::nodes(2)?, "overlays/lvmd")?;
     spec.cluster.images.push(product_images::product(&spec.programs, OTHER)?);
     let shared = TestCluster::without_product("install", &spec)?;
     let outcome = shared.node().and_then(|node| check_lifecycle(&shared, node)).with_state(|| state(&shared));
@@ -32,6 +33,7 @@ fn run_in_fresh_cluster() -> Result<()> {
 }
 
 fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
+    add_nodes_without_storage(shared)?;
     let before = Objects::list(shared)?;
     check_unfit_nodes(shared, node, &before)?;
 
@@ -39,6 +41,13 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     let answer = install.answer(&mut install.command(&shared.cluster)?)?;
     ensure!(answer.text.contains("create  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
     ensure!(answer.errors.contains("the volume was made, written to and removed"), "{answer:?}");
+    let without = format!("no storage, because there is no volume group myvg1, on {}\n", other_node(shared)?.name());
+    ensure!(answer.errors.contains(&without), "{answer:?}");
+    for workload in ["topolvm-lvmd", "topolvm-node"] {
+        let path = "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}";
+        let ready = shared.kubectl(&["get", "daemonset", workload, "-n", "topolvm-system", "-o", path])?;
+        ensure!(ready == "2 2", "of {workload} are wanted and ready: {ready}");
+    }
     check_doctor(shared, node)?;
     let again = install.run(&shared.cluster)?;
     ensure!(again.ends_with("nothing to change\n"), "{again}");
@@ -74,10 +83,26 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
+/// Makes the second node one of the control plane, with its taint and without a volume group, and adds a virtual node.
+fn add_nodes_without_storage(shared: &TestCluster) -> Result<()> {
+    let other = other_node(shared)?;
+    other.script("vgremove -qy myvg1")?;
+    shared.kubectl(&["taint", "node", other.name(), "node-role.kubernetes.io/control-plane=:NoSchedule"])?;
+    let labels = json!({"kubernetes.io/os": "linux", "type": "virtual-kubelet"});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "virtual", "labels": labels}});
+    shared.apply(&node)
+}
+
+fn other_node(shared: &TestCluster) -> Result<&Node> {
+    shared.nodes.get(1).context("the cluster has one node")
+}
+
 /// Checks that `doctor` finds nothing wrong, then a volume group that LVM does not see any more, and then nothing
 /// again.
 fn check_doctor(shared: &TestCluster, node: &Node) -> Result<()> {
-    expect_of_doctor(shared, "ok", "pods are well")?;
+    expect_of_doctor(shared, "ok", "storage", "pods are well")?;
+    let without = format!("without a volume group: {}", other_node(shared)?.name());
+    expect_of_doctor(shared, "ok", "node-agents", &without)?;
     // The controller has found the same by itself
     let condition = Commands::of("doctor.md", "What the controller checks by itself")?;
     shared.cluster.ready("apiserver", || {
@@ -86,19 +111,19 @@ fn check_doctor(shared: &TestCluster, node: &Node) -> Result<()> {
         Ok(())
     })?;
     node.script("vgrename myvg1 hidden")?;
-    let hidden = expect_of_doctor(shared, "fail", "the volume group of device class ssd is not there");
+    let hidden = expect_of_doctor(shared, "fail", "node-agents", "no node has a volume group of a device class");
     node.script("vgrename hidden myvg1")?;
-    hidden.and_then(|()| expect_of_doctor(shared, "ok", ""))
+    hidden.and_then(|()| expect_of_doctor(shared, "ok", "storage", ""))
 }
 
-/// Waits until the worst result of `doctor` is this one, with these words in what the check `storage` has found.
-fn expect_of_doctor(shared: &TestCluster, result: &str, words: &str) -> Result<()> {
+/// Waits until the worst result of `doctor` is this one, with these words in what a check has found.
+fn expect_of_doctor(shared: &TestCluster, result: &str, check: &str, words: &str) -> Result<()> {
     shared.cluster.ready("apiserver", || {
         let report = plugin::json(&shared.cluster, &["doctor"])?;
         ensure!(report["result"] == result, "{report:#}");
         let mut checks = report["checks"].as_array().into_iter().flatten();
-        let storage = checks.find(|check| check["name"] == "storage").context("no such check")?;
-        ensure!(storage["findings"].to_string().contains(words), "doctor says of the storage: {storage:#}");
+        let found = checks.find(|found| found["name"] == check).context("no such check")?;
+        ensure!(found["findings"].to_string().contains(words), "doctor says: {found:#}");
         Ok(())
     })
 }
@@ -111,7 +136,7 @@ fn check_unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Res
         ensure!(!answer.is_success && answer.errors.contains(&words), "{words}: {answer:?}");
         Objects::list(shared)?.ensure_same(before)
     };
-    refused(&["--volume-group=absent"], format!("node {name}: there is no volume group absent"))?;
+    refused(&["--volume-group=absent"], "no node has the volume group absent".to_owned())?;
     let kubelet = format!("node {name}: kubelet's directory is /var/lib/kubelet and not /var/lib/other");
     refused(&["--kubelet-dir=/var/lib/other"], kubelet)?;
     refused(&["--lvmd=host"], format!("node {name}: lvmd does not listen on /run/topolvm/lvmd.sock"))?;

@@ -11,7 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use topolvm_api::{DEFAULT_LVMD_SOCKET, NodeSelection, NodeState, STORAGE_LABEL};
 
-use crate::install::options::{Lvmd, Options};
+use crate::install::options::{Lvmd, Options, VolumeGroups};
 use crate::install::rendering::Rendering;
 use crate::install::{InstallError, node_pods, print_progress, temporary};
 use crate::request::RequestError;
@@ -60,14 +60,43 @@ pub(crate) async fn check(
     print_progress(&format!("looking at {} for volume groups and kubelet's directory", nodes.join(", ")));
     let wanted = Requirements::new(options, rendering);
     let image = rendering.image();
-    let problems = temporary::within(client, "topolvm-preflight-", "privileged", async |namespace: &str| {
+    let findings = temporary::within(client, "topolvm-preflight-", "privileged", async |namespace: &str| {
         let api = Api::<Pod>::namespaced(client.clone(), namespace);
         let checks = nodes.iter().map(|node| check_node(&api, node, image, &wanted, limit));
-        let problems: Vec<Vec<String>> = futures::stream::iter(checks).buffered(CONCURRENCY).try_collect().await?;
-        Ok(problems.concat())
+        Ok(futures::stream::iter(checks).buffered(CONCURRENCY).try_collect::<Vec<_>>().await?)
     });
-    let problems = problems.await?;
-    if problems.is_empty() { Ok(()) } else { Err(InstallError::Unfit(problems)) }
+    report(&wanted, &nodes, findings.await?)
+}
+
+/// Says which nodes get no storage; the error names every problem.
+fn report(wanted: &Requirements, nodes: &[String], findings: Vec<Findings>) -> Result<(), InstallError> {
+    let mut problems: Vec<_> = findings.iter().flat_map(|found| found.problems.clone()).collect();
+    let optional = wanted.groups.as_ref().map(|groups| groups.optional.join(" or ")).unwrap_or_default();
+    let without: Vec<_> =
+        nodes.iter().zip(&findings).filter(|(_, found)| found.lacks_storage).map(|(node, _)| node.as_str()).collect();
+    if problems.is_empty() && without.len() == nodes.len() {
+        problems.push(format!(
+            "no node has the volume group {optional}; make it on a node (vgcreate {optional} DEVICE), or name another \
+             with --volume-group"
+        ));
+    }
+    if !problems.is_empty() {
+        return Err(InstallError::Unfit(problems));
+    }
+    if !without.is_empty() {
+        let without = without.join(", ");
+        print_progress(&format!("no storage, because there is no volume group {optional}, on {without}"));
+    }
+    Ok(())
+}
+
+/// What was found out about a node.
+#[derive(Debug, Default)]
+struct Findings {
+    /// What keeps the programs from working there.
+    problems: Vec<String>,
+    /// True if it has no volume group of any device class, and every class is optional.
+    lacks_storage: bool,
 }
 
 /// Returns the ready nodes with these labels; on others the pod of a check cannot start.
@@ -97,13 +126,23 @@ fn is_machine_with_linux(node: &Node) -> bool {
 struct Requirements {
     kubelet: String,
     /// None where lvmd is the administrator's own.
-    groups: Option<Vec<String>>,
+    groups: Option<VolumeGroups>,
 }
 
 impl Requirements {
     fn new(options: &Options, rendering: &Rendering) -> Self {
         let groups = (options.lvmd != Lvmd::Host).then(|| rendering.volume_groups());
         Self { kubelet: options.kubelet().to_owned(), groups }
+    }
+
+    /// Returns what the report of its pod says about a node.
+    fn findings(&self, node: &str, said: &str) -> Findings {
+        let found = report_values(said, "group");
+        let has = |group: &String| found.contains(group.as_str());
+        let lacks_storage = |groups: &VolumeGroups| {
+            groups.required.is_empty() && !groups.optional.is_empty() && !groups.optional.iter().any(has)
+        };
+        Findings { problems: self.problems(node, said), lacks_storage: self.groups.as_ref().is_some_and(lacks_storage) }
     }
 
     /// Returns the requirements that a node does not meet, by the report of its pod.
@@ -132,7 +171,7 @@ impl Requirements {
             return problems;
         }
         let groups = report_values(said, "group");
-        for group in wanted.iter().filter(|group| !groups.contains(group.as_str())) {
+        for group in wanted.required.iter().filter(|group| !groups.contains(group.as_str())) {
             problems.push(format!(
                 "node {node}: there is no volume group {group}; make it (vgcreate {group} DEVICE), name another with \
                  --volume-group, choose nodes with --node-selector, or let this node go without storage: \
@@ -148,17 +187,19 @@ fn report_values<'a>(said: &'a str, key: &str) -> BTreeSet<&'a str> {
     said.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
 }
 
-/// Checks one node, and returns its problems.
+/// Checks one node.
 async fn check_node(
     api: &Api<Pod>,
     node: &str,
     image: &str,
     wanted: &Requirements,
     limit: Duration,
-) -> Result<Vec<String>, InstallError> {
+) -> Result<Findings, InstallError> {
     Ok(match node_pods::run(api, node, check_pod(node, image), "the check", limit).await? {
-        Ok(outcome) => wanted.problems(node, &outcome.message),
-        Err(problem) => vec![format!("{problem}; or say --skip-node-checks")],
+        Ok(outcome) => wanted.findings(node, &outcome.message),
+        Err(problem) => {
+            Findings { problems: vec![format!("{problem}; or say --skip-node-checks")], ..Findings::default() }
+        }
     })
 }
 
@@ -199,6 +240,7 @@ mod tests {
         assert_eq!(is_machine_with_linux(&node), expected);
     }
 
+    const WITHOUT: &str = "kubelet=/var/lib/kubelet\ngroup=other\n";
     const WELL: &str = "kubelet=/var/lib/kubelet\ngroup=myvg1\ngroup=other\n";
 
     #[rstest]
@@ -208,10 +250,23 @@ mod tests {
     #[case("kubelet=/var/lib/kubelet\ngroup=other\n", Some("optional: true of the device class"))]
     #[case("kubelet=/var/lib/kubelet\nlvm=nsenter: failed to execute /sbin/lvm\n", Some("LVM cannot be used"))]
     fn what_a_node_lacks_is_said(#[case] said: &str, #[case] expected: Option<&str>) {
-        let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(vec!["myvg1".to_owned()]) };
-        let problems = wanted.problems("n1", said);
+        let groups = VolumeGroups { required: vec!["myvg1".to_owned()], ..VolumeGroups::default() };
+        let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(groups) };
+        let problems = wanted.findings("n1", said).problems;
         assert_eq!(problems.len(), usize::from(expected.is_some()), "{problems:?}");
         assert!(problems.iter().zip(expected).all(|(problem, words)| problem.contains(words)), "{problems:?}");
+    }
+
+    #[rstest]
+    #[case::one_of_two(&[WELL, WITHOUT], true)]
+    #[case::none(&[WITHOUT, WITHOUT], false)]
+    #[case::without_lvm(&[WELL, "kubelet=/var/lib/kubelet\nlvm=no such file\n"], false)]
+    fn nodes_without_an_optional_group_get_no_storage(#[case] said: &[&str], #[case] is_fit: bool) {
+        let groups = VolumeGroups { optional: vec!["myvg1".to_owned()], ..VolumeGroups::default() };
+        let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(groups) };
+        let nodes: Vec<_> = (0..said.len()).map(|number| format!("n{number}")).collect();
+        let findings = nodes.iter().zip(said).map(|(node, said)| wanted.findings(node, said)).collect();
+        assert_eq!(report(&wanted, &nodes, findings).is_ok(), is_fit);
     }
 
     #[test]
