@@ -42,7 +42,6 @@ fn check_rendered(fixture: &Fixture) -> Result<()> {
         (&["--lvmd=host", "--legacy"], "overlays/legacy"),
         (&["--lvmd=host", "--scheduling-mode=extender"], "overlays/extender"),
         (&["--lvmd=host", "--scheduling-mode=capacity"], "overlays/storage-capacity"),
-        (&["--lvmd=host", "--scheduling=extender", "--legacy"], "overlays/legacy-extender"),
         (&["--lvmd=host", "--scheduling=extender", "--certificates=cert-manager"], "overlays/extender-cert-manager"),
     ] {
         let ours = render(fixture, &[flags, &["--no-storage-class"]].concat())?;

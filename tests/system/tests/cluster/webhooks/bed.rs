@@ -114,9 +114,11 @@ pub(super) fn pem(text: &str) -> Option<String> {
 
 fn write_manifests(directory: &Path, overlay: &str, endpoints: &[Ipv4Addr]) -> Result<()> {
     let without_selector = json!([{"op": "remove", "path": "/spec/selector"}]);
+    // This one has it
+    let components: &[&str] = if overlay == "legacy-extender" { &[] } else { &["pvc-finalizer"] };
     let kustomization = Kustomization {
         base: &format!("overlays/{overlay}"),
-        components: &["pvc-finalizer"],
+        components,
         resources: &["endpoints.yaml"],
         patches: vec![patch("Service", Some("topolvm-controller"), &without_selector)],
     };

@@ -121,7 +121,7 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
         "overlays/lvmd",
         &[&[&everything[..], &["legacy"]].concat(), &[&everything[..], &["without-workloads"]].concat()],
     )?;
-    try_all("overlays/legacy-extender", hooked)?;
+    try_all("overlays/legacy-extender", &[&[], &["secure-metrics"], &["without-snapshots"]])?;
     try_all("overlays/legacy-guide", &[&[]])
 }
 
@@ -195,10 +195,11 @@ impl Objects<'_> {
     fn check_workloads(&self, base: &str, components: &[&str]) -> Result<()> {
         let mut names: Vec<_> = self.workloads().filter_map(|one| one["metadata"]["name"].as_str()).collect();
         names.sort_unstable();
+        let is_whole = base == "overlays/legacy-extender";
         let has_scheduler =
-            base.ends_with("-scheduler") || components.iter().any(|name| name.starts_with("scheduler-"));
+            is_whole || base.ends_with("-scheduler") || components.iter().any(|name| name.starts_with("scheduler-"));
         let mut expected = vec!["topolvm-controller", "topolvm-node"];
-        expected.extend((base == "overlays/lvmd").then_some("topolvm-lvmd"));
+        expected.extend((is_whole || base == "overlays/lvmd").then_some("topolvm-lvmd"));
         expected.extend(has_scheduler.then_some("topolvm-scheduler"));
         if WITHOUT_PODS.contains(&base) || components.contains(&"without-workloads") {
             expected.clear();
