@@ -81,13 +81,13 @@ pub fn check_faults(cluster: &Cluster, node: &Node, spec: &TopolvmSpec, director
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::planted::{OF_VOLUMES, WITHOUT_LVMD};
+    use super::super::planted::{OF_REFUSED_CLASS, OF_VOLUMES, WITHOUT_LVMD};
     use super::super::queries::rule_names;
     use super::*;
 
     #[test]
     fn the_fault_of_each_alert_is_planted_once_and_no_alert_is_forgotten() {
-        let of_trial = [&OF_VOLUMES[..], &WITHOUT_LVMD].concat();
+        let of_trial = [&OF_REFUSED_CLASS[..], &OF_VOLUMES, &WITHOUT_LVMD].concat();
         let of_groups: Vec<&str> = GROUPS.iter().flat_map(|group| group.alerts).copied().collect();
         let planted = [of_trial, of_groups].concat();
         let alerts = rule_names(&read_rules().unwrap()).alerts;

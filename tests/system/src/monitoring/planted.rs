@@ -1,10 +1,11 @@
 //! The alerts whose faults the cluster trial plants; those of [`super::check_faults`] are all others.
 
+/// The alert about a StorageClass with which csi-provisioner makes no volume.
+pub const OF_REFUSED_CLASS: [&str; 1] = ["TopolvmDoctorFinding"];
 /// Alerts about a full volume group, volumes that LVM has otherwise than the API server, a full filesystem and an
 /// lvmd.yaml that is not valid.
-pub const OF_VOLUMES: [&str; 8] = [
+pub const OF_VOLUMES: [&str; 7] = [
     "TopolvmDeviceClassNearlyFull",
-    "TopolvmDoctorFinding",
     "TopolvmLvmdConfigNotTaken",
     "TopolvmVolumeFull",
     "TopolvmVolumeInactive",

@@ -33,7 +33,8 @@ static IN_PODS: ClusterPool<Fixture> = ClusterPool::new(2);
 static AS_PROCESSES: ClusterPool<Fixture> = ClusterPool::new(2);
 
 /// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin
-/// pool), `immediate`, `thin-now` (in the pool, at once) and `unknown` (of a device class that no node has).
+/// pool), `immediate`, `thin-now` (in the pool, at once), `unknown` (of a device class that no node has) and `refused`
+/// (for nodes with a label that the driver does not have).
 pub(crate) struct Fixture {
     shared: TestCluster,
     pub(crate) node: Node,
@@ -157,6 +158,11 @@ impl Fixture {
         ] {
             self.apply(&storage_class(flavor, &format!("{prefix}{name}"), device_class, immediate))?;
         }
+        // csi-provisioner refuses it for ever
+        let mut refused = storage_class(flavor, &format!("{prefix}refused"), None, false);
+        refused["allowedTopologies"] =
+            json!([{"matchLabelExpressions": [{"key": "example.com/rack", "values": ["a"]}]}]);
+        self.apply(&refused)?;
         self.apply(&snapshot_class(flavor, &format!("{prefix}snapshots")))
     }
 

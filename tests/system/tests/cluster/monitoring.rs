@@ -5,7 +5,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::commands;
 use system_tests::manifests::VolumeMode;
-use system_tests::monitoring::{self, OF_VOLUMES, Prometheus, WITHOUT_DATA_FOR_CAPACITY, WITHOUT_LVMD};
+use system_tests::monitoring::{
+    self, OF_REFUSED_CLASS, OF_VOLUMES, Prometheus, WITHOUT_DATA_FOR_CAPACITY, WITHOUT_LVMD,
+};
 use system_tests::{plugin, workloads};
 
 use crate::Body;
@@ -47,7 +49,7 @@ fn watch(fixture: &Fixture) -> Result<()> {
     let prometheus = Prometheus::start(&fixture.cluster, scratch.path(), &rules)?;
     let watched = start_volume(fixture, "pooled", "thin")
         .and_then(|()| wait_for_data(&prometheus, &rules))
-        .and_then(|()| prometheus.wait_for_silence(&[]))
+        .and_then(|()| wait_for_silence(&prometheus))
         .and_then(|()| plant_faults(fixture, &prometheus))
         .and_then(|()| take_lvmd_away(fixture, &prometheus))
         .and_then(|()| check_reasons(&prometheus));
@@ -89,6 +91,12 @@ fn wait_for_data(prometheus: &Prometheus<'_>, rules: &Value) -> Result<()> {
     let errors = prometheus.errors()?;
     ensure!(errors.is_empty(), "rules that cannot be evaluated: {errors:#?}");
     Ok(())
+}
+
+/// Waits until no alert but that of the bed has fired for ten seconds.
+fn wait_for_silence(prometheus: &Prometheus<'_>) -> Result<()> {
+    prometheus.wait_for_silence(&OF_REFUSED_CLASS)?;
+    prometheus.wait_for_alerts(&OF_REFUSED_CLASS, || Ok(()))
 }
 
 /// Plants faults of volumes and of lvmd's configuration together, waits for their alerts, and mends them.

@@ -110,7 +110,9 @@ fn check_finalizers_of_others(fixture: &Fixture, token: &str) -> Result<()> {
     let others = r#"{"metadata":{"finalizers":["example.com/x"]}}"#;
     let (status, said) = patch(others)?;
     ensure!(status == 200, "its own finalizer is not removed: {said}");
-    fixture.kubectl(&["patch", "node", "mine", "--type=merge", "-p", NO_FINALIZERS]).map(drop)
+    // With it the controller removes what is left of the Node
+    let own = r#"{"metadata":{"finalizers":["topolvm.io/node"]}}"#;
+    fixture.kubectl(&["patch", "node", "mine", "--type=merge", "-p", own]).map(drop)
 }
 
 /// Uses the token of topolvm-controller, with the role of the mode `extender`, to change what runs on nodes.

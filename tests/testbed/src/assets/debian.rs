@@ -15,6 +15,9 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const OLDEST_SUITE: &str = "bookworm";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
+/// A mirror may fail for a moment.
+const RETRIES: &str = "Acquire::Retries=5";
+
 /// Suites without security updates of their own.
 const DEVELOPED: [&str; 2] = ["forky", "sid"];
 
@@ -36,13 +39,13 @@ pub(super) fn install_missing(cache: &Cache, wanted: &[(&str, &str)]) -> Result<
         let mut command = Command::new("apt-get");
         command
             .env("DEBIAN_FRONTEND", "noninteractive")
-            .args(["install", "-y", "--no-install-recommends"])
+            .args(["install", "-y", "--no-install-recommends", "-o", RETRIES])
             .args(&packages);
         progress::run(&format!("{what} {}", packages.join(", ")), &mut command)
     };
     if install("installing").is_err() {
         // Perhaps the lists are old or were never fetched.
-        progress::run("fetching package lists", Command::new("apt-get").arg("update"))?;
+        progress::run("fetching package lists", Command::new("apt-get").args(["update", "-o", RETRIES]))?;
         install("installing, with new lists,")?;
     }
     let still = missing();
@@ -64,7 +67,8 @@ pub(super) fn unpack_for(architecture: &str, directory: &Path, suite: &str, pack
     configure_apt(&work, architecture, suite)?;
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
-        command.env("APT_CONFIG", work.join("apt.conf")).current_dir(work.join("debs")).args(arguments);
+        command.env("APT_CONFIG", work.join("apt.conf")).current_dir(work.join("debs")).args(["-o", RETRIES]);
+        command.args(arguments);
         command
     };
     progress::run(&format!("fetching Debian {suite}'s package lists"), &mut apt(&["update", "-qq"]))?;
