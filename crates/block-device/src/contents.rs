@@ -131,7 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_cannot_be_read_is_an_error() {
-        examine(SIZE, |place, _| if place > 0 { Err(io::ErrorKind::Other.into()) } else { Ok(()) }).unwrap_err();
+    fn a_disk_that_cannot_be_read_at_one_place_is_an_error() {
+        for unreadable in [0, 64 << 20, SIZE / 2 / 65536 * 65536, SIZE - 1] {
+            let examined = examine(SIZE, |place, buffer| {
+                let end = place + u64::try_from(buffer.len()).unwrap();
+                if (place..end).contains(&unreadable) { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+            });
+            assert_eq!(examined.unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{unreadable}");
+        }
     }
 }

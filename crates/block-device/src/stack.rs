@@ -133,14 +133,29 @@ mod tests {
     fn stack_of_a_loop_with_an_unreachable_file_is_an_error() {
         let machine = Machine::new();
         machine.add("loop0", "7:0", &[("loop/backing_file", "/var/gone (deleted)")]);
-        machine.volumes_below(7, 0).unwrap_err();
         fs::create_dir_all(machine.0.path().join("var")).unwrap();
         machine.add("loop1", "7:1", &[("loop/backing_file", "/var")]);
-        machine.volumes_below(7, 1).unwrap_err();
+        for (minor, expected) in
+            [(0, "loop file /var/gone (deleted) lies: "), (1, "loop file /var lies: the path leads")]
+        {
+            let error = machine.volumes_below(7, minor).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]
     fn stack_of_a_device_that_does_not_exist_is_an_error() {
-        Machine::new().volumes_below(8, 0).unwrap_err();
+        assert_eq!(Machine::new().volumes_below(8, 0).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn stack_on_a_device_without_a_number_is_an_error() {
+        let machine = Machine::new();
+        machine.add("md0", "9:0", &[]);
+        machine.add("sda", "8:0", &[]);
+        machine.stack("md0", "sda");
+        fs::remove_file(machine.0.path().join("sys/block/sda/dev")).unwrap();
+        let error = machine.volumes_below(9, 0).unwrap_err().to_string();
+        assert!(error.ends_with("sda has no device number"), "{error}");
     }
 }

@@ -154,8 +154,24 @@ fn networks_are_told_from_what_is_in_the_machine() {
 }
 
 #[test]
-fn a_machine_whose_mounts_cannot_be_read_is_an_error() {
+fn a_machine_that_cannot_be_read_whole_is_an_error() {
     let files = FakeFiles::new();
+    files.add("sda", "8:0", SATA);
+    let hidden = files.0.path().join("hidden");
+    for unreadable in ["proc/1/mountinfo", "proc/swaps", "sys/block"] {
+        let unreadable = files.0.path().join(unreadable);
+        fs::rename(&unreadable, &hidden).unwrap();
+        assert_eq!(read(files.0.path()).unwrap_err().kind(), io::ErrorKind::NotFound, "{unreadable:?}");
+        fs::rename(&hidden, &unreadable).unwrap();
+        assert_eq!(files.read().len(), 1, "{unreadable:?}");
+    }
+}
+
+#[test]
+fn mounts_of_this_process_replace_unreadable_ones() {
+    let files = FakeFiles::new();
+    files.add("sda", "8:0", SATA);
     fs::remove_dir_all(files.0.path().join("proc/1")).unwrap();
-    read(files.0.path()).unwrap_err();
+    files.write("proc/self/mountinfo", "1 0 8:0 / /data rw - ext4 /dev/sda rw\n");
+    assert_eq!(files.uses(), ["sda is mounted at /data"]);
 }
