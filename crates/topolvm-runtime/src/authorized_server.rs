@@ -102,8 +102,14 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::{Timestamp, ToSpan as _};
+
     #[test]
-    fn a_certificate_of_our_own_can_be_made_and_used() {
-        super::self_signed().unwrap();
+    fn own_certificate_outlives_the_process() {
+        let certificate = super::self_signed().unwrap();
+        let info = certificate.info();
+        let now = Timestamp::now();
+        assert!(info.not_before <= now && now + (24 * 366 * 20).hours() < info.not_after, "{info:?}");
+        assert_eq!(info.dns_names, ["localhost"]);
     }
 }

@@ -8,18 +8,14 @@ use axum::http::{HeaderValue, StatusCode};
 use clap::Parser;
 use prometheus_client::registry::Registry;
 use rstest::rstest;
-use rustls::RootCertStore;
-use rustls::client::ClientConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
+use tokio::time::timeout;
 use tower::ServiceExt as _;
 
 use super::*;
 use crate::authorized_server::Authorization;
+use crate::tls::TlsClient;
 
 /// Knows two tokens, one of somebody who may get the metrics, and does not answer about a third one.
 struct Tokens;
@@ -102,25 +98,36 @@ fn flags_say_how_metrics_are_served(#[case] flags: &[&str], #[case] expected: Me
     assert_eq!(MetricsConfig::from(program.metrics), expected);
 }
 
-/// A connection that trusts this certificate only; the server may still be about to listen.
-async fn connect(address: &str, certificate: &str) -> TlsStream<TcpStream> {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let connector = TlsConnector::from(Arc::new(config));
-    loop {
-        if let Ok(connection) = TcpStream::connect(address).await {
-            let name = ServerName::try_from("metrics").unwrap();
-            if let Ok(connection) = connector.connect(name, connection).await {
+/// Returns the answer to a request for the metrics over TLS, to a server with this certificate, which then ends.
+async fn scrape_over_tls(certificate: CertificateSource, client: &TlsClient) -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let shutdown = CancellationToken::new();
+    let tasks = Tasks::new(shutdown.clone());
+    let config = MetricsConfig { secure: Some(certificate), ..plain(&address.to_string()) };
+    config.start(Arc::new(Registry::default()), Tokens, &tasks, &shutdown);
+
+    let connecting = async {
+        loop {
+            // The server may still be about to listen, or about to read its certificate
+            if let Ok(connection) = TcpStream::connect(address).await
+                && let Ok(connection) = client.connect(connection).await
+            {
                 return connection;
             }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    }
+    };
+    let mut connection = timeout(Duration::from_secs(20), connecting).await.expect("no TLS within 20 s");
+    let request =
+        "GET /metrics HTTP/1.1\r\nhost: metrics\r\nauthorization: Bearer scraper\r\nconnection: close\r\n\r\n";
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    connection.read_to_end(&mut answer).await.unwrap();
+    shutdown.cancel();
+    tasks.wait().await.unwrap();
+    String::from_utf8(answer).unwrap()
 }
 
 #[tokio::test]
@@ -129,39 +136,30 @@ async fn a_certificate_in_files_is_served_and_the_server_ends_in_order() {
     let own = rcgen::generate_simple_self_signed(["metrics".to_owned()]).unwrap();
     std::fs::write(dir.path().join("tls.crt"), own.cert.pem()).unwrap();
     std::fs::write(dir.path().join("tls.key"), own.signing_key.serialize_pem()).unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap().to_string();
-    drop(free);
-    let shutdown = CancellationToken::new();
-    let tasks = Tasks::new(shutdown.clone());
-    let secure = Some(CertificateSource::Files(dir.path().to_owned()));
-    let config = MetricsConfig { secure, ..plain(&address) };
-    config.start(Arc::new(Registry::default()), Tokens, &tasks, &shutdown);
-
-    let mut connection = connect(&address, &own.cert.pem()).await;
-    let request =
-        "GET /metrics HTTP/1.1\r\nhost: metrics\r\nauthorization: Bearer scraper\r\nconnection: close\r\n\r\n";
-    connection.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    connection.read_to_end(&mut answer).await.unwrap();
-    let answer = String::from_utf8(answer).unwrap();
+    let client = TlsClient::verifying("metrics", own.cert.pem().as_bytes()).unwrap();
+    let answer = scrape_over_tls(CertificateSource::Files(dir.path().to_owned()), &client).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    shutdown.cancel();
-    tasks.wait().await.unwrap();
+}
+
+#[tokio::test]
+async fn own_certificate_is_served() {
+    let client = TlsClient::verifying_nothing("metrics").unwrap();
+    let answer = scrape_over_tls(CertificateSource::Own, &client).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[rstest]
 #[case("")]
 #[case("0")]
 #[tokio::test]
-async fn an_address_that_means_off_makes_no_certificate_and_serves_nothing(#[case] off: &str) {
+async fn an_address_that_means_off_does_not_end_the_process(#[case] off: &str) {
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
     let config = MetricsConfig { secure: Some(CertificateSource::Files("/nowhere".into())), ..plain(off) };
     config.start(Arc::new(Registry::default()), Tokens, &tasks, &shutdown);
     let ended = tasks.wait();
     tokio::pin!(ended);
-    assert!(tokio::time::timeout(Duration::from_millis(50), &mut ended).await.is_err(), "it has ended");
+    timeout(Duration::from_millis(50), &mut ended).await.expect_err("it has ended");
     shutdown.cancel();
     ended.await.unwrap();
 }
