@@ -177,13 +177,49 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn without_systemd_nothing_is_checked_until_the_end() {
+        for notify_socket in [None, Some(String::new())] {
+            let watchdog_usec = Some("8000000".to_owned());
+            let systemd = Systemd::new(&NotifyArgs { notify_socket, watchdog_usec, watchdog_pid: None });
+            let shutdown = CancellationToken::new();
+            let check = || async { panic!("checked for nobody") };
+            let mut watching = std::pin::pin!(systemd.watchdog(check, shutdown.clone()));
+            timeout(Duration::from_secs(9), &mut watching).await.expect_err("a task that ends ends the process");
+            shutdown.cancel();
+            watching.await.unwrap();
+        }
+    }
+
     #[test]
-    fn without_systemd_and_with_one_that_is_gone_nothing_happens() {
-        Systemd::new(&NotifyArgs::default()).ready();
+    fn a_systemd_that_was_gone_is_notified_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify").display().to_string();
+        let (socket, systemd) = connect(&path);
+        drop(socket);
+        systemd.status("nobody listens");
+        std::fs::remove_file(&path).unwrap();
+        systemd.status("there is no socket");
+        let (socket, _) = connect(&path);
+        systemd.status("back");
+        assert_eq!((next(&socket).as_deref(), next(&socket)), (Some("STATUS=back"), None));
+    }
+
+    #[test]
+    fn a_systemd_that_hangs_is_not_waited_for() {
+        const MESSAGES: usize = 10_000;
         let dir = tempfile::tempdir().unwrap();
         let (socket, systemd) = connect(&dir.path().join("notify").display().to_string());
-        drop(socket);
-        systemd.ready();
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for _ in 0..MESSAGES {
+                systemd.ready();
+            }
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(Duration::from_secs(20)).expect("it waits for systemd");
+        let received = std::iter::from_fn(|| next(&socket)).count();
+        assert!((1..MESSAGES).contains(&received), "{received}");
     }
 
     #[test]
