@@ -102,7 +102,8 @@ mod tests {
     async fn a_task_that_just_ends_is_an_error_unless_the_shutdown_has_begun() {
         let tasks = Tasks::new(CancellationToken::new());
         tasks.spawn("watch", async { Ok(()) });
-        assert!(tasks.wait().await.is_err());
+        let error = tasks.wait().await.unwrap_err();
+        assert_eq!(format!("{error:#}"), "task \"watch\" ended by itself");
 
         let shutdown = CancellationToken::new();
         shutdown.cancel();

@@ -384,7 +384,8 @@ mod tests {
         assert!(error.to_string().contains("is not a socket; remove it or set another socket path"), "{error}");
         let file = dir.path().join("data");
         fs::write(&file, "precious").unwrap();
-        assert!(listen(&file).await.is_err());
+        let error = listen(&file).await.unwrap_err();
+        assert!(error.to_string().contains("is not a socket; remove it or set another socket path"), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
     }
 }

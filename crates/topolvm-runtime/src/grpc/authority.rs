@@ -330,25 +330,34 @@ mod tests {
         let after_size_update = |update: &[u8]| {
             let block = [update, &encode(&mut Encoder::new(), &request("/a.sock"))].concat();
             let bytes = [&[b'P'; PREFACE][..], &frame(HEADERS, END_HEADERS, &block)].concat();
-            Filter::default().feed(&bytes, &mut Vec::new())
+            Filter::default().feed(&bytes, &mut Vec::new()).map_err(|error| error.to_string())
         };
         // RFC 7541 §6.3: 001 and the size, a number with a prefix of five bits; 0, 4096 and 1 MiB
         after_size_update(&[0x20]).unwrap();
         after_size_update(&[0x3f, 0xe1, 0x1f]).unwrap();
-        assert!(after_size_update(&[0x3f, 0xe1, 0xff, 0x3f]).is_err());
+        let error = after_size_update(&[0x3f, 0xe1, 0xff, 0x3f]).unwrap_err();
+        assert!(error.ends_with("table size exceeds the maximum size"), "{error}");
     }
 
     #[test]
     fn nonsense_is_an_error_and_memory_is_bounded() {
         let feed = |bytes: &[u8]| Filter { preface_seen: PREFACE, ..Filter::default() }.feed(bytes, &mut Vec::new());
-        assert!(feed(&frame(CONTINUATION, 0, b"")).is_err());
-        assert!(feed(&frame(HEADERS, PADDED, &[9, 0])).is_err());
-        assert!(feed(&frame(HEADERS, END_HEADERS, &[0xff; 40])).is_err());
-        assert!(feed(&frame(HEADERS, 0, &vec![0; MAX_HEADER_BLOCK + 1])).is_err());
         // A header of 2 KiB that goes into the table, and then its index, 62, a thousand times
         let large = encode(&mut Encoder::new(), &vec![(b"x".to_vec(), vec![b'x'; 2048])]);
         assert!(feed(&frame(HEADERS, END_HEADERS, &large)).is_ok());
-        assert!(feed(&frame(HEADERS, END_HEADERS, &[large, vec![0xbe; 1000]].concat())).is_err());
-        assert!(feed(&vec![0xff; FRAME_HEADER + MAX_HEADER_BLOCK + 1]).is_err());
+        for (bytes, expected) in [
+            (frame(CONTINUATION, 0, b""), "a header block is interrupted"),
+            ([frame(HEADERS, 0, b""), frame(0, 0, b"")].concat(), "a header block is interrupted"),
+            (frame(HEADERS, PADDED, b""), "padding without its length"),
+            (frame(HEADERS, PADDED, &[9, 0]), "more padding than frame"),
+            (frame(HEADERS, PRIORITY, &[0; 4]), "a HEADERS frame is too short"),
+            (frame(HEADERS, END_HEADERS, &[0xff; 40]), "Too many octets in the integer"),
+            (frame(HEADERS, 0, &vec![0; MAX_HEADER_BLOCK + 1]), "a header block is too large"),
+            (frame(HEADERS, END_HEADERS, &[large, vec![0xbe; 1000]].concat()), "a header block is too large"),
+            (vec![0xff; FRAME_HEADER + MAX_HEADER_BLOCK + 1], "a frame is too large"),
+        ] {
+            let error = feed(&bytes).unwrap_err().to_string();
+            assert!(error.starts_with("not HTTP/2: ") && error.contains(expected), "{expected}: {error}");
+        }
     }
 }
