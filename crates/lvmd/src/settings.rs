@@ -75,6 +75,8 @@ mod tests {
 
     #[test]
     fn flag_and_setting_exclude_each_other() {
-        assert!(lvm_command(Some(&words(&["/sbin/lvm"])), "/usr/sbin/lvm").is_err());
+        let error = lvm_command(Some(&words(&["/sbin/lvm"])), "/usr/sbin/lvm").unwrap_err().to_string();
+        assert!(error.starts_with("--lvm-path and lvm-command-prefix"), "{error}");
+        assert!(error.ends_with("remove the flag"), "{error}");
     }
 }

@@ -134,6 +134,7 @@ impl Authorizer for AccessReviews {
 mod tests {
     use rstest::rstest;
     use topolvm_testkit::ApiServer;
+    use topolvm_testkit::api_server::Failure;
 
     use super::*;
 
@@ -162,11 +163,24 @@ mod tests {
         assert_eq!(authorize(&AccessReviews::new(api_server().client()), token).await, expected);
     }
 
-    #[tokio::test]
-    async fn an_api_server_that_cannot_be_asked_lets_nobody_in() {
+    #[rstest]
+    #[case::unreachable("tokenreviews", Failure::Unreachable)]
+    #[case::refuses_to_authenticate("tokenreviews", Failure::Status(403))]
+    #[case::refuses_to_authorize("subjectaccessreviews", Failure::Status(403))]
+    #[case::hangs_while_it_authenticates("tokenreviews", Failure::Hang)]
+    #[case::hangs_while_it_authorizes("subjectaccessreviews", Failure::Hang)]
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_cannot_be_asked_lets_nobody_in(#[case] review: &str, #[case] failure: Failure) {
         let api = api_server();
-        api.disconnect();
-        AccessReviews::new(api.client()).authorize("scraper", "get", "/metrics").await.unwrap_err();
+        let hangs = matches!(failure, Failure::Hang);
+        api.inject("create", review, 2, failure);
+        let reviews = AccessReviews::new(api.client());
+        for _ in 0..2 {
+            let asking = timeout(TIMEOUT * 3, reviews.authorize("scraper", "get", "/metrics"));
+            let error = asking.await.expect("it has a timeout").unwrap_err();
+            assert_eq!(matches!(error, AccessReviewError::Slow(_)), hangs, "{error}");
+        }
+        assert_eq!(authorize(&reviews, "scraper").await, Authorization::Allowed, "it can be asked again");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,3 +1,5 @@
+use rstest::rstest;
+
 use super::*;
 use crate::disk_group::{DiskGroups, Mode, Pattern};
 
@@ -80,9 +82,14 @@ fn nothing_in_a_file_gets_out_of_its_comment_or_quotes() {
     assert!(text.lines().all(|line| line.starts_with('#') || line == "disk-groups: []"), "{text}");
 }
 
-#[test]
-fn another_file_is_refused() {
-    for text in ["", "[]", "{}", "disk-groups: []", r#"{"diskSelector": [3]}"#] {
-        convert(text).unwrap_err();
-    }
+#[rstest]
+#[case::empty("", "EOF while parsing")]
+#[case::yaml("disk-groups: []", "expected value at line 1 column 1")]
+#[case::another_object(r#"{"disk-groups": []}"#, "missing field `diskSelector`")]
+#[case::a_list("[]", "invalid length 0")]
+#[case::neither_pattern_nor_group(r#"{"diskSelector": [3]}"#, "Entry")]
+#[case::group_without_a_name(r#"{"diskSelector": [{"re": ["sd+"]}]}"#, "Entry")]
+fn another_file_is_refused_with_the_reason(#[case] text: &str, #[case] reason: &str) {
+    let error = convert(text).unwrap_err().to_string();
+    assert!(error.starts_with("not a config.json of Carina: ") && error.contains(reason), "{error}");
 }

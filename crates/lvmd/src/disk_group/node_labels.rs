@@ -268,8 +268,13 @@ mod tests {
     fn lengths_are_those_of_kubernetes() {
         let (name, prefix) = ("n".repeat(63), "p".repeat(253));
         format!("{prefix}/{name}={name}").parse::<WantedLabel>().unwrap();
-        for text in [format!("{name}n"), format!("a={name}n"), format!("p{prefix}/a")] {
-            text.parse::<WantedLabel>().unwrap_err();
+        for (text, expected) in [
+            (format!("{name}n"), "in its key"),
+            (format!("a={name}n"), "its value"),
+            (format!("p{prefix}/a"), "before the slash"),
+        ] {
+            let error = text.parse::<WantedLabel>().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 

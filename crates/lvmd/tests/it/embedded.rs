@@ -31,9 +31,13 @@ async fn start(lvm: FakeLvm) -> Result<Engine<FakeLvm>, StartError> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_groups_are_there() {
-    let lvm = FakeLvm::new().with_group("vg1", GIB).with_group("vg2", GIB);
-    start(lvm).await.unwrap();
+async fn each_class_starts_with_the_free_space_of_its_group() {
+    let lvm = FakeLvm::new().with_group("vg1", 20 * GIB).with_group("vg2", 30 * GIB);
+    lvm.add_volume("vg2", "a", FakeVolume::thick(GIB));
+    let capacity = start(lvm).await.unwrap().capacity();
+    let free: Vec<_> = capacity.classes.iter().map(|class| (class.name.as_str(), class.free_bytes)).collect();
+    // 10 GiB of each group are spared
+    assert_eq!(free, [("ssd", 10 * GIB), ("hdd", 19 * GIB)]);
 }
 
 #[tokio::test(start_paused = true)]

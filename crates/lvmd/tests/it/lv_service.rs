@@ -147,8 +147,10 @@ async fn creating_again_after_a_lost_answer_is_success() {
 #[tokio::test(start_paused = true)]
 async fn creating_again_is_success_in_a_full_group() {
     let node = Node::start().await;
-    node.create("ssd", "a", 9 * GIB).await.unwrap();
-    node.create("ssd", "a", 9 * GIB).await.unwrap();
+    let first = node.create("ssd", "a", 9 * GIB).await.unwrap();
+    assert_eq!(node.free("ssd").await.unwrap(), 0);
+    assert_eq!(node.create("ssd", "a", 9 * GIB).await.unwrap(), first);
+    assert_eq!(node.lvm.count("lvcreate"), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -90,7 +90,10 @@ async fn an_unfinished_volume_is_made_anew_and_not_taken_as_it_is(#[case] class:
 async fn an_unfinished_volume_makes_room_for_itself() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(9 * GIB)));
+    let old = node.lvm.volume("vg-ssd", "a").unwrap().minor;
     node.create("ssd", "a", 9 * GIB).await.unwrap();
+    assert_ne!(node.lvm.volume("vg-ssd", "a").unwrap().minor, old);
+    assert_eq!(node.lvm.free("vg-ssd"), GIB);
 }
 
 #[tokio::test(start_paused = true)]
