@@ -28,15 +28,29 @@ pub(crate) fn manual(directory: Option<&Path>) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
-    #[test]
-    fn each_shell_completes_each_command() {
-        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::PowerShell, Shell::Elvish] {
-            let script = completions(shell);
-            for command in ["status", "volumes", "events", "doctor", "support-bundle"] {
-                assert!(script.contains(command), "{shell}: {command}");
-            }
+    /// The line that completes a command, up to the command and from there on, and the one that says for which program.
+    #[rstest]
+    #[case(Shell::Bash, "        kubectl__topolvm,", ")", " -o default kubectl-topolvm")]
+    #[case(Shell::Zsh, "'", ":", "#compdef kubectl-topolvm")]
+    #[case(Shell::Fish, "-f -a \"", "\" -d", "complete -c kubectl-topolvm")]
+    #[case(Shell::PowerShell, "[CompletionResult]::new('", "',", "-CommandName 'kubectl-topolvm'")]
+    #[case(Shell::Elvish, "cand ", " '", "edit:completion:arg-completer[kubectl-topolvm]")]
+    fn each_shell_completes_each_command(
+        #[case] shell: Shell,
+        #[case] before: &str,
+        #[case] after: &str,
+        #[case] program: &str,
+    ) {
+        let script = completions(shell);
+        assert!(script.contains(program), "{script}");
+        let commands: Vec<_> = Args::command().get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        assert!(commands.len() > 10, "{commands:?}");
+        for command in commands {
+            assert!(script.contains(&format!("{before}{command}{after}")), "{shell}: {command}");
         }
     }
 
