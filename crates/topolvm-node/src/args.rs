@@ -212,7 +212,8 @@ mod tests {
         let is_embedded = |flags: &[&str]| config(&[&["--nodename=n1"], flags].concat()).unwrap().embeds_registrar;
         assert!(is_embedded(&[]) && is_embedded(&["--embed=registrar"]));
         assert!(!is_embedded(&["--embed=none"]) && !is_embedded(&["--embed="]));
-        assert!(config(&["--nodename=n1", "--embed=none,registrar"]).is_err());
+        let error = config(&["--nodename=n1", "--embed=none,registrar"]).unwrap_err();
+        assert!(error.contains("--embed=none cannot stand"), "{error}");
     }
 
     #[test]
@@ -242,22 +243,29 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_of_topolvm_is_taken() {
-        let flags = [
+    fn every_flag_of_topolvm_reaches_the_configuration() {
+        let taken = config(&[
             "--zap-log-level=debug",
             "-v=4",
             "--logtostderr",
-            "--csi-socket=/run/topolvm/csi-topolvm.sock",
-            "--lvmd-socket=/run/topolvm/lvmd.sock",
-            "--metrics-bind-address=:8080",
+            "--csi-socket=/run/other/csi.sock",
+            "--lvmd-socket=/run/other/lvmd.sock",
+            "--metrics-bind-address=:28080",
             "--secure-metrics-server",
-            "--nodename=n1",
+            "--nodename=n2",
             "--embed-lvmd=false",
             "--lvm-path=/sbin/lvm",
             "--config=/etc/topolvm/lvmd.yaml",
             "--profiling-bind-address=:6060",
-        ];
-        config(&flags).unwrap();
+        ])
+        .unwrap();
+        assert_eq!((taken.node.as_str(), taken.csi_socket.as_path()), ("n2", Path::new("/run/other/csi.sock")));
+        let LvmdConfig::Socket(socket) = taken.lvmd else { panic!("{:?}", taken.lvmd) };
+        assert_eq!(socket, Path::new("/run/other/lvmd.sock"));
+        let metrics = |flags: &[&str]| config(&[&["--nodename=n1"], flags].concat()).unwrap().metrics;
+        assert_eq!(taken.metrics, metrics(&["--secure-metrics-server=true", "--metrics-bind-address=:28080"]));
+        assert_ne!(taken.metrics, metrics(&["--secure-metrics-server"]));
+        assert_ne!(taken.metrics, metrics(&["--metrics-bind-address=:28080"]));
     }
 
     #[test]

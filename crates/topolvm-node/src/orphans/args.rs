@@ -73,10 +73,15 @@ mod tests {
         assert_eq!(OrphanSettings::default().policy, OrphanPolicy::Report);
         let set = parse(&["--orphans=delete", "--orphan-grace-period=1h30m", "--quarantine-period=720h"]).unwrap();
         assert_eq!((set.policy, set.grace_period), (OrphanPolicy::Delete, Duration::from_mins(90)));
-        for flag in
-            ["--orphans=remove", "--orphan-grace-period=0s", "--quarantine-period=7", "--orphan-grace-period=-1h"]
-        {
-            parse(&[flag]).unwrap_err();
+        assert_eq!(set.quarantine_period, Duration::from_hours(720));
+        for (flag, hint) in [
+            ("--orphans=remove", "possible values: report, quarantine, delete"),
+            ("--orphan-grace-period=0s", "must be a time span such as 30m"),
+            ("--quarantine-period=7", "must be a time span such as 30m"),
+            ("--orphan-grace-period=-1h", "must be a time span such as 30m"),
+        ] {
+            let error = parse(&[flag]).unwrap_err();
+            assert!(error.contains(hint), "{error}");
         }
     }
 }

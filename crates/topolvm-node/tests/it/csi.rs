@@ -226,15 +226,6 @@ async fn a_volume_that_nobody_knows_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_volume_that_the_watch_has_not_shown_yet_is_found_on_the_server() {
-    let node = Node::start().await;
-    node.lvm.add_volume(VG, "v2", FakeVolume::thick(GIB));
-    node.api.apply_json(logical_volume("pvc-2").uid("v2").ready("v2", "1Gi").build());
-    let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
-    node.publish(request).await.unwrap();
-}
-
-#[tokio::test]
 async fn volumes_of_other_nodes_are_not_found() {
     let node = Node::start().await;
     node.lvm.add_volume(VG, "v2", FakeVolume::thick(GIB));

@@ -123,7 +123,9 @@ async fn other_persistent_volumes_and_those_that_wait_for_the_deletion_keep_no_f
     let server = server(Some(A_DAY_AGO));
     server.apply_json(persistent_volume(policy, phase, driver, handle));
     let harness = Harness::start(&server, DEFAULTS);
-    harness.gone(LVS, "", "pvc-1").await;
+    tokio::time::sleep(DEFAULTS.cleanup_interval * 3).await;
+    assert!(!harness.has(LVS, "", "pvc-1"), "{:?}", server.get_json(LVS, "", "pvc-1"));
+    assert_eq!(events(&harness), ["StaleVolumeForgotten"]);
     harness.end().await;
 }
 
