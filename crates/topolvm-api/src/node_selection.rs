@@ -101,8 +101,8 @@ mod tests {
 
     #[test]
     fn what_is_no_label_is_refused() {
-        for text in ["a", "=b", "a=1,b"] {
-            assert!(text.parse::<NodeSelection>().is_err(), "{text}");
+        for (text, wrong) in [("a", "a"), ("=b", "=b"), ("a=1,b", "b")] {
+            assert_eq!(text.parse::<NodeSelection>(), Err(ParseNodeSelectionError(wrong.to_owned())));
         }
     }
 }
