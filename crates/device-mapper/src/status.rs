@@ -153,13 +153,24 @@ mod tests {
     }
 
     #[rstest]
-    #[case("")]
-    #[case("0 1/2")]
-    #[case("0 1 2 - rw")]
-    #[case("0 a/2 1/2 - rw")]
-    fn another_form_is_an_error(#[case] status: &str) {
-        assert!(ThinPoolStatus::parse(status).is_err());
-        assert!(RaidStatus::parse(status).is_err());
+    #[case("", "too few words")]
+    #[case("0 1/2", "too few words")]
+    #[case("0 1 2 - rw", "too few words")]
+    #[case("0 a/2 1/2 - rw", "invalid digit")]
+    #[case("a 1/2 1/2 - rw", "invalid digit")]
+    fn thin_pool_status_of_another_form_is_an_error(#[case] status: &str, #[case] expected: &str) {
+        let error = ThinPoolStatus::parse(status).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+
+    #[rstest]
+    #[case("", "too few words")]
+    #[case("raid1 2", "too few words")]
+    #[case("raid1 2 AA 1/1 idle", "too few words")]
+    #[case("raid1 2 AA 1/1 idle many", "invalid digit")]
+    fn raid_status_of_another_form_is_an_error(#[case] status: &str, #[case] expected: &str) {
+        let error = RaidStatus::parse(status).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
 
     #[test]
