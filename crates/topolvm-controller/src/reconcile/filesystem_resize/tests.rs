@@ -66,7 +66,7 @@ impl Resizing {
     /// Changes the claim, waits until the controller is idle, and counts the annotations of pods so far.
     async fn annotations_after(&self, claim: Value) -> usize {
         self.server.apply_json(claim);
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
         self.server.count("patch", "pods")
     }
 
@@ -146,7 +146,7 @@ async fn pods_are_listed_on_the_node_of_the_volume_and_not_on_the_selected_node(
     elsewhere["spec"]["nodeName"] = json!("n2");
     server.apply_json(elsewhere);
     let resizing = Resizing::start(&server);
-    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(resizing.annotations_after(claim("2Gi", true)).await, 1);
     resizing.end().await;
 }
