@@ -411,7 +411,9 @@ mod tests {
             tags: Box::default(),
         };
         let devices = SystemDevices::new("/");
-        assert!(devices.version(&pv).is_err());
-        assert!(devices.version(&PhysicalVolume { device: None, ..pv }).is_err());
+        let error = devices.version(&pv).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}");
+        let error = devices.version(&PhysicalVolume { device: None, ..pv }).unwrap_err();
+        assert_eq!(error.to_string(), "the device is missing");
     }
 }
