@@ -148,7 +148,8 @@ mod tests {
         let class = json!({ "name": "trial", "volume-group": "topolvm-trial", "spare-gb": 0, "optional": true });
         assert_eq!(added["device-classes"], json!([{ "name": "ssd", "volume-group": "vg" }, class]));
         assert_eq!(added["socket-name"], "/run/x");
-        assert!(loop_file(false).add_class(&added.to_string()).is_err());
+        let error = loop_file(false).add_class(&added.to_string()).unwrap_err();
+        assert!(error.starts_with("there is a device class trial already"), "{error}");
         let alone = parse(loop_file(true).add_class(CONFIG).unwrap());
         assert_eq!(
             (&alone["device-classes"][0]["default"], alone["device-classes"].as_array().unwrap().len()),

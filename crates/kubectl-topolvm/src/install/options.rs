@@ -198,7 +198,9 @@ mod tests {
         let both = "device-classes: [{volume-group: a, optional: true}, {volume-group: b, optional: false}]";
         let expected = VolumeGroups { required: vec!["b".to_owned()], optional: vec!["a".to_owned()] };
         assert_eq!(volume_groups(both).unwrap(), expected);
-        assert!(volume_groups("device-classes: []").is_err());
-        assert!(volume_groups("{").is_err());
+        for (config, expected) in [("device-classes: []", "no device class with a volume group"), ("{", "no YAML: ")] {
+            let error = volume_groups(config).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 }

@@ -63,6 +63,11 @@ mod tests {
     fn a_size_is_a_quantity_of_at_least_a_gibibyte() {
         assert_eq!(size("10Gi"), Ok(10 << 30));
         assert_eq!(size("1500M").map(|bytes| bytes % (1 << 20)), Ok(0));
-        assert!(size("512Mi").is_err() && size("much").is_err() && size("-1").is_err());
+        for (text, expected) in
+            [("512Mi", "the smallest size is 1Gi"), ("much", "is not a quantity"), ("-1Gi", "is negative")]
+        {
+            let error = size(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }
