@@ -9,10 +9,11 @@ Usage: examples/test.sh COMMAND
   install         apply the examples and wait until their pods are ready and their claims are bound
   exec            write to the volumes, replace pods by new ones, and read it again
   expand [SIZE]   grow the claim of the Deployment while its pod uses it (2Gi without SIZE)
-  scale [N]       scale the StatefulSet; each replica has a volume of its own (3 without N)
+  scale [N]       scale the StatefulSet; each replica has its own volume (3 without N)
+  limits          check that the kernel enforces the I/O limits of the example io-limits.yaml
   snapshot        snapshot a volume, change it, restore the snapshot: needs a thin device class
-  delete          delete pods, claims and snapshots, and wait until their volumes are gone
-  uninstall       the same, and then the namespace and the classes of the examples
+  delete          delete pods and workloads; claims, snapshots and their data stay, and install uses them again
+  uninstall       delete everything: pods, claims, snapshots, the namespace and the classes of the examples
 
 Environment:
   KUBECTL         the command to use (kubectl), for example "kubectl --context test"
@@ -66,7 +67,20 @@ wait_workloads() {
   k rollout status deployment/example-deployment --timeout="$timeout"
   k rollout status statefulset/example-statefulset --timeout="$timeout"
   k rollout status statefulset/example-database --timeout="$timeout"
-  k wait --for=condition=Ready pod/example-block pod/example-ephemeral --timeout="$timeout"
+  k wait --for=condition=Ready pod/example-block pod/example-ephemeral pod/example-io-limits --timeout="$timeout"
+}
+
+# Leaves claims that exist out of the manifests: the size of a claim that has grown cannot go back to that in its file
+without_existing_claims() {
+  local claims
+  claims=$(k get persistentvolumeclaims --output=jsonpath='{.items[*].metadata.name}')
+  awk -v claims=" $claims " '
+    BEGIN { RS = "---\n"; ORS = RS }
+    {
+      match($0, /\n  name: [^\n]*/)
+      name = substr($0, RSTART + 9, RLENGTH - 9)
+    }
+    !(/(^|\n)kind: PersistentVolumeClaim\n/ && index(claims, " " name " "))'
 }
 
 install() {
@@ -77,7 +91,7 @@ install() {
     "${kubectl[@]}" label namespace "$namespace" "$part_of"
   fi
   say "applying the examples"
-  k apply --kustomize "$here"
+  "${kubectl[@]}" kustomize "$here" | without_existing_claims | k apply --filename -
   say "waiting for their pods"
   wait_workloads
   k wait --for=jsonpath='{.status.phase}'=Bound persistentvolumeclaims --selector "$part_of" --timeout="$timeout"
@@ -155,12 +169,35 @@ snapshot() {
   expect "$(in_pod example-source 'cat /data/word')" after "its source"
 }
 
+limits() {
+  check_installed
+  local volume
+  volume=$(k get persistentvolumeclaim example-io-limits --output=jsonpath='{.spec.volumeName}')
+  "${kubectl[@]}" wait --for=condition=IOLimited "logicalvolumes.topolvm.io/$volume" --timeout="$timeout"
+  say "the kernel enforces: $("${kubectl[@]}" get "logicalvolumes.topolvm.io/$volume" \
+    --output=jsonpath='{.status.conditions[?(@.type=="IOLimited")].message}')"
+}
+
+delete_pods() {
+  say "deleting the pods and workloads of the examples in namespace $namespace"
+  # In the foreground: otherwise a ReplicaSet that is about to go may still replace its pod
+  k delete deployments,statefulsets --selector "$part_of" --cascade=foreground --timeout="$timeout"
+  k delete pods,services --selector "$part_of" --timeout="$timeout"
+  # The claim of the ephemeral volume belongs to its pod
+  k wait --for=delete persistentvolumeclaim/example-ephemeral-scratch --timeout="$timeout"
+}
+
 delete() {
-  local volumes kinds=deployments,statefulsets,pods,services
+  delete_pods
+  say "these claims and their data stay; '$0 uninstall' removes them:"
+  k get persistentvolumeclaims --selector "$part_of"
+}
+
+uninstall() {
+  local volumes
   volumes=$(k get persistentvolumeclaims --selector "$part_of" \
     --output=jsonpath='{range .items[*]}{.spec.volumeName}{"\n"}{end}')
-  say "deleting the examples in namespace $namespace"
-  k delete "$kinds" --selector "$part_of" --timeout="$timeout"
+  delete_pods
   if exists crd volumesnapshots.snapshot.storage.k8s.io; then
     k delete volumesnapshots --selector "$part_of" --timeout="$timeout"
   fi
@@ -169,10 +206,6 @@ delete() {
   for volume in $volumes; do
     "${kubectl[@]}" wait --for=delete "persistentvolume/$volume" --timeout="$timeout"
   done
-}
-
-uninstall() {
-  delete
   "${kubectl[@]}" delete storageclasses --selector "$part_of" --timeout="$timeout"
   if exists crd volumesnapshotclasses.snapshot.storage.k8s.io; then
     "${kubectl[@]}" delete volumesnapshotclasses --selector "$part_of" --timeout="$timeout"
@@ -183,7 +216,7 @@ uninstall() {
 
 command=${1:-}
 case $command in
-install | expand | scale | snapshot | delete | uninstall) ;;
+install | expand | scale | limits | snapshot | delete | uninstall) ;;
 exec) command=exec_ ;;
 -h | --help | help)
   usage

@@ -37,6 +37,8 @@ const DATABASE_PACKAGES: &[&str] = &[
     "lua-bitop",
     "lua-cjson",
 ];
+/// The bed's busybox.
+const BUSYBOX: &str = "testbed.local/busybox:1";
 /// Component with image names for a cluster without a public registry.
 const IMAGES: &str = "\
 apiVersion: kustomize.config.k8s.io/v1alpha1
@@ -84,21 +86,82 @@ fn run_all(fixture: &Fixture, examples: &Path) -> Result<()> {
     ensure!(early.contains("install"), "exec before install says {early}");
 
     run(&["install"])?;
-    fixture.check_volumes(6)?;
+    fixture.check_volumes(7)?;
     run(&["exec"])?;
     run(&["expand"])?;
     run(&["scale"])?;
-    fixture.check_volumes(7)?;
+    fixture.check_volumes(8)?;
+    let limits = run(&["limits"])?;
+    ensure!(limits.contains("bytes written 5Mi/s") && limits.contains("bytes read 20Mi/s"), "{limits}");
+
+    let written = read_all(fixture)?;
+    let claims = list_claims(fixture)?;
+    run(&["delete"])?;
+    let pods = fixture.kubectl(&["get", "pods", "-n", NAMESPACE, "-o", "name"])?;
+    ensure!(pods.is_empty(), "delete leaves {pods}");
+    // All but the ephemeral volume, whose claim goes before it
+    fixture.cluster.ready("apiserver", || fixture.check_volumes(7))?;
+    run(&["install"])?;
+    let (kept, claims_after) = (read_all(fixture)?, list_claims(fixture)?);
+    ensure!(kept == written, "the volumes had {written:?} before delete, and have {kept:?} after install");
+    ensure!(claims_after == claims, "the claims were {claims} before delete, and are {claims_after} after install");
+    fixture.check_volumes(8)?;
+
     run(&["snapshot"])?;
     run(&["delete"])?;
+    let snapshots = fixture.kubectl(&["get", "volumesnapshots", "-n", NAMESPACE, "-o", "name"])?;
+    ensure!(snapshots.contains("/example-snapshot"), "delete leaves no snapshot: {snapshots:?}");
+    choose_node(fixture, examples)?;
+    run(&["uninstall"])?;
     fixture.wait_no_volumes()?;
     fixture.check_volumes(0)?;
-    run(&["uninstall"])?;
     for kind in ["namespaces", "storageclasses", "volumesnapshotclasses"] {
         let left = fixture.kubectl(&["get", kind, "-l", "app.kubernetes.io/part-of=topolvm-examples", "-o", "name"])?;
         ensure!(left.is_empty(), "uninstall leaves {left}");
     }
     Ok(())
+}
+
+/// Reads what `test.sh exec` has written: to the file, to the block device and to the database.
+fn read_all(fixture: &Fixture) -> Result<[String; 3]> {
+    let read = |pod: &str, command: &[&str]| -> Result<String> {
+        let arguments: [&[&str]; 2] = [&["exec", "-n", NAMESPACE, pod, "--"], command];
+        let said = fixture.kubectl(&arguments.concat())?;
+        ensure!(said.trim().starts_with("written-"), "{pod} reads {said:?}");
+        Ok(said.trim().to_owned())
+    };
+    Ok([
+        read("deployment/example-deployment", &["cat", "/data/word"])?,
+        read("example-block", &["head", "-c", "512", "/dev/example"])?,
+        read("example-database-0", &["redis-cli", "get", "word"])?,
+    ])
+}
+
+/// Returns name, UID and size of each claim that outlives its pods.
+fn list_claims(fixture: &Fixture) -> Result<String> {
+    let format = "jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.capacity.storage}{\"\\n\"}{end}";
+    let claims = fixture.kubectl(&["get", "persistentvolumeclaims", "-n", NAMESPACE, "-o", format])?;
+    Ok(claims.lines().filter(|claim| !claim.starts_with("example-ephemeral-")).collect::<Vec<_>>().join("\n"))
+}
+
+/// Applies the example of a StorageClass for chosen nodes with the name of the node, and deletes it again.
+fn choose_node(fixture: &Fixture, examples: &Path) -> Result<()> {
+    let file = examples.join("allowed-topologies.yaml");
+    let mut text = fs::read_to_string(&file).context("read the example")?;
+    for (placeholder, value) in
+        [("[node1]", format!("[{}]", fixture.node.name())), ("busybox:1.37", BUSYBOX.to_owned())]
+    {
+        ensure!(text.contains(placeholder), "the example does not contain {placeholder}");
+        text = text.replace(placeholder, &value);
+    }
+    fs::write(&file, text).context("write the example")?;
+    let file = file.to_string_lossy();
+    let (pod, claim) = ("pod/example-allowed-topologies", "example-allowed-topologies");
+    fixture.kubectl(&["apply", "-n", NAMESPACE, "-f", &file])?;
+    fixture.kubectl(&["wait", "--for=condition=Ready", "-n", NAMESPACE, pod, "--timeout=240s"])?;
+    let volume = fixture.kubectl(&["get", "pvc", claim, "-n", NAMESPACE, "-o", "jsonpath={.spec.volumeName}"])?;
+    fixture.kubectl(&["delete", "-n", NAMESPACE, "-f", &file, "--timeout=180s"])?;
+    fixture.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=180s"]).map(drop)
 }
 
 fn shipped() -> &'static Path {
