@@ -353,6 +353,15 @@ impl fmt::Display for LvmCommand {
     }
 }
 
+/// Tags that are added to a volume group or a logical volume and taken away from it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TagChanges<'a> {
+    /// Tags to add.
+    pub add: &'a [Tag],
+    /// Tags to take away.
+    pub remove: &'a [Tag],
+}
+
 fn tag_options<'a>(option: &'a str, tags: &'a [Tag]) -> impl Iterator<Item = &'a str> {
     tags.iter().flat_map(move |tag| [option, tag.as_str()])
 }

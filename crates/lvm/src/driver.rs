@@ -13,7 +13,7 @@ use crate::report;
 use crate::served_groups::ServedGroups;
 use crate::{
     Effect, Error, FullName, Host, HostSettings, LogicalVolume, LvName, LvmCommand, NewSnapshot, NewVolume, Output,
-    ReportError, State, Tag, VgName, VolumeGroup,
+    ReportError, State, Tag, TagChanges, VgName, VolumeGroup,
 };
 
 pub use batch::CreatedBatch;
@@ -363,15 +363,6 @@ fn parser<T>(
 /// Returns what a command wrote, if it succeeded.
 fn succeeded<'a>(command: &LvmCommand, output: &'a Output) -> Result<&'a [u8], Error> {
     if output.code == Some(0) { Ok(&output.stdout) } else { Err(Error::failed(command, output)) }
-}
-
-/// Tags that are added to a volume group or a logical volume and taken away from it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct TagChanges<'a> {
-    /// Tags to add.
-    pub add: &'a [Tag],
-    /// Tags to take away.
-    pub remove: &'a [Tag],
 }
 
 /// Outcome of a change.

@@ -31,9 +31,9 @@ mod thin_device;
 mod volume;
 mod wipe;
 
-pub use command::{Effect, LvmCommand, NewPool, NewSnapshot, NewVolume, PoolSizes, Striping};
+pub use command::{Effect, LvmCommand, NewPool, NewSnapshot, NewVolume, PoolSizes, Striping, TagChanges};
 pub use devices::{DeviceStatus, Devices, SystemDevices};
-pub use driver::{Changed, CreatedBatch, Lvm, TagChanges};
+pub use driver::{Changed, CreatedBatch, Lvm};
 pub use error::{Error, Refusal};
 pub use group_lock::GroupLock;
 pub use host_settings::HostSettings;

@@ -111,7 +111,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     } = config;
 
     // Two agents of a node would reconcile the same objects
-    if !unix::wait_until_free(&csi_socket, shutdown).await {
+    if !wait_for_predecessor(&csi_socket, health.clone(), shutdown).await {
         return Ok(());
     }
     let mut registry = Registry::default();
@@ -167,6 +167,23 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
         tasks.spawn("registrar", Registrar::new(flavor, &kubelet_dir, &csi_socket).run(rpc_metrics, shutdown.clone()));
     }
     Ok(())
+}
+
+/// Waits until no other agent of the node serves the socket, and returns true; false if the shutdown begins before.
+/// Probes of the pod are answered meanwhile: with `maxSurge` the other agent ends when this pod is ready.
+async fn wait_for_predecessor(socket: &Path, health: Listen, shutdown: &CancellationToken) -> bool {
+    let answer_probes = async {
+        let router = admin::health_router(|| async { Ok(()) });
+        if let Err(error) = admin::serve(health, router, shutdown.clone()).await {
+            tracing::warn!(error = error_chain(&error), "cannot answer probes while another agent serves the socket");
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        is_free = unix::wait_until_free(socket, shutdown) => is_free,
+        () = answer_probes => false,
+    }
 }
 
 /// Loads which pods have volumes from the directory beside the CSI socket, which outlives the agent's container.

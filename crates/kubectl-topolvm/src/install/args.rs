@@ -18,7 +18,7 @@ pub(crate) struct Flags {
     #[arg(long, value_enum, value_name = "WHERE")]
     lvmd: Option<Lvmd>,
 
-    /// Volume group of the nodes with storage, for an optional device class ssd that leaves 10 GiB free [default: myvg1].
+    /// Volume group of nodes with storage, for an optional device class ssd that leaves 10 GiB free [default: myvg1].
     #[arg(long, value_name = "NAME", value_parser = volume_group, conflicts_with = "lvmd_config")]
     volume_group: Option<String>,
 

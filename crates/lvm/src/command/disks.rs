@@ -2,8 +2,8 @@
 //! of its own, without input, where LVM takes silence for "no". So a disk on which LVM finds a signature stays as it
 //! is.
 
-use super::{Effect, LvmCommand, tag_options};
-use crate::{Tag, TagChanges, VgName};
+use super::{Effect, LvmCommand, TagChanges, tag_options};
+use crate::{Tag, VgName};
 
 /// Has LVM look for signatures with libblkid, which knows most of them, whatever lvm.conf says.
 const ALL_SIGNATURES: [&str; 2] = ["--config", "allocation/use_blkid_wiping=1"];

@@ -20,7 +20,7 @@ use crate::workloads::{LEASE, Role, Workload, is_of};
 const SKEW: SignedDuration = SignedDuration::from_secs(30);
 /// Time that a ready agent has to register the driver and to publish free space.
 const SETTLED: SignedDuration = SignedDuration::from_mins(1);
-/// What is wrong with a node whose agent has published no device class.
+/// The fault of a node whose agent has published no device class.
 const NO_FREE_SPACE: &str = "it publishes no free space";
 /// Program and container of lvmd.
 const LVMD: &str = "lvmd";

@@ -33,9 +33,10 @@ fn run_in_fresh_cluster() -> Result<()> {
 }
 
 fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
-    add_nodes_without_storage(shared)?;
+    take_storage_away(shared)?;
     let before = Objects::list(shared)?;
     check_unfit_nodes(shared, node, &before)?;
+    add_virtual_node(shared)?;
 
     let install = Commands::of("install.md", "With the plugin")?;
     let answer = install.answer(&mut install.command(&shared.cluster)?)?;
@@ -49,6 +50,7 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
         ensure!(ready == "2 2", "of {workload} are wanted and ready: {ready}");
     }
     check_doctor(shared, node)?;
+    shared.kubectl(&["delete", "node", "virtual", GONE])?;
     let again = install.run(&shared.cluster)?;
     ensure!(again.ends_with("nothing to change\n"), "{again}");
 
@@ -83,11 +85,16 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Makes the second node one of the control plane, with its taint and without a volume group, and adds a virtual node.
-fn add_nodes_without_storage(shared: &TestCluster) -> Result<()> {
+/// Makes the second node one of the control plane, with its taint and without a volume group.
+fn take_storage_away(shared: &TestCluster) -> Result<()> {
     let other = other_node(shared)?;
     other.script("vgremove -qy myvg1")?;
-    shared.kubectl(&["taint", "node", other.name(), "node-role.kubernetes.io/control-plane=:NoSchedule"])?;
+    let taint = "node-role.kubernetes.io/control-plane=:NoSchedule";
+    shared.kubectl(&["taint", "node", other.name(), taint]).map(drop)
+}
+
+/// Adds a Node without a machine, as virtual-kubelet does.
+fn add_virtual_node(shared: &TestCluster) -> Result<()> {
     let labels = json!({"kubernetes.io/os": "linux", "type": "virtual-kubelet"});
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "virtual", "labels": labels}});
     shared.apply(&node)

@@ -6,7 +6,8 @@ use crate::fixture::{EXTENT, Groups, run_ok, wait};
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("lvm_in_a_container_writes_only_to_mounts_of_the_chart", writes_only_to_mounts_of_the_chart)];
 
-/// Makes all file systems read-only but the first directory and empty ones at the others, up to `--`, and runs the rest.
+/// Makes all file systems read-only but the first directory and empty ones at the others, up to `--`, and runs what
+/// follows.
 const READ_ONLY: &str = r#"
 writable=
 mount --make-rprivate /

@@ -63,17 +63,17 @@ pub(crate) async fn check(
     let findings = temporary::within(client, "topolvm-preflight-", "privileged", async |namespace: &str| {
         let api = Api::<Pod>::namespaced(client.clone(), namespace);
         let checks = nodes.iter().map(|node| check_node(&api, node, image, &wanted, limit));
-        Ok(futures::stream::iter(checks).buffered(CONCURRENCY).try_collect::<Vec<_>>().await?)
+        futures::stream::iter(checks).buffered(CONCURRENCY).try_collect::<Vec<_>>().await
     });
-    report(&wanted, &nodes, findings.await?)
+    report(&wanted, &nodes, &findings.await?)
 }
 
 /// Says which nodes get no storage; the error names every problem.
-fn report(wanted: &Requirements, nodes: &[String], findings: Vec<Findings>) -> Result<(), InstallError> {
+fn report(wanted: &Requirements, nodes: &[String], findings: &[Findings]) -> Result<(), InstallError> {
     let mut problems: Vec<_> = findings.iter().flat_map(|found| found.problems.clone()).collect();
     let optional = wanted.groups.as_ref().map(|groups| groups.optional.join(" or ")).unwrap_or_default();
     let without: Vec<_> =
-        nodes.iter().zip(&findings).filter(|(_, found)| found.lacks_storage).map(|(node, _)| node.as_str()).collect();
+        nodes.iter().zip(findings).filter(|(_, found)| found.lacks_storage).map(|(node, _)| node.as_str()).collect();
     if problems.is_empty() && without.len() == nodes.len() {
         problems.push(format!(
             "no node has the volume group {optional}; make it on a node (vgcreate {optional} DEVICE), or name another \
@@ -90,10 +90,10 @@ fn report(wanted: &Requirements, nodes: &[String], findings: Vec<Findings>) -> R
     Ok(())
 }
 
-/// What was found out about a node.
+/// The outcome of the check of a node.
 #[derive(Debug, Default)]
 struct Findings {
-    /// What keeps the programs from working there.
+    /// The reasons for which the programs cannot work there.
     problems: Vec<String>,
     /// True if it has no volume group of any device class, and every class is optional.
     lacks_storage: bool,
@@ -265,8 +265,8 @@ mod tests {
         let groups = VolumeGroups { optional: vec!["myvg1".to_owned()], ..VolumeGroups::default() };
         let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(groups) };
         let nodes: Vec<_> = (0..said.len()).map(|number| format!("n{number}")).collect();
-        let findings = nodes.iter().zip(said).map(|(node, said)| wanted.findings(node, said)).collect();
-        assert_eq!(report(&wanted, &nodes, findings).is_ok(), is_fit);
+        let findings: Vec<_> = nodes.iter().zip(said).map(|(node, said)| wanted.findings(node, said)).collect();
+        assert_eq!(report(&wanted, &nodes, &findings).is_ok(), is_fit);
     }
 
     #[test]
