@@ -11,6 +11,11 @@ use crate::lvmd_client::Lv;
 const ALMOST_FULL: f64 = 95.0;
 const FULL: f64 = 100.0;
 
+/// Most conditions of a volume, and of a node, in the status of a pod and of a CSINode.
+const MOST_CONDITIONS: usize = 16;
+/// Longest message of a condition there, in bytes.
+const LONGEST_MESSAGE: usize = 1024;
+
 /// Severity of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Severity {
@@ -142,6 +147,26 @@ pub(super) fn storage_conditions(device_classes: &DeviceClasses) -> Vec<Conditio
     device_classes.classes.iter().filter_map(device_class_condition).collect()
 }
 
+/// Merges conditions with the same severity and reason, and shortens messages, as the API server requires: it refuses
+/// the whole status of a pod or CSINode with duplicate, too many or too long conditions (PodVolumeHealth and
+/// StorageHealth in the API of Kubernetes 1.37), and with it everything else that kubelet reports of the pod.
+pub(super) fn merge_duplicates(conditions: impl IntoIterator<Item = Condition>) -> Vec<Condition> {
+    let mut merged: Vec<Condition> = Vec::new();
+    for condition in conditions {
+        let same = |other: &&mut Condition| other.severity == condition.severity && other.reason == condition.reason;
+        match merged.iter_mut().find(same) {
+            Some(first) if first.message == condition.message => {}
+            Some(first) => first.message = format!("{}; {}", first.message, condition.message),
+            None => merged.push(condition),
+        }
+    }
+    merged.truncate(MOST_CONDITIONS);
+    for condition in &mut merged {
+        condition.message.truncate(condition.message.floor_char_boundary(LONGEST_MESSAGE));
+    }
+    merged
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -218,5 +243,25 @@ mod tests {
     fn an_lvmd_that_does_not_answer_is_a_condition() {
         let [condition] = storage_conditions(&DeviceClasses::default()).try_into().unwrap();
         assert_eq!(condition.reason, "LvmdUnreachable");
+    }
+
+    #[test]
+    fn conditions_with_the_same_reason_are_merged() {
+        let condition = |severity, reason: &str, message: &str| Condition::new(severity, reason, message);
+        let full = |message| condition(Severity::Inaccessible, "ThinPoolFull", message);
+        let soon = condition(Severity::Degraded, "ThinPoolAlmostFull", "c");
+        let merged = merge_duplicates([full("a"), soon.clone(), full("b"), full("a; b")]);
+        assert_eq!(merged, [full("a; b"), soon]);
+        let same_reason = [Severity::Degraded, Severity::DataLoss].map(|severity| condition(severity, "Partial", "p"));
+        assert_eq!(merge_duplicates(same_reason.clone()), same_reason);
+    }
+
+    #[test]
+    fn conditions_fit_the_status_of_a_pod() {
+        let long = "é".repeat(600);
+        let many = (0..20).map(|number| Condition::new(Severity::Degraded, &format!("Reason{number}"), &*long));
+        let merged = merge_duplicates(many);
+        assert_eq!(merged.len(), MOST_CONDITIONS);
+        assert!(merged.iter().all(|condition| condition.message == "é".repeat(512)));
     }
 }

@@ -124,6 +124,9 @@ pub(crate) enum CsiError {
     /// The LV is smaller than the asked-for size. The controller must grow it first.
     #[error("volume {id} has {size} bytes, less than the {wanted} asked for; expand it through the controller first")]
     TooSmall { id: String, size: u64, wanted: u64 },
+    /// lvmd or the API server does not answer in time when it is asked for the conditions of a volume.
+    #[error("no answer about volume {id} within {seconds} s; is lvmd running, and does LVM answer on this node?")]
+    ConditionUnknown { id: String, seconds: u64 },
     /// The task of the call ended early, which is a bug.
     #[error("the call was broken off: {0}")]
     BrokenOff(#[from] tokio::task::JoinError),
@@ -161,6 +164,7 @@ impl GrpcCode for CsiError {
             | Self::GrowReadOnly(_)
             | Self::TooSmall { .. } => Code::FailedPrecondition,
             Self::CannotGrow { .. } => Code::Unimplemented,
+            Self::ConditionUnknown { .. } => Code::DeadlineExceeded,
             Self::BrokenOff(_) => Code::Internal,
         }
     }

@@ -14,7 +14,8 @@ use super::request::GetVolumeHealth;
 use super::{Agent, CsiError};
 use crate::mount::{MountError, Mounter};
 
-/// Deadline of the condition in an answer about usage: the usage is what kubelet waits for.
+/// Deadline of the conditions that come from lvmd. kubelet calls NodeGetVolumeHealth for one volume after the other,
+/// also of other drivers, and of NodeGetVolumeStats it needs the usage.
 const CONDITION: Duration = Duration::from_secs(5);
 
 impl<M: Mounter> Agent<M> {
@@ -28,7 +29,8 @@ impl<M: Mounter> Agent<M> {
             reason: condition.reason,
             message: condition.message,
         };
-        Ok(csi::VolumeHealth { volume_id: id, health_statuses: conditions.into_iter().map(entry).collect() })
+        let health_statuses = conditions::merge_duplicates(conditions).into_iter().map(entry).collect();
+        Ok(csi::VolumeHealth { volume_id: id, health_statuses })
     }
 
     /// Returns the conditions of the volume groups and thin pools of this node.
@@ -40,17 +42,15 @@ impl<M: Mounter> Agent<M> {
             message: condition.message,
             volume_capability: None,
         };
-        conditions.into_iter().map(entry).collect()
+        conditions::merge_duplicates(conditions).into_iter().map(entry).collect()
     }
 
     /// Returns the condition of a published volume, for callers before CSI 1.13. One that cannot be found out is not
     /// abnormal: kubelet would tell the user about a broken volume whenever lvmd restarts.
     pub(super) async fn volume_condition(&self, id: &str, of_mount: Option<Condition>) -> csi::VolumeCondition {
-        let known = tokio::time::timeout(CONDITION, self.lv_conditions(id)).await;
-        let (mut conditions, unknown) = match known {
-            Ok(Ok(conditions)) => (conditions, None),
-            Ok(Err(error)) => (Vec::new(), Some(error.to_string())),
-            Err(_) => (Vec::new(), Some(format!("no answer within {} s", CONDITION.as_secs()))),
+        let (mut conditions, unknown) = match self.lv_conditions(id).await {
+            Ok(conditions) => (conditions, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
         };
         conditions.extend(of_mount);
         let messages: Vec<String> = conditions.into_iter().map(|condition| condition.message).collect();
@@ -63,8 +63,14 @@ impl<M: Mounter> Agent<M> {
         csi::VolumeCondition { abnormal, message }
     }
 
-    /// Returns the conditions of the LV, of its device class, and of a filesystem that is missing.
+    /// Returns the conditions of the LV, of its device class, and of a filesystem that is missing, within a deadline.
     async fn lv_conditions(&self, id: &str) -> Result<Vec<Condition>, CsiError> {
+        let unanswered = |_| CsiError::ConditionUnknown { id: id.to_owned(), seconds: CONDITION.as_secs() };
+        tokio::time::timeout(CONDITION, self.find_lv_conditions(id)).await.map_err(unanswered)?
+    }
+
+    /// Looks up the conditions of the LV, of its device class, and of a filesystem that is missing.
+    async fn find_lv_conditions(&self, id: &str) -> Result<Vec<Condition>, CsiError> {
         let volume = self.volumes.find(id).await?;
         let class = volume.spec.device_class.as_str();
         let Some(lv) = self.lvmd.find(id, class).await? else {

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use rstest::rstest;
-use tonic::{Code, Request};
+use tokio::time::Instant;
+use tonic::{Code, Request, Status};
 use topolvm_node::capacity::{DeviceClass, DeviceClasses, ThinPool};
 use topolvm_proto::csi::node_server::Node as _;
+use topolvm_proto::csi::volume_health::VolumeHealthEntry;
 use topolvm_proto::csi::volume_usage::Unit;
 use topolvm_proto::csi::{
     NodeGetStorageHealthRequest, NodeGetVolumeHealthRequest, StorageHealthErrorType, VolumeHealthErrorType, VolumeUsage,
@@ -26,15 +29,20 @@ impl Node {
     }
 
     async fn health(&self) -> Vec<(VolumeHealthErrorType, String)> {
+        let entries = self.health_entries().await.unwrap();
+        entries.into_iter().map(|entry| (entry.status(), entry.reason)).collect()
+    }
+
+    async fn health_entries(&self) -> Result<Vec<VolumeHealthEntry>, Status> {
         let request = NodeGetVolumeHealthRequest {
             volume_id: "v1".to_owned(),
             volume_publish_path: self.target().display().to_string(),
             ..NodeGetVolumeHealthRequest::default()
         };
-        let response = self.service.node_get_volume_health(Request::new(request)).await.unwrap().into_inner();
+        let response = self.service.node_get_volume_health(Request::new(request)).await?.into_inner();
         let health = response.volume_health.unwrap();
         assert_eq!(health.volume_id, "v1");
-        health.health_statuses.into_iter().map(|entry| (entry.status(), entry.reason)).collect()
+        Ok(health.health_statuses)
     }
 
     async fn storage_health(&self) -> Vec<(StorageHealthErrorType, String)> {
@@ -127,6 +135,43 @@ async fn a_thin_pool_that_runs_full_is_the_condition_of_all_its_volumes_and_of_t
     assert_eq!(node.health().await, [(VolumeHealthErrorType::Inaccessible, "ThinPoolFull".to_owned())]);
     let expected = (StorageHealthErrorType::StorageUnreachable, "ThinPoolFull".to_owned());
     assert_eq!(node.storage_health().await, [expected]);
+}
+
+/// The API server refuses the whole status of a pod with two conditions of the same status and reason.
+#[tokio::test]
+async fn volume_health_names_each_reason_once() {
+    let node = Node::start().await;
+    node.publish(node.block()).await.unwrap();
+    node.lvm.edit_volume(VG, "v1", |volume| volume.attr = "-wi-a---p-".to_owned());
+    let problem = "twi-aotzp-".parse::<lvm::LvAttr>().unwrap().problem();
+    let thin_pool = Some(ThinPool { bytes: GIB, data_percent: 1.0, metadata_percent: 1.0, problem });
+    let class = |name: &str| DeviceClass { name: name.to_owned(), group_bytes: GIB, thin_pool, free_bytes: 0 };
+    let (classes, default_class) = (vec![class("ssd"), class("hdd")], Some("ssd".to_owned()));
+    node.device_classes.send_replace(DeviceClasses { is_connected: true, classes, default_class });
+    let [entry] = node.health_entries().await.unwrap().try_into().unwrap();
+    assert_eq!((entry.status(), entry.reason.as_str()), (VolumeHealthErrorType::Inaccessible, "Partial"));
+    assert!(entry.message.contains("; ") && entry.message.contains("device class ssd"), "{}", entry.message);
+    let expected = (StorageHealthErrorType::StorageUnreachable, "Partial".to_owned());
+    assert_eq!(node.storage_health().await, [expected]);
+}
+
+/// kubelet asks for one volume after the other, and keeps the last conditions of one for which it gets an error.
+#[tokio::test]
+async fn volume_health_is_an_error_soon_while_lvm_hangs() {
+    let node = Node::start().await;
+    node.publish(node.filesystem()).await.unwrap();
+    let mut hanging = node.lvm.pause("fullreport");
+    let asked = Instant::now();
+    let wait = async {
+        hanging.reached().await;
+        tokio::time::pause();
+    };
+    let (answer, ()) = tokio::join!(node.health_entries(), wait);
+    assert_eq!(answer.unwrap_err().code(), Code::DeadlineExceeded);
+    assert!(asked.elapsed() < Duration::from_secs(6));
+    tokio::time::resume();
+    hanging.resume();
+    assert_eq!(node.health().await, []);
 }
 
 #[tokio::test]
