@@ -14,8 +14,8 @@ use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
-        ("a_thin_pool_without_space_is_an_event_of_filesystems_and_devices_until_it_is_extended", fill_thin_pool),
-        ("a_mirror_that_has_lost_an_image_is_an_event_of_filesystems_and_devices_until_it_is_whole", break_mirror),
+        ("thin_pool_without_space_is_a_condition_until_it_is_extended", fill_thin_pool),
+        ("mirror_without_an_image_is_a_condition_until_it_is_whole", break_mirror),
         ("doctor_names_a_volume_group_that_lacks_a_disk_until_it_is_there_again", pull_disk),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -59,13 +59,15 @@ fn use_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
     for name in names {
         // Not only that it is full, which lvmd may see a moment before
         let words = "the thin pool is out of data space (device class small)";
-        fixture.wait_event_with(name, "VolumeConditionAbnormal", words)?;
+        fixture.wait_condition(name, "ThinPoolOutOfDataSpace", words)?;
     }
-    wait_abnormal(fixture, names, 1)?;
+    fixture.wait_health(names, false)?;
+    fixture.wait_storage_reasons(&fixture.node, &["ThinPoolOutOfDataSpace"])?;
     let found = format!("the thin pool {group}/{SMALL} is 100 % full of data");
     plugin::wait_for_findings(&fixture.cluster, "storage", &[(&found, "extend the pool (lvextend")])?;
     fixture.node.script(&format!("lvextend -qqy -L 256m {group}/{SMALL}"))?;
-    wait_abnormal(fixture, names, 0)?;
+    fixture.wait_health(names, true)?;
+    fixture.wait_storage_reasons(&fixture.node, &[])?;
     plugin::wait_until_ok(&fixture.cluster, "storage")?;
     fixture.write_word("dry-files", "kept")?;
     for name in names {
@@ -97,14 +99,14 @@ fn break_mirror(fixture: &Fixture) -> Result<()> {
     fixture.exec_in_pod("mirror-device", "echo after | dd of=/data bs=512 conv=fsync 2>/dev/null")?;
     for name in names {
         let words = "a device of the RAID volume had errors and must be refreshed or replaced";
-        fixture.wait_event_with(name, "VolumeConditionAbnormal", words)?;
+        fixture.wait_condition(name, "RaidRefreshNeeded", words)?;
     }
-    wait_abnormal(fixture, names, 1)?;
+    fixture.wait_health(names, false)?;
     // Nobody has lost anything
     ensure!(fixture.read_word("mirror-files")? == "after", "the file has other data");
     ensure!(fixture.exec_in_pod("mirror-device", "head -c 5 /data")? == "after", "the device has other data");
     fixture.node.script(&format!("for lv in {mirrors}; do lvchange -qq --refresh {group}/$lv; done"))?;
-    wait_abnormal(fixture, names, 0)?;
+    fixture.wait_health(names, true)?;
     for name in names {
         fixture.delete_pod_and_claim(name)?;
     }
@@ -144,23 +146,5 @@ fn start_pods(fixture: &Fixture, names: [&str; 2], class: &str) -> Result<()> {
     for name in names {
         fixture.wait_ready(name)?;
     }
-    wait_abnormal(fixture, names, 0)
-}
-
-/// Waits until kubelet's metric of the volume condition has this value for all these claims.
-fn wait_abnormal(fixture: &Fixture, claims: [&str; 2], abnormal: u8) -> Result<()> {
-    let path = format!("/api/v1/nodes/{}/proxy/metrics", fixture.node.name());
-    fixture.cluster.ready("apiserver", || {
-        let metrics = fixture.kubectl(&["get", "--raw", &path])?;
-        for claim in claims {
-            let (family, claim) =
-                ("kubelet_volume_stats_health_status_abnormal{", format!("persistentvolumeclaim=\"{claim}\""));
-            let line = metrics.lines().find(|line| line.starts_with(family) && line.contains(&claim));
-            ensure!(
-                line.is_some_and(|line| line.ends_with(&format!(" {abnormal}"))),
-                "kubelet says of {claim}: {line:?}"
-            );
-        }
-        Ok(())
-    })
+    fixture.wait_health(names, true)
 }

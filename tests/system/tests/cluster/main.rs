@@ -48,6 +48,7 @@ mod switching;
 mod trial;
 mod upstream_provisioner;
 mod vault;
+mod volume_health;
 mod web_page;
 mod webhooks;
 

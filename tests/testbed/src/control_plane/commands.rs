@@ -57,10 +57,13 @@ impl ControlPlane {
         command.arg("--enable-aggregator-routing=true");
         command.args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction"]);
         command.arg("--allow-privileged=true");
+        // For what kubelet reports of volumes in the status of pods and of CSINodes
+        let mut gates = "--feature-gates=CSIVolumeHealth=true".to_owned();
         if assets::is_oldest_kubernetes() {
             // For tokens of agents that run outside of pods; on by default since 1.31
-            command.arg("--feature-gates=ServiceAccountTokenNodeBinding=true");
+            gates.push_str(",ServiceAccountTokenNodeBinding=true");
         }
+        command.arg(gates);
         let policy = self.directory.join(AUDIT_POLICY);
         if policy.exists() {
             command.arg("--audit-policy-file").arg(policy);
