@@ -40,7 +40,8 @@ fn expand_and_lead(fixture: &Fixture) -> Result<()> {
     waiting?;
     wait_leading(fixture, true)?;
     fixture.wait_value("pvc", "nudged", ".status.capacity.storage", "256Mi")?;
-    fixture.wait_value("pvc", "nudged", ".status.conditions", "")?;
+    // Since Kubernetes 1.37 each claim has the condition `Unused`
+    fixture.wait_value("pvc", "nudged", ".status.conditions[?(@.type!=\"Unused\")].type", "")?;
     let after = fixture.filesystem_mebibytes("nudged")?;
     ensure!(after > 200, "the filesystem has {after} MiB");
     ensure!(fixture.read_word("nudged")? == "kept", "the file did not survive");
