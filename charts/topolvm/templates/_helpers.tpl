@@ -137,9 +137,9 @@ imagePullPolicy: {{ . }}
 {{/* A sidecar's image: (list . "csiProvisioner") */}}
 {{- define "topolvm.sidecarImage" -}}
 {{- $tried := dict
-  "csiProvisioner" "registry.k8s.io/sig-storage/csi-provisioner:v6.3.0"
+  "csiProvisioner" "registry.k8s.io/sig-storage/csi-provisioner:v6.4.0"
   "csiResizer" "registry.k8s.io/sig-storage/csi-resizer:v2.2.0"
-  "csiSnapshotter" "registry.k8s.io/sig-storage/csi-snapshotter:v8.6.0" -}}
+  "csiSnapshotter" "registry.k8s.io/sig-storage/csi-snapshotter:v8.7.0" -}}
 image: {{ index (first .).Values.image.csi (last .) | default (get $tried (last .)) }}
 {{- with (first .).Values.image.pullPolicy }}
 imagePullPolicy: {{ . }}

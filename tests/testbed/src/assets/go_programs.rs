@@ -11,14 +11,14 @@ use crate::cache::Cache;
 
 const KUBERNETES_TOOLS: Module = Module {
     name: "kubernetes-tools",
-    what: "Kubernetes 1.36.3 and the stock sidecars",
+    what: "Kubernetes 1.37.2 and the stock sidecars",
     duration: "about 5 minutes",
     go_mod: include_str!("../../kubernetes-tools/go.mod"),
     go_sum: include_str!("../../kubernetes-tools/go.sum"),
     main: None,
     // Kubernetes' own build sets these; without them the programs call themselves v0.0.0-master and refuse each other.
-    ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 \
-              -X k8s.io/component-base/version.gitMinor=36",
+    ldflags: "-s -w -X k8s.io/component-base/version.gitVersion=v1.37.2 -X k8s.io/component-base/version.gitMajor=1 \
+              -X k8s.io/component-base/version.gitMinor=37",
     tags: "",
 };
 
@@ -56,8 +56,8 @@ const HELM_3: Module = Module {
     main: None,
     // Helm's own build sets these; without them it takes the cluster of `helm template` for Kubernetes 1.20
     ldflags: "-s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 \
-              -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=36 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 \
-              -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=36",
+              -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=37 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 \
+              -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=37",
     tags: "",
 };
 

@@ -89,7 +89,9 @@ impl ControlPlane {
         // It makes a service account per controller at start, which takes 4 s more with the usual limit of 20 requests
         // a second.
         command.args(["--kube-api-qps", "500", "--kube-api-burst", "1000"]);
-        command.args(["--controllers", "*,-node-ipam-controller,-cloud-node-lifecycle-controller"]);
+        // Newer ones do not have the second any more
+        let older = if assets::is_oldest_kubernetes() { ",-cloud-node-lifecycle-controller" } else { "" };
+        command.args(["--controllers", &format!("*,-node-ipam-controller{older}")]);
         command
     }
 
