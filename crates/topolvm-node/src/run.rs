@@ -177,7 +177,7 @@ async fn wait_for_predecessor(socket: &Path, health: Listen, shutdown: &Cancella
         if let Err(error) = admin::serve(health, router, shutdown.clone()).await {
             tracing::warn!(error = error_chain(&error), "cannot answer probes while another agent serves the socket");
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     tokio::select! {
         biased;

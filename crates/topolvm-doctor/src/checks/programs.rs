@@ -37,7 +37,8 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     for node in nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let name = node.name_any();
         match missing_parts(facts.flavor, node, registered.contains(&name)).as_slice() {
-            [] => whole.push(node),
+            [] if has_named_class(facts.flavor, node) => whole.push(node),
+            [] => without_class.push(name),
             // It has no storage
             [_, _, _] if !agents.contains_key(&name) => {}
             // Its device classes are optional, and their volume groups are not there
@@ -70,6 +71,11 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         ));
     }
     Ok(Finding::ok_if_none(findings, describe_registered(facts.flavor, &whole, &without_class)))
+}
+
+/// Returns whether a node offers a device class. The default class is published with no bytes where there is none.
+fn has_named_class(flavor: ApiFlavor, node: &Node) -> bool {
+    objects::device_classes(flavor, node).iter().any(|(class, _)| !class.is_empty())
 }
 
 /// Says how many nodes are registered, which of them have no free space, and which other ones have no volume group.

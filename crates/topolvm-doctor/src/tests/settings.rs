@@ -61,7 +61,8 @@ fn node_without_free_space_is_named() {
     let mut facts = sound();
     let nodes = facts.nodes.as_mut().unwrap();
     let full = json!({"metadata": {
-        "name": "n2", "finalizers": ["topolvm.io/node"], "annotations": {"capacity.topolvm.io/00default": "0"},
+        "name": "n2", "finalizers": ["topolvm.io/node"],
+        "annotations": {"capacity.topolvm.io/00default": "0", "capacity.topolvm.io/ssd": "0"},
     }});
     nodes.push(of(full));
     facts.csi_nodes.as_mut().unwrap().push(of(json!({
@@ -98,6 +99,12 @@ fn node_without_a_volume_group_is_named_and_is_no_failure() {
     let report = examine(&facts);
     let agents = report.checks.iter().find(|check| check.name == "node-agents").unwrap();
     assert_eq!(agents.findings[0].found, "1 node is registered with free space; without a volume group: n2");
+    let mut published = facts.clone();
+    let node = published.nodes.as_mut().unwrap().last_mut().unwrap();
+    node.metadata.annotations = Some([("capacity.topolvm.io/00default".to_owned(), "0".to_owned())].into());
+    let report = examine(&published);
+    let again = report.checks.iter().find(|check| check.name == "node-agents").unwrap();
+    assert_eq!(again.findings[0].found, agents.findings[0].found);
     // Its agent may also have failed to publish
     facts.pods = Ok(Vec::new());
     assert_named(&facts, "node-agents", Outcome::Fail, "node n2: it publishes no free space", "lvmd run on node n2");
