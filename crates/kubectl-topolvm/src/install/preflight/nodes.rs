@@ -131,7 +131,11 @@ struct Requirements {
 
 impl Requirements {
     fn new(options: &Options, rendering: &Rendering) -> Self {
-        let groups = (options.lvmd != Lvmd::Host).then(|| rendering.volume_groups());
+        let mut groups = (options.lvmd != Lvmd::Host).then(|| rendering.volume_groups());
+        if let Some(groups) = groups.as_mut().filter(|_| options.trial.is_some()) {
+            // That of the trial is made later, and gives a node without another one storage
+            groups.optional.clear();
+        }
         Self { kubelet: options.kubelet().to_owned(), groups }
     }
 
@@ -229,6 +233,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::install::loop_file::LoopFile;
 
     #[rstest]
     #[case(json!({"kubernetes.io/os": "linux"}), true)]
@@ -267,6 +272,18 @@ mod tests {
         let nodes: Vec<_> = (0..said.len()).map(|number| format!("n{number}")).collect();
         let findings: Vec<_> = nodes.iter().zip(said).map(|(node, said)| wanted.findings(node, said)).collect();
         assert_eq!(report(&wanted, &nodes, &findings).is_ok(), is_fit);
+    }
+
+    #[test]
+    fn volume_group_of_a_trial_is_not_looked_for() {
+        let trial = LoopFile { size: 1 << 30, directory: "/d".to_owned(), is_alone: true };
+        let options = Options { trial: Some(trial), ..Options::default() };
+        let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: topolvm-lvmd}\ndata:\n  lvmd.yaml: \
+                      '{device-classes: [{name: trial, volume-group: topolvm-trial, optional: true}]}'\n";
+        let rendering = Rendering::parse(config.to_owned()).unwrap();
+        assert_eq!(rendering.volume_groups().optional, ["topolvm-trial"]);
+        let wanted = Requirements::new(&options, &rendering);
+        assert!(report(&wanted, &["n1".to_owned()], &[wanted.findings("n1", WITHOUT)]).is_ok());
     }
 
     #[test]
