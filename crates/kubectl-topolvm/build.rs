@@ -17,9 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     files.sort();
     let mut table = "&[\n".to_owned();
     for file in &files {
-        let (path, file) = (file.strip_prefix(&root)?.to_str(), file.to_str());
-        let (path, file) = path.zip(file).ok_or("the path of a manifest is not UTF-8")?;
-        writeln!(table, "({path:?}, include_str!({file:?})),")?;
+        let path = file.strip_prefix(&root)?.to_str().ok_or("the path of a manifest is not UTF-8")?;
+        // Resolved by the compiler: the table may be that of another checkout with the same target directory
+        let from_package = format!("/{MANIFESTS}/{path}");
+        writeln!(table, "({path:?}, include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {from_package:?}))),")?;
     }
     let directory = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
     fs::write(Path::new(&directory).join("manifests.rs"), table + "]\n")?;
