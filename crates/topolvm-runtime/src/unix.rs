@@ -305,7 +305,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let shutdown = CancellationToken::new();
-        assert!(wait_until_free(&path, &shutdown).await, "nobody has it");
+        assert!(wait_until_free(&path, &shutdown).await, "no process serves it");
         let predecessor = listen(&path).await.unwrap();
         let waiting = wait_until_free(&path, &shutdown);
         tokio::pin!(waiting);

@@ -20,8 +20,6 @@ use crate::workloads::{LEASE, Role, Workload, is_of};
 const SKEW: SignedDuration = SignedDuration::from_secs(30);
 /// Time that a ready agent has to register the driver and to publish free space.
 const SETTLED: SignedDuration = SignedDuration::from_mins(1);
-/// The fault of a node whose agent has published no device class.
-const NO_FREE_SPACE: &str = "it publishes no free space";
 /// Program and container of lvmd.
 const LVMD: &str = "lvmd";
 /// Duration of a Lease without `leaseDurationSeconds`.
@@ -30,19 +28,17 @@ const LEASE_SECONDS: i32 = 15;
 pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let nodes = read(&facts.nodes)?;
     let registered = facts.registered_nodes()?;
-    let agents = agent_pods(facts, SETTLED);
-    let ready = agent_pods(facts, SignedDuration::ZERO);
+    let agents = agent_pods(facts);
     let mut findings = Vec::new();
     let (mut whole, mut without_class) = (Vec::new(), Vec::new());
     for node in nodes.iter().filter(|node| node.metadata.deletion_timestamp.is_none()) {
         let name = node.name_any();
         match missing_parts(facts.flavor, node, registered.contains(&name)).as_slice() {
             [] if has_named_class(facts.flavor, node) => whole.push(node),
+            // Its device classes are optional, and their volume groups are not there
             [] => without_class.push(name),
             // It has no storage
             [_, _, _] if !agents.contains_key(&name) => {}
-            // Its device classes are optional, and their volume groups are not there
-            [NO_FREE_SPACE] if ready.contains_key(&name) => without_class.push(name),
             missing => findings.push(Finding::fail(
                 format!("node {name}: {}", missing.join(", ")),
                 remedy_for_node(&name, agents.get(&name)),
@@ -124,8 +120,8 @@ fn remedy_for_node(node: &str, agent: Option<&String>) -> String {
     }
 }
 
-/// Returns the pods of agents that have been ready for this time, by their nodes.
-fn agent_pods(facts: &Facts, time: SignedDuration) -> BTreeMap<String, String> {
+/// Returns the pods of agents that have been ready for a minute, by their nodes.
+fn agent_pods(facts: &Facts) -> BTreeMap<String, String> {
     let is_agent = |pod: &&Pod| {
         let containers = pod.spec.iter().flat_map(|spec| spec.containers.iter());
         let runs = containers.into_iter().any(|container| is_of(container, Role::Node.program()));
@@ -134,7 +130,7 @@ fn agent_pods(facts: &Facts, time: SignedDuration) -> BTreeMap<String, String> {
     let is_ready = |pod: &&Pod| {
         let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let mut ready = conditions.filter(|one| one.type_ == "Ready" && one.status == "True");
-        ready.any(|one| facts.is_older(one.last_transition_time.as_ref(), time))
+        ready.any(|one| facts.is_older(one.last_transition_time.as_ref(), SETTLED))
     };
     // Who may not list pods is told less
     let pods = facts.pods.iter().flatten().filter(is_agent).filter(is_ready);
@@ -146,7 +142,7 @@ fn missing_parts(flavor: ApiFlavor, node: &Node, is_registered: bool) -> Vec<&'s
     let has_finalizer = node.finalizers().iter().any(|finalizer| finalizer == flavor.node_finalizer());
     let parts = [
         (is_registered, "the driver is not registered in its CSINode"),
-        (!objects::device_classes(flavor, node).is_empty(), NO_FREE_SPACE),
+        (!objects::device_classes(flavor, node).is_empty(), "it publishes no free space"),
         (has_finalizer, "its Node has no finalizer of ours"),
     ];
     parts.into_iter().filter_map(|(is_there, missing)| (!is_there).then_some(missing)).collect()

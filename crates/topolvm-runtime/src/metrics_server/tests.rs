@@ -131,7 +131,7 @@ async fn scrape_over_tls(certificate: CertificateSource, client: &TlsClient) -> 
 }
 
 #[tokio::test]
-async fn a_certificate_in_files_is_served_and_the_server_ends_in_order() {
+async fn certificate_in_files_is_served_and_the_server_ends_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let own = rcgen::generate_simple_self_signed(["metrics".to_owned()]).unwrap();
     std::fs::write(dir.path().join("tls.crt"), own.cert.pem()).unwrap();

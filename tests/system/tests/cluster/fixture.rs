@@ -158,7 +158,7 @@ impl Fixture {
         ] {
             self.apply(&storage_class(flavor, &format!("{prefix}{name}"), device_class, immediate))?;
         }
-        // csi-provisioner refuses it for ever
+        // csi-provisioner never makes a volume of it
         let mut refused = storage_class(flavor, &format!("{prefix}refused"), None, false);
         refused["allowedTopologies"] =
             json!([{"matchLabelExpressions": [{"key": "example.com/rack", "values": ["a"]}]}]);

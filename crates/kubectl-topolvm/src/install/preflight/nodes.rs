@@ -76,8 +76,8 @@ fn report(wanted: &Requirements, nodes: &[String], findings: &[Findings]) -> Res
         nodes.iter().zip(findings).filter(|(_, found)| found.lacks_storage).map(|(node, _)| node.as_str()).collect();
     if problems.is_empty() && without.len() == nodes.len() {
         problems.push(format!(
-            "no node has the volume group {optional}; make it on a node (vgcreate {optional} DEVICE), or name another \
-             with --volume-group"
+            "no node has the volume group {optional}; make it on a node (vgcreate NAME DEVICE), or name another one \
+             with --volume-group or in the file of --lvmd-config"
         ));
     }
     if !problems.is_empty() {
@@ -133,7 +133,7 @@ impl Requirements {
     fn new(options: &Options, rendering: &Rendering) -> Self {
         let mut groups = (options.lvmd != Lvmd::Host).then(|| rendering.volume_groups());
         if let Some(groups) = groups.as_mut().filter(|_| options.trial.is_some()) {
-            // That of the trial is made later, and gives a node without another one storage
+            // The group of the trial is created after the checks, and is storage enough
             groups.optional.clear();
         }
         Self { kubelet: options.kubelet().to_owned(), groups }
