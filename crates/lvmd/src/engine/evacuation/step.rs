@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lvm::relocation::{arrived, next_piece};
+use lvm::relocation::{arrived, begun_moves, next_piece};
 use lvm::{Devices as _, Host, PhysicalVolume, UsedRange, VolumeGroup};
 use tokio::time::{Instant, sleep};
 use tracing::Instrument as _;
@@ -27,6 +27,11 @@ const LARGEST_PIECE: u64 = 512 << 20;
 const HEALTH_INTERVAL: Duration = Duration::from_millis(50);
 /// Time in which a piece may be moved by the rate that was asked for.
 const PIECE_SECONDS: u64 = 2;
+
+/// Most runs of pvmove for one piece.
+const MOVE_ATTEMPTS: u32 = 10;
+/// Time between two of them.
+const MOVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The next thing to be done with a disk.
 #[derive(Debug)]
@@ -178,44 +183,64 @@ impl<R: Host> Engine<R> {
         tokio::task::spawn_blocking(move || devices.read_through(&pv, start, length)).await.map_err(Error::Interrupted)
     }
 
-    /// Moves a piece, to its end also when the shutdown begins. Other volumes are changed meanwhile. LVM takes no
-    /// notice of a disk that cannot be written and ends well: the kernel is asked meanwhile, and the move is aborted
-    /// then. It forgets what has failed when all is copied, so what has arrived is read in the end.
+    /// Moves a piece, to its end also when the shutdown begins. Other volumes are changed meanwhile.
     pub(super) async fn move_piece(&self, group: &Arc<Group>, planned: PlannedMove) -> Result<(), Error> {
         let (engine, group) = (self.clone(), Arc::clone(group));
-        let moving = async move {
-            let (lvm, vg) = (&engine.inner.lvm, &group.name);
-            let (from, to) = (&planned.from.path, planned.to.as_ref().map(|to| &*to.pv.path));
-            let mut moving = pin!(lvm.move_extents(vg, from, planned.extents, to));
-            let moved = tokio::select! {
-                moved = &mut moving => moved,
-                () = engine.until_move_fails(&group) => {
-                    let aborted = engine.abort_move(&group, from).await;
-                    let moved = moving.await;
-                    if aborted.is_ok() {
-                        let (volume, from) = (format!("{vg}/{}", planned.volume), from.clone());
-                        return Err(Error::MoveFailed { volume, from, to: to.unwrap_or("another disk").to_owned() });
-                    }
-                    // LVM may have come to the end before
-                    moved
-                }
-            };
-            if moved.is_err() {
-                engine.recover_from_cut_moves(&group).await;
-            }
-            moved?;
-            engine.check_arrival(&group, &planned).await
-        };
+        let moving = async move { engine.move_to_its_end(&group, &planned).await };
         self.inner.tasks.finish(moving.in_current_span()).await.map_err(Error::Interrupted)?
+    }
+
+    /// Moves a piece, and again while LVM's metadata says that the move has not ended: pvmove ends without an error if
+    /// its volume is deactivated meanwhile, as a pool is with the last volume in it.
+    async fn move_to_its_end(&self, group: &Group, planned: &PlannedMove) -> Result<(), Error> {
+        let mut rest = MOVE_ATTEMPTS;
+        loop {
+            self.run_pvmove(group, planned).await?;
+            let after = self.inner.lvm.used_ranges(&group.name).await?;
+            let Some(begun) = begun_moves(&after).find(|begun| begun.pv == planned.from.uuid) else {
+                return self.check_arrival(group, planned, &after).await;
+            };
+            rest -= 1;
+            if rest == 0 {
+                return Err(Error::MoveNotEnded { vg: group.name.clone(), volume: begun.volume.clone() });
+            }
+            tracing::info!(vg = %group.name, volume = planned.owner, "pvmove ended too early; it goes on");
+            sleep(MOVE_PAUSE).await;
+        }
+    }
+
+    /// Runs pvmove. It takes no notice of a disk that cannot be written and ends well: the kernel is asked meanwhile,
+    /// and the move is aborted then. It forgets what has failed when all is copied, so what has arrived is read in the
+    /// end.
+    async fn run_pvmove(&self, group: &Group, planned: &PlannedMove) -> Result<(), Error> {
+        let (lvm, vg) = (&self.inner.lvm, &group.name);
+        let (from, to) = (&planned.from.path, planned.to.as_ref().map(|to| &*to.pv.path));
+        let mut moving = pin!(lvm.move_extents(vg, from, planned.extents, to));
+        let moved = tokio::select! {
+            moved = &mut moving => moved,
+            () = self.until_move_fails(group) => {
+                let aborted = self.abort_move(group, from).await;
+                let moved = moving.await;
+                if aborted.is_ok() {
+                    let (volume, from) = (format!("{vg}/{}", planned.volume), from.clone());
+                    return Err(Error::MoveFailed { volume, from, to: to.unwrap_or("another disk").to_owned() });
+                }
+                // LVM may have come to the end before
+                moved
+            }
+        };
+        if moved.is_err() {
+            self.recover_from_cut_moves(group).await;
+        }
+        Ok(moved?)
     }
 
     /// Reads what has arrived of a piece. What cannot be read is still where the piece was before: on a disk to which
     /// nothing is written while it is to be emptied.
-    async fn check_arrival(&self, group: &Group, planned: &PlannedMove) -> Result<(), Error> {
+    async fn check_arrival(&self, group: &Group, planned: &PlannedMove, after: &[UsedRange]) -> Result<(), Error> {
         let Some(Destination { pv, ranges, extent_size }) = &planned.to else { return Ok(()) };
-        let after = self.inner.lvm.used_ranges(&group.name).await?;
         let disk_start = after.iter().find(|range| range.pv == pv.uuid).map_or(0, |range| range.disk_start);
-        for (start, length) in arrived(ranges, &after, &planned.volume, &pv.uuid) {
+        for (start, length) in arrived(ranges, after, &planned.volume, &pv.uuid) {
             let first_byte = disk_start.saturating_add(start.saturating_mul(*extent_size));
             if let Err(error) = self.read_disk(pv, first_byte, length.saturating_mul(*extent_size)).await? {
                 let lost = IncompleteMove {
