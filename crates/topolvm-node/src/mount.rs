@@ -33,7 +33,7 @@ pub use device_number::DeviceNumber;
 pub use device_uses::DeviceUse;
 pub use disk_statistics::DiskStatistics;
 pub use error::MountError;
-pub use host_mounts::{HOST, unmount_repeated};
+pub use host_mounts::unmount_repeated;
 pub(crate) use hung_paths::HungPaths;
 pub use hung_task::HungTask;
 pub use mount_table::Mount;

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use jiff::Timestamp;
 use kube::Client;
 use lvm::Host;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
@@ -24,7 +25,7 @@ use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar}
 use crate::inventory::Inventory;
 use crate::io_limits::{IoLimiter, LimitIo, PodWatch};
 use crate::lvmd_client::LvmdClient;
-use crate::mount::{HOST, Mounter, SystemMounter, unmount_repeated};
+use crate::mount::{Mounter, SystemMounter};
 use crate::node_storage::StoragePublisher;
 use crate::published_pods::PublishedPods;
 use crate::reconcile::{FindDeviceUses, Reconciler, Triggers, VolumeGauges};
@@ -57,7 +58,6 @@ impl Program for Args {
         let client = topolvm_kube::client("topolvm-node").await?;
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = Timestamp::now;
-        unmount_repeated(Path::new(HOST), &config.kubelet_dir).await;
         let mounter = SystemMounter::new().leaving_container(&format!("topolvm-node.{}", config.flavor.driver_name()));
         start(config, client, mounter, now, &tasks, &shutdown).await
     }
@@ -124,6 +124,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let storage = StoragePublisher { flavor, node: node.clone(), selection: node_labels, lvmd: lvmd.clone(), now };
     let device_classes = capacity.device_classes();
     let gauges = VolumeGauges::register(&mut registry, &node);
+    register_stacked_mounts(&mut registry, &node, mounter.unmount_repeated(&kubelet_dir).await);
 
     let own = LogicalVolumeWriter::default();
     let lists = Inventory { lvmd: lvmd.clone(), device_classes: device_classes.clone(), volumes: own.as_reader() };
@@ -192,6 +193,15 @@ async fn load_published_pods<M: Mounter>(csi_socket: &Path, mounter: &M) -> Publ
         tracing::warn!(error = error_chain(error), "cannot tell which volumes are published still");
     });
     PublishedPods::load(csi_socket.with_file_name(PODS), mounted.ok()).await
+}
+
+/// Registers the gauge of mounts that are stacked at the directories of the agent's socket on the node.
+fn register_stacked_mounts(registry: &mut Registry, node: &str, count: usize) {
+    let gauge = Gauge::<i64>::default();
+    gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+    let help = "Mounts on the node that earlier versions have stacked at the directory of the socket of topolvm-node";
+    let registry = registry.sub_registry_with_label(("node".into(), node.to_owned().into()));
+    registry.register("topolvm_stacked_mounts", help, gauge);
 }
 
 /// Returns the CSI services of a node. The id of each volume that is published or unpublished is sent to `publishes`.

@@ -129,6 +129,7 @@ fn find_problem(metrics: &Metrics, sample: &Sample) -> Option<Finding> {
         .or_else(|| find_lvmd_problem(node, sample))
         .or_else(|| find_group_problem(node, sample))
         .or_else(|| find_volume_problem(node, sample))
+        .or_else(|| find_mount_problem(node, sample))
 }
 
 fn find_pool_problem(node: &str, sample: &Sample) -> Option<Finding> {
@@ -189,6 +190,18 @@ fn find_group_problem(node: &str, sample: &Sample) -> Option<Finding> {
         _ => return None,
     };
     Some(finding)
+}
+
+fn find_mount_problem(node: &str, sample: &Sample) -> Option<Finding> {
+    let count = sample.value;
+    (sample.name == "topolvm_stacked_mounts" && count > 0.0).then(|| {
+        Finding::warn(
+            format!("node {node}: {count} mounts lie on each other at the directory of topolvm-node's socket"),
+            "earlier versions doubled them with each start; topolvm-node unmounts at its start those that show that \
+             very directory, and logs why it could not, or others are among them. On the node: findmnt -l | grep \
+             plugins/topolvm, umount them until none is left, and restart the pod",
+        )
+    })
 }
 
 fn find_volume_problem(node: &str, sample: &Sample) -> Option<Finding> {

@@ -165,13 +165,14 @@ fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
             Outcome::Warn,
             "node n1: 4096 bytes of the spare of device class ssd are in use",
         ),
+        ("topolvm_stacked_mounts{node=\"n1\"} 31", Outcome::Warn, "node n1: 31 mounts lie on each other"),
         ("topolvm_inactive_volumes{node=\"n1\"} 3", Outcome::Warn, "node n1: 3 LVs of LogicalVolumes that are ready"),
     ] {
         let mut facts = sound();
         facts.metrics = vec![metrics("n1", text)];
         assert_named(&facts, "storage", result, found, "");
     }
-    let healthy = "topolvm_inactive_volumes 0\n\
+    let healthy = "topolvm_inactive_volumes 0\ntopolvm_stacked_mounts 0\n\
         topolvm_lvmd_volume_group_pools_ignoring_discards{volume_group=\"vg\"} 0\n\
         topolvm_lvmd_device_class_used_spare_bytes{device_class=\"ssd\"} 0\n\
         topolvm_thinpool_data_percent{device_class=\"thin\"} 79\ntopolvm_lvmd_connected 1\n\

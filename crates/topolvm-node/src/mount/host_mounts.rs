@@ -13,7 +13,7 @@ use super::command::{CommandLine, Programs};
 use super::mount_table::{parse_lines, unescape_path};
 
 /// The first process of the node, which a container sees with `hostPID`.
-pub const HOST: &str = "/proc/1";
+pub(super) const HOST: &str = "/proc/1";
 const OWN: &str = "/proc/self";
 /// Deadline of an unmount.
 const UNMOUNT: Duration = Duration::from_secs(30);
@@ -62,12 +62,13 @@ fn find_mount<'a>(table: &'a [MountInfo], path: &Path) -> Option<&'a MountInfo> 
 /// Unmounts on the node what earlier versions have left at the directories of the agent's socket: their DaemonSet
 /// mounted the directory below the kubelet's one, which is shared with the node. So it was mounted there, too, on all
 /// that was mounted there already, twice as often with each start of the container. Whatever fails is logged, and
-/// tried again at the next start.
-pub async fn unmount_repeated(host: &Path, kubelet: &Path) {
+/// tried again at the next start. Returns the number of mounts that are still stacked there.
+pub async fn unmount_repeated(host: &Path, kubelet: &Path) -> usize {
     if std::process::id() == 1 {
         // Without hostPID this is the first process that it sees
-        return;
+        return 0;
     }
+    let mut stacked = 0;
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
         let directory = kubelet.join("plugins").join(flavor.driver_name()).join("node");
         if let Err(error) = unmount_repeated_at(host, &directory).await {
@@ -76,7 +77,9 @@ pub async fn unmount_repeated(host: &Path, kubelet: &Path) {
                 "cannot unmount what earlier versions have mounted there again and again; unmount it on the node"
             );
         }
+        stacked += read_table(host).map_or(0, |table| count_stacked(&table, &directory));
     }
+    stacked
 }
 
 /// Unmounts one mount after the other, as long as each unmount leaves fewer: mostly it takes half of them along.
@@ -113,6 +116,13 @@ fn count_repeated(table: &[MountInfo], path: &Path) -> usize {
         mount.mount_point == path && mount.majmin == around.majmin && unescape_path(Path::new(&mount.root)) == directory
     };
     if at_or_below.iter().all(is_repeated) { at_or_below.len() } else { 0 }
+}
+
+/// Counts the mounts at a path if they lie on each other: whatever they show, each start of an earlier version's
+/// container doubles them.
+fn count_stacked(table: &[MountInfo], path: &Path) -> usize {
+    let count = table.iter().filter(|mount| mount.mount_point == path).count();
+    if count > 1 { count } else { 0 }
 }
 
 /// Reads the mount table of a process.
@@ -154,6 +164,12 @@ mod tests {
     #[case::at_a_path_that_begins_like_it(&[ROOT, &REPEATED.replace("node rw", "node2 rw")], 0)]
     fn only_repeated_mounts_of_the_same_directory_count(#[case] lines: &[&str], #[case] expected: usize) {
         assert_eq!(count_repeated(&table(lines), Path::new(NODE)), expected);
+    }
+
+    #[test]
+    fn single_mount_is_not_stacked() {
+        let stacked = |lines: &[&str]| count_stacked(&table(lines), Path::new(NODE));
+        assert_eq!((stacked(&[ROOT]), stacked(&[ROOT, REPEATED]), stacked(&[ROOT, REPEATED, REPEATED])), (0, 0, 2));
     }
 
     #[rstest]

@@ -28,6 +28,10 @@ pub trait Mounter: Send + Sync + 'static {
     /// sees: [`MountError::NotVisible`] if there is.
     fn check_unmounted(&self, target: &Path) -> impl Future<Output = Result<(), MountError>> + Send;
 
+    /// Unmounts on the node what earlier versions have mounted again and again at the directories of the agent's
+    /// socket, below the kubelet's directory. Returns the number of mounts that are still stacked there.
+    fn unmount_repeated(&self, kubelet: &Path) -> impl Future<Output = usize> + Send;
+
     /// Finds the paths other than `target` where the root directory of a device's filesystem is mounted, or the node
     /// of the device is bound to. Must work on a device that has failed.
     fn other_targets(

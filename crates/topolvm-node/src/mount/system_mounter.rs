@@ -85,6 +85,10 @@ impl Mounter for SystemMounter {
             .await
     }
 
+    async fn unmount_repeated(&self, kubelet: &Path) -> usize {
+        host_mounts::unmount_repeated(Path::new(host_mounts::HOST), kubelet).await
+    }
+
     async fn other_targets(&self, device: DeviceNumber, target: &Path) -> Result<Vec<PathBuf>, MountError> {
         run_blocking(FILE_DEADLINE, target, move |target| mount_table::find_other_targets(device, target)).await
     }

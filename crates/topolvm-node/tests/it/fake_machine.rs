@@ -43,6 +43,8 @@ struct State {
     shared: Option<PathBuf>,
     /// Paths at which something is mounted on the node alone.
     mounted_on_node: BTreeSet<PathBuf>,
+    /// Mounts on the node that are stacked at the directory of the socket.
+    stacked_mounts: usize,
     /// Links that lead to other devices than those of their volumes.
     stale: BTreeMap<PathBuf, PathBuf>,
     /// Every look at these paths gives EIO.
@@ -129,6 +131,11 @@ impl Machine {
     /// Mounts something that the agent does not see.
     pub(crate) fn mount_on_node(&self, target: &Path) {
         self.state().mounted_on_node.insert(target.to_owned());
+    }
+
+    /// Mounts that cannot be unmounted are stacked at the directory of the agent's socket.
+    pub(crate) fn stack_mounts(&self, count: usize) {
+        self.state().stacked_mounts = count;
     }
 
     /// The link at one volume's path leads to the device of another from now on, as when udev has stopped.
@@ -296,6 +303,10 @@ impl Mounter for Machine {
         let shared = self.state().shared.clone();
         let is_shared = shared.is_none_or(|shared| target.starts_with(shared));
         if is_shared { Ok(()) } else { Err(MountError::NotShared(target.to_owned())) }
+    }
+
+    async fn unmount_repeated(&self, _kubelet: &Path) -> usize {
+        self.state().stacked_mounts
     }
 
     async fn check_unmounted(&self, target: &Path) -> Result<(), MountError> {

@@ -30,8 +30,8 @@ const STATISTICS: DiskStatistics = DiskStatistics {
 };
 
 impl Agent {
-    /// The series of volumes on the page.
-    async fn series(&self) -> Vec<String> {
+    /// The page of metrics.
+    async fn page(&self) -> String {
         let mut connection = loop {
             match TcpStream::connect(self.metrics).await {
                 Ok(connection) => break connection,
@@ -41,6 +41,12 @@ impl Agent {
         connection.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").await.unwrap();
         let mut page = String::new();
         connection.read_to_string(&mut page).await.unwrap();
+        page
+    }
+
+    /// The series of volumes on the page.
+    async fn series(&self) -> Vec<String> {
+        let page = self.page().await;
         page.lines().filter(|line| line.starts_with("topolvm_volume_")).map(str::to_owned).collect()
     }
 
@@ -74,6 +80,17 @@ impl Agent {
         let request = NodeUnpublishVolumeRequest { volume_id, target_path };
         NodeClient::new(self.csi().await).node_unpublish_volume(request).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn mounts_that_stay_stacked_at_the_start_are_a_metric() {
+    let api = ApiServer::new();
+    let agent = Agent::start(&api).await;
+    assert!(agent.page().await.contains("topolvm_stacked_mounts{node=\"n1\"} 0\n"));
+    agent.machine.stack_mounts(31);
+    let agent = agent.restart(&api).await;
+    assert!(agent.page().await.contains("topolvm_stacked_mounts{node=\"n1\"} 31\n"));
+    agent.stop().await;
 }
 
 /// A volume of the claim `shop/data` whose id is its UID.

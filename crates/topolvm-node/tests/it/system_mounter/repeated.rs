@@ -18,13 +18,14 @@ async fn repeated_mounts_are_unmounted_in_the_namespace_of_the_node() {
     // Where there are no devices there are no rights for mounts either
     let Some(device) = device_for(Filesystem::Ext4) else { return };
     let kubelet = device.dir.path().canonicalize().unwrap().join("kubelet");
-    let [directory, other] =
-        ["topolvm.io", "other.example"].map(|name| kubelet.join("plugins").join(name).join("node"));
+    let [directory, foreign, other] = ["topolvm.io", "topolvm.cybozu.com", "other.example"]
+        .map(|name| kubelet.join("plugins").join(name).join("node"));
     let bind = |path: &Path, times: usize| vec![format!("mount --bind {0} {0}", path.display()); times].join(" && ");
     let script = format!(
-        "mkdir -p {} {} && {} && mount --make-shared {} && {} && {}",
+        "mkdir -p {} {} {} && {} && mount --make-shared {} && {} && {} && mount -t tmpfs a {2} && mount -t tmpfs b {2}",
         directory.display(),
         other.display(),
+        foreign.display(),
         bind(&kubelet, 1),
         kubelet.display(),
         bind(&directory, 5),
@@ -33,9 +34,10 @@ async fn repeated_mounts_are_unmounted_in_the_namespace_of_the_node() {
     let mut node = container(&script);
     let process = PathBuf::from(format!("/proc/{}", node.id()));
     assert_eq!(mounts_at(&process, &directory), 31);
-    unmount_repeated(&process, &kubelet).await;
-    let left = [&directory, &other, &kubelet].map(|path| mounts_at(&process, path));
+    // What somebody else has mounted stays, and is counted
+    assert_eq!(unmount_repeated(&process, &kubelet).await, 2);
+    let left = [&directory, &foreign, &other, &kubelet].map(|path| mounts_at(&process, path));
     drop(node.stdin.take());
     node.wait().unwrap();
-    assert_eq!(left, [0, 1, 1]);
+    assert_eq!(left, [0, 2, 1, 1]);
 }
