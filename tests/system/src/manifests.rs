@@ -7,7 +7,7 @@ use testbed::assets;
 use topolvm_api::ApiFlavor;
 
 /// Image of the test bed with a shell.
-const BUSYBOX: &str = "testbed.local/busybox:1";
+pub const BUSYBOX: &str = "testbed.local/busybox:1";
 
 /// Volume mode of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

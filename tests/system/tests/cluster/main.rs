@@ -45,6 +45,7 @@ mod replicas;
 mod scheduling;
 mod snapshots;
 mod switching;
+mod three_nodes;
 mod trial;
 mod upstream_provisioner;
 mod vault;
@@ -104,6 +105,7 @@ fn main() -> ExitCode {
     let crashes = crashes::ALL.iter();
     trials.extend(crashes.map(|crash| trial(crash.name(), || fixture::with_processes(|fixture| crash.run(fixture)))));
     trials.extend(webhooks::trials());
+    trials.extend(three_nodes::trials());
     trials.extend(vault::trials());
     trials.extend(etcd_backup::trials());
     trials.extend(orphan_causes::trials());

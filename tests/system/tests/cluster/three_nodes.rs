@@ -1,0 +1,178 @@
+//! Three nodes with the product as the pods that ship: kube-scheduler goes by free space, a roll-out that cannot work
+//! stops at its first node, and the claim of a node that has died is made again on another one.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::api::ObjectList;
+use libtest_mimic::{Failed, Trial};
+use serde_json::json;
+use system_tests::kustomization::{Kustomization, patch};
+use system_tests::manifests::{BUSYBOX, VolumeMode, claim, pod, storage_class};
+use system_tests::product_images;
+use system_tests::shared::TestCluster;
+use testbed::failure::WithState as _;
+use testbed::sidecars::NAMESPACE;
+use testbed::size::GIB;
+use testbed::topolvm::TopolvmSpec;
+use topolvm_api::ApiFlavor::TopoLvm;
+
+/// A StorageClass, and a StatefulSet of it.
+const NAME: &str = "replicated";
+/// Restarts of a container after which a roll-out that goes on would have reached the next node.
+const RESTARTS: i32 = 2;
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = "pods_on_three_nodes_go_by_free_space_survive_bad_rollouts_and_a_dead_node";
+    vec![Trial::test(name, || run_in_own_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
+}
+
+fn run_in_own_cluster() -> Result<()> {
+    let scratch = tempfile::Builder::new().prefix("topolvm-three-").tempdir_in("/var/tmp")?;
+    let mut spec = product_images::in_pods(TopolvmSpec::nodes(3)?, with_rebuild().write(scratch.path())?)?;
+    for (node, size) in spec.nodes.iter_mut().zip([20, 20, 40]) {
+        node.vg_disks = vec![size * GIB];
+    }
+    let shared = TestCluster::up("three", &spec)?;
+    let outcome = place_by_free_space(&shared)
+        .and_then(|()| break_roll_out(&shared, "topolvm-lvmd"))
+        .and_then(|()| break_roll_out(&shared, "topolvm-node"))
+        .and_then(|()| lose_node(&shared))
+        .with_state(|| shared.kubectl(&["describe", "nodes,pods,pvc", "-A"]).unwrap_or_default());
+    shared.down()?;
+    outcome
+}
+
+/// Returns lvmd as a DaemonSet and claims that are made again, after a shorter time than by default.
+fn with_rebuild() -> Kustomization<'static> {
+    let path = "/spec/template/spec/containers/0/args/-";
+    let soon = json!([{"op": "add", "path": path, "value": "--rebuild-grace-period=10s"}]);
+    Kustomization {
+        base: "overlays/lvmd",
+        components: &["rebuild"],
+        patches: vec![patch("Deployment", Some("topolvm-controller"), &soon)],
+        ..Kustomization::default()
+    }
+}
+
+/// Starts two pods that must be on different nodes, and one whose volume has room on the largest node alone.
+fn place_by_free_space(shared: &TestCluster) -> Result<()> {
+    let mut class = storage_class(TopoLvm, NAME, None, false);
+    class["parameters"]["topolvm.io/rebuild"] = json!("on-out-of-service-taint");
+    shared.apply(&class)?;
+    let labels = json!({"app": NAME});
+    let apart = json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}]);
+    let container = json!({
+        "name": "db", "image": BUSYBOX, "command": ["sleep", "infinity"],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    });
+    let spec = json!({
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}},
+        "terminationGracePeriodSeconds": 0, "containers": [container],
+    });
+    shared.apply(&json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": NAME, "namespace": "default"},
+        "spec": {
+            "serviceName": NAME, "replicas": 2, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": NAME,
+                "resources": {"requests": {"storage": "64Mi"}},
+            }}],
+        },
+    }))?;
+    shared.apply(&claim("large", NAME, "15Gi", VolumeMode::Block))?;
+    shared.apply(&pod("large", "large", VolumeMode::Block))?;
+    shared.kubectl(&["rollout", "status", "statefulset", NAME, "--timeout=180s"])?;
+    shared.kubectl(&["wait", "--for=condition=Ready", "pod/large", "--timeout=180s"])?;
+    let largest = shared.nodes.last().context("there is no node")?.name();
+    let on = shared.value("pod", "large", ".spec.nodeName")?;
+    ensure!(on == largest, "the volume that fits on {largest} alone is on {on}");
+    shared.kubectl(&["delete", "pod/large", "pvc/large", "--timeout=180s"]).map(drop)
+}
+
+/// Rolls a DaemonSet out with an argument that its program refuses. Its first new pod ends again and again, the pods of
+/// the other nodes stay, and there volumes are made. Then takes the roll-out back.
+fn break_roll_out(shared: &TestCluster, name: &str) -> Result<()> {
+    let before = pods_of(shared, name)?;
+    ensure!(before.len() == 3, "{name} has pods on {} nodes", before.len());
+    let refused = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["--no-such-flag"]}]);
+    let daemon_set = format!("daemonset/{name}");
+    shared.kubectl(&["patch", "-n", NAMESPACE, &daemon_set, "--type=json", "-p", &refused.to_string()])?;
+    let broken = shared.cluster.ready("apiserver", || {
+        let now = pods_of(shared, name)?;
+        let new = now.iter().find(|(node, state)| before.get(*node).is_none_or(|old| old.uid != state.uid));
+        let (node, state) = new.context("no pod is new")?;
+        ensure!(state.restarts >= RESTARTS, "the new pod was started {} times", state.restarts);
+        Ok(node.clone())
+    })?;
+    let mut others = pods_of(shared, name)?;
+    others.remove(&broken);
+    ensure!(
+        others.len() == 2 && others.iter().all(|(node, state)| before.get(node) == Some(state) && state.is_ready),
+        "{name} went on after {broken}: {before:?} {others:?}"
+    );
+    let meanwhile = others.keys().next().context("there is no other node")?;
+    let mut pod = pod("meanwhile", "meanwhile", VolumeMode::Block);
+    pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": meanwhile});
+    shared.apply(&claim("meanwhile", NAME, "64Mi", VolumeMode::Block))?;
+    shared.apply(&pod)?;
+    shared.kubectl(&["wait", "--for=condition=Ready", "pod/meanwhile", "--timeout=180s"])?;
+    shared.kubectl(&["delete", "pod/meanwhile", "pvc/meanwhile", "--timeout=180s"])?;
+    shared.kubectl(&["rollout", "undo", "-n", NAMESPACE, &daemon_set])?;
+    shared.kubectl(&["rollout", "status", "-n", NAMESPACE, &daemon_set, "--timeout=300s"]).map(drop)
+}
+
+/// Powers the node of a pod off for ever. With the taint that says so claim and pod are made again on another node, and
+/// the other pod stays as it is.
+fn lose_node(shared: &TestCluster) -> Result<()> {
+    let [kept, lost] = [0, 1].map(|number| format!("{NAME}-{number}"));
+    let identity = |pod: &str| {
+        let path = ".spec.nodeName} {.metadata.uid} {.status.containerStatuses[0].restartCount";
+        shared.value("pod", pod, path)
+    };
+    let (of_kept, name) = (identity(&kept)?, shared.value("pod", &lost, ".spec.nodeName")?);
+    let claim = format!("data-{lost}");
+    let old = shared.value("pvc", &claim, ".metadata.uid")?;
+    let node = shared.nodes.iter().find(|node| node.name() == name).context("the node of the pod")?;
+    node.down()?;
+    shared.kubectl(&["wait", "--for=condition=Ready=Unknown", "node", &name, "--timeout=180s"])?;
+    shared.kubectl(&["taint", "node", &name, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"])?;
+    shared.cluster.ready("apiserver", || {
+        let new = shared.value("pvc", &claim, ".metadata.uid")?;
+        ensure!(new != old, "the claim of the lost node was not made again");
+        Ok(())
+    })?;
+    shared.kubectl(&["rollout", "status", "statefulset", NAME, "--timeout=300s"])?;
+    let on = shared.value("pod", &lost, ".spec.nodeName")?;
+    ensure!(on != name, "the pod is on the lost node");
+    ensure!(identity(&kept)? == of_kept, "the pod of another node is not the same any more");
+    shared.kubectl(&["exec", &lost, "--", "touch", "/data/new"]).map(drop)
+}
+
+/// State of a pod, which its successor does not share.
+#[derive(Debug, PartialEq, Eq)]
+struct PodState {
+    uid: String,
+    restarts: i32,
+    is_ready: bool,
+}
+
+/// Returns the pods of a DaemonSet that are not being deleted, by node.
+fn pods_of(shared: &TestCluster, daemon_set: &str) -> Result<BTreeMap<String, PodState>> {
+    let selector = format!("app.kubernetes.io/component={}", daemon_set.trim_start_matches("topolvm-"));
+    let pods = shared.kubectl(&["get", "pods", "-n", NAMESPACE, "-l", &selector, "-o", "json"])?;
+    let pods: ObjectList<Pod> = serde_json::from_str(&pods)?;
+    let of_pod = |pod: Pod| {
+        let containers: Vec<ContainerStatus> = pod.status.and_then(|status| status.container_statuses)?;
+        let state = PodState {
+            uid: pod.metadata.uid?,
+            restarts: containers.iter().map(|container| container.restart_count).sum(),
+            is_ready: containers.iter().all(|container| container.ready),
+        };
+        Some((pod.spec?.node_name?, state))
+    };
+    let alive = pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    Ok(alive.filter_map(of_pod).collect())
+}
