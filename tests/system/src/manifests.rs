@@ -144,6 +144,12 @@ pub fn pod(name: &str, claim: &str, mode: VolumeMode) -> Value {
     })
 }
 
+/// Returns a Node without a machine, as virtual-kubelet makes one.
+pub fn virtual_node() -> Value {
+    let labels = json!({"kubernetes.io/os": "linux", "type": "virtual-kubelet"});
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "virtual", "labels": labels}})
+}
+
 /// Returns a StatefulSet of three pods, each with claims of 10 and 5 GiB of the StorageClass `vault-storage`.
 pub fn vault(namespace: &str, container: &Value) -> Value {
     let claim = |name: &str, size: &str| {

@@ -27,12 +27,7 @@ impl ResidentMemory {
 
     /// Parses the contents of `/proc/PID/status`.
     pub(super) fn parse(status: &str) -> Result<Self> {
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            let value = line.and_then(|rest| rest.trim_end_matches("kB").trim().parse().ok());
-            value.with_context(|| format!("no {name} in the status of the process: {status}"))
-        };
-        Ok(Self { anonymous: field("RssAnon:")?, file: field("RssFile:")? })
+        Ok(Self { anonymous: kibibytes(status, "RssAnon:")?, file: kibibytes(status, "RssFile:")? })
     }
 
     /// Returns the MiB of all resident memory, as in `VmRSS`.
@@ -44,6 +39,20 @@ impl ResidentMemory {
     pub(super) fn anonymous_mebibytes(self) -> f64 {
         mebibytes(self.anonymous)
     }
+}
+
+/// Reads the most MiB of resident memory that a process of this machine has had, `VmHWM`.
+pub(super) fn peak_mebibytes(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+    Ok(mebibytes(kibibytes(&status, "VmHWM:")?))
+}
+
+/// Returns a number of `/proc/PID/status`.
+fn kibibytes(status: &str, name: &str) -> Result<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    let value = line.and_then(|rest| rest.trim_end_matches("kB").trim().parse().ok());
+    value.with_context(|| format!("no {name} in the status of the process: {status}"))
 }
 
 #[expect(clippy::as_conversions, clippy::cast_precision_loss, reason = "kibibytes of memory are exact in a float")]

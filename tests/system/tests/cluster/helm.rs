@@ -10,12 +10,12 @@ use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 use system_tests::chart::{self, Helm};
 use system_tests::commands::Commands;
-use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
+use system_tests::manifests::{VolumeMode, claim, pod, storage_class, virtual_node};
 use system_tests::scenario::Scenario;
 use system_tests::{plugin, product_images};
 use testbed::cluster::Cluster;
 use testbed::failure::WithState as _;
-use testbed::node::Node;
+use testbed::node::{Node, NodeSpec};
 use testbed::sidecars::{self, NAMESPACE, Sidecar};
 use testbed::topolvm::{self, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
@@ -80,6 +80,7 @@ impl Bed<'_> {
             Helm::Three => Commands::of("../charts/topolvm/README.md", "Chart topolvm")?,
             Helm::Four => Commands::of("install.md", "With Helm")?,
         };
+        let without_storage = self.add_nodes_without_storage()?;
         // Each page makes the namespace
         self.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s"])?;
         self.run_page(helm, &page.with("REGISTRY", "localhost")?)?;
@@ -87,6 +88,36 @@ impl Bed<'_> {
         Scenario { cluster: self.cluster, node: &self.node, flavor: TopoLvm }.run(&mut SilentReporter)?;
         let notes = self.helm_output(helm, &["get", "notes", RELEASE])?;
         ensure!(notes.contains("rollout status") && !notes.contains("without effect"), "{notes}");
+        self.check_ready()?;
+        self.remove_node(&without_storage)
+    }
+
+    /// Removes a node for ever, with the Node without a machine, and waits until the pods of both run elsewhere.
+    fn remove_node(&self, node: &Node) -> Result<()> {
+        node.down()?;
+        self.kubectl(&["delete", "node", node.name(), "virtual", "--timeout=180s"])?;
+        let selector = format!("spec.nodeName={}", node.name());
+        self.kubectl(&["delete", "pods", "-n", NAMESPACE, "--field-selector", &selector, "--force"])?;
+        self.kubectl(&["rollout", "status", "-n", NAMESPACE, "deployment/topolvm-controller", "--timeout=180s"])
+            .map(drop)
+    }
+
+    /// Adds a node without a volume group, and a Node without a machine.
+    fn add_nodes_without_storage(&self) -> Result<Node> {
+        self.cluster.apply(&virtual_node().to_string())?;
+        self.cluster.add_node(&NodeSpec { vg_disks: Vec::new(), ..NodeSpec::number(2) })
+    }
+
+    /// Waits until all pods of the DaemonSets are ready, also where there is no storage.
+    fn check_ready(&self) -> Result<()> {
+        for name in ["topolvm-lvmd", "topolvm-node"] {
+            let path = "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}";
+            wait_for("all pods are ready", || {
+                let ready = self.kubectl(&["get", "daemonset", name, "-n", NAMESPACE, "-o", path])?;
+                ensure!(ready == "2 2", "of {name} are wanted and ready: {ready}");
+                Ok(())
+            })?;
+        }
         Ok(())
     }
 

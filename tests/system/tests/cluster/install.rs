@@ -2,9 +2,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::{Failed, Trial};
-use serde_json::json;
 use system_tests::commands::Commands;
-use system_tests::manifests::{VolumeMode, claim, pod};
+use system_tests::manifests::{VolumeMode, claim, pod, virtual_node};
 use system_tests::objects::Objects;
 use system_tests::plugin::{self, Answer};
 use system_tests::product_images;
@@ -36,7 +35,7 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     take_storage_away(shared)?;
     let before = Objects::list(shared)?;
     check_unfit_nodes(shared, node, &before)?;
-    add_virtual_node(shared)?;
+    shared.apply(&virtual_node())?;
 
     let install = Commands::of("install.md", "With the plugin")?;
     let answer = install.answer(&mut install.command(&shared.cluster)?)?;
@@ -91,13 +90,6 @@ fn take_storage_away(shared: &TestCluster) -> Result<()> {
     other.script("vgremove -qy myvg1")?;
     let taint = "node-role.kubernetes.io/control-plane=:NoSchedule";
     shared.kubectl(&["taint", "node", other.name(), taint]).map(drop)
-}
-
-/// Adds a Node without a machine, as virtual-kubelet does.
-fn add_virtual_node(shared: &TestCluster) -> Result<()> {
-    let labels = json!({"kubernetes.io/os": "linux", "type": "virtual-kubelet"});
-    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "virtual", "labels": labels}});
-    shared.apply(&node)
 }
 
 fn other_node(shared: &TestCluster) -> Result<&Node> {

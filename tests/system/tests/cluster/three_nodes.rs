@@ -1,5 +1,6 @@
-//! Three nodes with the product as the pods that ship: kube-scheduler goes by free space, a roll-out that cannot work
-//! stops at its first node, and the claim of a node that has died is made again on another one.
+//! Three nodes with storage, and others without, with the product as the pods that ship: kube-scheduler goes by free
+//! space, a roll-out that cannot work stops at its first node, and the claim of a node that has died is made again on
+//! another one.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use kube::api::ObjectList;
 use libtest_mimic::{Failed, Trial};
 use serde_json::json;
 use system_tests::kustomization::{Kustomization, patch};
-use system_tests::manifests::{BUSYBOX, VolumeMode, claim, pod, storage_class};
+use system_tests::manifests::{BUSYBOX, VolumeMode, claim, pod, storage_class, virtual_node};
 use system_tests::product_images;
 use system_tests::shared::TestCluster;
 use testbed::failure::WithState as _;
@@ -18,6 +19,10 @@ use testbed::size::GIB;
 use testbed::topolvm::TopolvmSpec;
 use topolvm_api::ApiFlavor::TopoLvm;
 
+/// Index of the node with the largest volume group.
+const LARGEST: usize = 2;
+/// Index of the node of the control plane, which has no volume group.
+const WITHOUT_STORAGE: usize = 3;
 /// A StorageClass, and a StatefulSet of it.
 const NAME: &str = "replicated";
 /// Restarts of a container after which a roll-out that goes on would have reached the next node.
@@ -30,14 +35,16 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn run_in_own_cluster() -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("topolvm-three-").tempdir_in("/var/tmp")?;
-    let mut spec = product_images::in_pods(TopolvmSpec::nodes(3)?, with_rebuild().write(scratch.path())?)?;
-    for (node, size) in spec.nodes.iter_mut().zip([20, 20, 40]) {
-        node.vg_disks = vec![size * GIB];
+    let mut spec = product_images::in_pods(TopolvmSpec::nodes(4)?, with_rebuild().write(scratch.path())?)?;
+    for (node, disks) in spec.nodes.iter_mut().zip([vec![20 * GIB], vec![20 * GIB], vec![40 * GIB], vec![]]) {
+        node.vg_disks = disks;
     }
     let shared = TestCluster::up("three", &spec)?;
-    let outcome = place_by_free_space(&shared)
+    let outcome = add_nodes_without_storage(&shared)
+        .and_then(|()| place_by_free_space(&shared))
         .and_then(|()| break_roll_out(&shared, "topolvm-lvmd"))
         .and_then(|()| break_roll_out(&shared, "topolvm-node"))
+        .and_then(|()| check_ready(&shared))
         .and_then(|()| lose_node(&shared))
         .with_state(|| shared.kubectl(&["describe", "nodes,pods,pvc", "-A"]).unwrap_or_default());
     shared.down()?;
@@ -54,6 +61,25 @@ fn with_rebuild() -> Kustomization<'static> {
         patches: vec![patch("Deployment", Some("topolvm-controller"), &soon)],
         ..Kustomization::default()
     }
+}
+
+/// Adds a Node without a machine, as virtual-kubelet does, and makes that without a volume group one of the control
+/// plane. The roll-outs that follow start pods there.
+fn add_nodes_without_storage(shared: &TestCluster) -> Result<()> {
+    shared.apply(&virtual_node())?;
+    let taint = "node-role.kubernetes.io/control-plane=:NoSchedule";
+    shared.kubectl(&["taint", "node", shared.nodes[WITHOUT_STORAGE].name(), taint]).map(drop)
+}
+
+/// Checks that all pods of the DaemonSets are ready, also where there is no storage, and none waits for the Node
+/// without a machine.
+fn check_ready(shared: &TestCluster) -> Result<()> {
+    for name in ["topolvm-lvmd", "topolvm-node"] {
+        let path = "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}";
+        let ready = shared.kubectl(&["get", "daemonset", name, "-n", NAMESPACE, "-o", path])?;
+        ensure!(ready == "4 4", "of {name} are wanted and ready: {ready}");
+    }
+    Ok(())
 }
 
 /// Starts two pods that must be on different nodes, and one whose volume has room on the largest node alone.
@@ -86,7 +112,7 @@ fn place_by_free_space(shared: &TestCluster) -> Result<()> {
     shared.apply(&pod("large", "large", VolumeMode::Block))?;
     shared.kubectl(&["rollout", "status", "statefulset", NAME, "--timeout=180s"])?;
     shared.kubectl(&["wait", "--for=condition=Ready", "pod/large", "--timeout=180s"])?;
-    let largest = shared.nodes.last().context("there is no node")?.name();
+    let largest = shared.nodes[LARGEST].name();
     let on = shared.value("pod", "large", ".spec.nodeName")?;
     ensure!(on == largest, "the volume that fits on {largest} alone is on {on}");
     shared.kubectl(&["delete", "pod/large", "pvc/large", "--timeout=180s"]).map(drop)
@@ -96,7 +122,7 @@ fn place_by_free_space(shared: &TestCluster) -> Result<()> {
 /// the other nodes stay, and there volumes are made. Then takes the roll-out back.
 fn break_roll_out(shared: &TestCluster, name: &str) -> Result<()> {
     let before = pods_of(shared, name)?;
-    ensure!(before.len() == 3, "{name} has pods on {} nodes", before.len());
+    ensure!(before.len() == shared.nodes.len(), "{name} has pods on {} nodes", before.len());
     let refused = json!([{"op": "add", "path": "/spec/template/spec/containers/0/args", "value": ["--no-such-flag"]}]);
     let daemon_set = format!("daemonset/{name}");
     shared.kubectl(&["patch", "-n", NAMESPACE, &daemon_set, "--type=json", "-p", &refused.to_string()])?;
@@ -110,10 +136,12 @@ fn break_roll_out(shared: &TestCluster, name: &str) -> Result<()> {
     let mut others = pods_of(shared, name)?;
     others.remove(&broken);
     ensure!(
-        others.len() == 2 && others.iter().all(|(node, state)| before.get(node) == Some(state) && state.is_ready),
+        others.len() + 1 == before.len()
+            && others.iter().all(|(node, state)| before.get(node) == Some(state) && state.is_ready),
         "{name} went on after {broken}: {before:?} {others:?}"
     );
-    let meanwhile = others.keys().next().context("there is no other node")?;
+    let without_storage = shared.nodes[WITHOUT_STORAGE].name();
+    let meanwhile = others.keys().find(|node| *node != without_storage).context("there is no other node")?;
     let mut pod = pod("meanwhile", "meanwhile", VolumeMode::Block);
     pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": meanwhile});
     shared.apply(&claim("meanwhile", NAME, "64Mi", VolumeMode::Block))?;
