@@ -6,13 +6,14 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::ResourceExt;
 use topolvm_api::{ApiFlavor, LogicalVolume, NodeStorage};
 
+use crate::csi_persistent_volume::CsiPersistentVolume;
 use crate::metrics::Metrics;
 use crate::mode::Mode;
 use crate::read_error::{ReadResult, read};
@@ -70,7 +71,7 @@ pub struct Facts {
     /// Claims of all namespaces. They must have been listed before PersistentVolumes and LogicalVolumes.
     pub claims: ReadResult<Vec<PersistentVolumeClaim>>,
     /// All PersistentVolumes.
-    pub persistent: ReadResult<Vec<PersistentVolume>>,
+    pub persistent: ReadResult<Vec<CsiPersistentVolume>>,
     /// LogicalVolumes of the installation's API group: the controller has them in its cache, tens of thousands in a
     /// large cluster.
     pub volumes: ReadResult<Vec<Arc<LogicalVolume>>>,

@@ -6,6 +6,7 @@
 mod check;
 mod checked;
 mod checks;
+mod csi_persistent_volume;
 mod facts;
 mod finding;
 mod manifests;
@@ -25,11 +26,12 @@ mod webhooks;
 mod workloads;
 
 pub use checked::Checked;
+pub use csi_persistent_volume::CsiPersistentVolume;
 pub use facts::Facts;
 pub use finding::{Finding, Outcome};
 pub use metrics::{Metrics, Sample};
 pub use mode::{Mode, unproven_reason};
-pub use pruning::{prune_capacity, prune_claim, prune_csi_node, prune_node, prune_persistent_volume};
+pub use pruning::{prune_capacity, prune_claim, prune_csi_node, prune_node};
 pub use read_error::{ReadError, ReadResult};
 pub use report::{CheckResult, Report, examine, examine_only};
 pub use server_version::{OLDEST, Version, is_too_old};

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, Node, PersistentVolume, PersistentVolumeClaim, Pod, PodCondition,
-};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, PodCondition};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube_core::ResourceExt as _;
@@ -97,12 +95,6 @@ pub(crate) fn delete_owned_pods(pods: &[&Pod]) -> Vec<String> {
 pub(crate) fn class_of<'a>(claim: &PersistentVolumeClaim, classes: &[&'a StorageClass]) -> Option<&'a StorageClass> {
     let name = claim.spec.as_ref()?.storage_class_name.as_ref()?;
     classes.iter().copied().find(|class| class.metadata.name.as_ref() == Some(name))
-}
-
-/// Returns the CSI volume of a PersistentVolume of our driver.
-pub(crate) fn our_source(flavor: ApiFlavor, persistent: &PersistentVolume) -> Option<&CSIPersistentVolumeSource> {
-    let source = persistent.spec.as_ref()?.csi.as_ref()?;
-    (source.driver == flavor.driver_name()).then_some(source)
 }
 
 /// Returns true if the claim has no volume yet and is not on its way out.

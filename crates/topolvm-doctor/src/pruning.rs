@@ -1,9 +1,6 @@
 //! Takes from objects what no check reads, so that a long list of them stays small.
 
-use k8s_openapi::api::core::v1::{
-    CSIPersistentVolumeSource, Node, NodeSpec, NodeStatus, NodeSystemInfo, ObjectReference, PersistentVolume,
-    PersistentVolumeClaim, PersistentVolumeSpec,
-};
+use k8s_openapi::api::core::v1::{Node, NodeSpec, NodeStatus, NodeSystemInfo, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSINode, CSIStorageCapacity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, ObjectMeta};
 use serde_json::{Value, json};
@@ -47,29 +44,6 @@ pub fn prune_claim(claim: &mut PersistentVolumeClaim) {
     if let Some(annotations) = &mut claim.metadata.annotations {
         annotations.retain(|key, _| key == SELECTED_NODE);
     }
-}
-
-/// Leaves of a PersistentVolume its name, its phase, what has to be repeated to restore its volume, and the driver and
-/// the handle of a CSI volume.
-pub fn prune_persistent_volume(volume: &mut PersistentVolume) {
-    drop_notes(&mut volume.metadata);
-    volume.metadata.annotations = None;
-    let spec = volume.spec.take().unwrap_or_default();
-    let csi = spec.csi.map(|CSIPersistentVolumeSource { driver, volume_handle, fs_type, .. }| {
-        CSIPersistentVolumeSource { driver, volume_handle, fs_type, ..CSIPersistentVolumeSource::default() }
-    });
-    let claim_ref = spec.claim_ref.map(|ObjectReference { namespace, name, .. }| ObjectReference {
-        namespace,
-        name,
-        ..ObjectReference::default()
-    });
-    volume.spec = Some(PersistentVolumeSpec {
-        csi,
-        claim_ref,
-        storage_class_name: spec.storage_class_name,
-        volume_mode: spec.volume_mode,
-        ..PersistentVolumeSpec::default()
-    });
 }
 
 /// Leaves of a CSINode its name and the drivers.

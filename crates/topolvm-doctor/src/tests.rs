@@ -14,13 +14,19 @@ use topolvm_api::ApiFlavor::{Legacy, TopoLvm};
 use topolvm_api::{ApiFlavor, crd};
 
 use crate::webhooks::selects;
-use crate::{Backend, Facts, Metrics, Outcome, ReadError, Report, Right, Role, Sample, Workload, examine};
+use crate::{
+    Backend, CsiPersistentVolume, Facts, Metrics, Outcome, ReadError, Report, Right, Role, Sample, Workload, examine,
+};
 
 /// 2026-01-01T01:00:00Z
 const NOW: Timestamp = Timestamp::constant(1_767_229_200, 0);
 
 fn of<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
+}
+
+fn persistent_volume(value: &Value) -> CsiPersistentVolume {
+    CsiPersistentVolume::new(TopoLvm, of(value.clone())).unwrap()
 }
 
 fn established(flavor: ApiFlavor) -> Value {

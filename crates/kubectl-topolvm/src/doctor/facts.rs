@@ -5,11 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
 use topolvm_api::{ApiFlavor, EXTENDER_PROBE, LogicalVolume, NodeStorage};
-use topolvm_doctor::{Facts, LEASE, ReadError, Workload, unproven_reason};
+use topolvm_doctor::{CsiPersistentVolume, Facts, LEASE, ReadError, Workload, unproven_reason};
 
 use super::answer::fact;
 use super::{clock, metrics, rights, snapshots, webhooks};
@@ -68,7 +68,10 @@ async fn read_volumes(cluster: &Cluster, facts: &mut Facts) {
     (facts.classes, facts.creation_events) = (fact(classes), fact(events));
     let (claims, capacities) = futures::join!(list_all(client), list_all(client));
     (facts.claims, facts.capacities) = (fact(claims), fact(capacities));
-    facts.persistent = fact(list_all(client).await);
+    let ours = |volumes: Vec<PersistentVolume>| {
+        volumes.into_iter().filter_map(|volume| CsiPersistentVolume::new(cluster.flavor, volume)).collect()
+    };
+    facts.persistent = fact(list_all(client).await).map(ours);
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), &cluster.flavor);
     facts.volumes = match fact(list(&volumes, &cluster.flavor, "").await) {
         // The check of the definitions says so

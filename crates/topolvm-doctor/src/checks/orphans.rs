@@ -1,12 +1,13 @@
 //! Checks of LVs whose LogicalVolumes do not exist, with commands that restore or delete each.
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use kube_core::ResourceExt as _;
 use topolvm_api::{FILESYSTEMS, LogicalVolume, NodeOrphans, OrphanedVolume, same_lv};
 
+use crate::csi_persistent_volume::CsiPersistentVolume;
 use crate::facts::Facts;
 use crate::finding::Finding;
-use crate::objects::our_source;
+
 use crate::shell::quote;
 
 /// Returns the findings about the LVs of a node.
@@ -56,10 +57,8 @@ fn describe(facts: &Facts, node: &str, orphan: &OrphanedVolume) -> Finding {
 
 /// Returns the flags of `orphans restore` that follow from what is left of the volume: its PersistentVolume and claim.
 fn restore_flags(facts: &Facts, orphan: &OrphanedVolume) -> Vec<String> {
-    let is_of_orphan = |one: &&PersistentVolume| {
-        our_source(facts.flavor, one)
-            .is_some_and(|source| one.name_any() == orphan.logical_volume || same_lv(&source.volume_handle, &orphan.lv))
-    };
+    let is_of_orphan =
+        |one: &&CsiPersistentVolume| one.name == orphan.logical_volume || same_lv(&one.volume_handle, &orphan.lv);
     let old = facts.persistent.iter().flatten().find(is_of_orphan);
     let claim = claim_of(facts, orphan, old).map(|(namespace, claim)| {
         let is_it =
@@ -68,28 +67,26 @@ fn restore_flags(facts: &Facts, orphan: &OrphanedVolume) -> Vec<String> {
         let claim = if exists { format!("{claim}-restored") } else { claim.clone() };
         format!("-n {} --claim {}", quote(&namespace), quote(&claim))
     });
-    let Some((old, spec)) = old.and_then(|old| Some((old, old.spec.as_ref()?))) else {
+    let Some(old) = old else {
         return claim.into_iter().collect();
     };
     // Its name and its handle are those of the volume that is gone, and cannot be changed
-    let name = format!("--name {}", quote(&format!("{}-restored", old.name_any())));
-    let class = spec.storage_class_name.as_deref().filter(|class| !class.is_empty());
+    let name = format!("--name {}", quote(&format!("{}-restored", old.name)));
+    let class = Some(old.storage_class.as_str()).filter(|class| !class.is_empty());
     let class = class.map(|class| format!("--storage-class {}", quote(class)));
-    let filesystem = spec.csi.as_ref().and_then(|source| source.fs_type.as_deref()).unwrap_or_default();
-    let content = if spec.volume_mode.as_deref() == Some("Block") {
+    let content = if old.is_block {
         Some("--block".to_owned())
     } else {
         // The first is the default of the flag
-        FILESYSTEMS.iter().skip(1).find(|known| **known == filesystem).map(|known| format!("--filesystem {known}"))
+        FILESYSTEMS.iter().skip(1).find(|known| **known == old.fs_type).map(|known| format!("--filesystem {known}"))
     };
     claim.into_iter().chain([name]).chain(class).chain(content).collect()
 }
 
 /// Returns namespace and name of the claim that had the volume.
-fn claim_of(facts: &Facts, orphan: &OrphanedVolume, old: Option<&PersistentVolume>) -> Option<(String, String)> {
-    let reserved = old.and_then(|old| old.spec.as_ref()?.claim_ref.clone());
-    if let Some(reserved) = reserved {
-        return Some((reserved.namespace?, reserved.name?));
+fn claim_of(facts: &Facts, orphan: &OrphanedVolume, old: Option<&CsiPersistentVolume>) -> Option<(String, String)> {
+    if let Some(reserved) = old.and_then(|old| old.claim.clone()) {
+        return Some(reserved);
     }
     let names =
         |volume: Option<&str>| volume.is_some_and(|volume| !volume.is_empty() && volume == orphan.logical_volume);

@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::PersistentVolume;
 use kube_core::ResourceExt;
 use topolvm_api::{LogicalVolume, lost_message};
 
 use super::orphans;
 use crate::facts::Facts;
 use crate::finding::Finding;
-use crate::objects::our_source;
 use crate::read_error::{ReadError, read};
 use crate::shell::quote;
 use crate::snapshots::SnapshotContent;
@@ -21,11 +19,10 @@ const ON_THE_WAY: SignedDuration = SignedDuration::from_mins(10);
 
 pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let volumes = read(&facts.volumes)?;
-    let persistent: Vec<_> =
-        read(&facts.persistent)?.iter().filter_map(|one| Some((one, our_source(facts.flavor, one)?))).collect();
+    let persistent = read(&facts.persistent)?;
     let nodes: BTreeSet<_> = read(&facts.nodes)?.iter().map(ResourceExt::name_any).collect();
-    let handles: BTreeSet<_> = persistent.iter().map(|(_, source)| source.volume_handle.as_str()).collect();
-    let names: BTreeSet<_> = persistent.iter().map(|(one, _)| one.name_any()).collect();
+    let handles: BTreeSet<_> = persistent.iter().map(|one| one.volume_handle.as_str()).collect();
+    let names: BTreeSet<_> = persistent.iter().map(|one| one.name.as_str()).collect();
     let is_bound = |volume: &LogicalVolume| {
         volume.volume_id().is_some_and(|id| handles.contains(id)) || names.contains(volume.name())
     };
@@ -37,11 +34,11 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     }
     let by_name: BTreeMap<_, _> = volumes.iter().map(|volume| (volume.name(), volume)).collect();
     let ids: BTreeSet<_> = volumes.iter().filter_map(|volume| volume.volume_id()).collect();
-    for (one, source) in persistent {
-        let is_made = ids.contains(source.volume_handle.as_str()) || by_name.contains_key(one.name_any().as_str());
+    for one in persistent {
+        let is_made = ids.contains(one.volume_handle.as_str()) || by_name.contains_key(one.name.as_str());
         // One that is on its way out loses its volume first
-        if !is_made && is_in_use(one) {
-            let found = format!("PersistentVolume {} has no LogicalVolume", one.name_any());
+        if !is_made && one.is_in_use {
+            let found = format!("PersistentVolume {} has no LogicalVolume", one.name);
             let remedy = "see whether kubectl topolvm orphans list has its LV, and restore that under another name; \
                 otherwise delete claim and PersistentVolume, and restore a backup of the data";
             findings.push(Finding::fail(found, remedy));
@@ -81,11 +78,6 @@ impl<'a> SnapshotContents<'a> {
                 .strip_prefix("snapshot-")
                 .is_some_and(|uid| self.names.contains(&format!("snapcontent-{uid}")))
     }
-}
-
-fn is_in_use(persistent: &PersistentVolume) -> bool {
-    let phase = persistent.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
-    persistent.metadata.deletion_timestamp.is_none() && phase != "Released" && phase != "Failed"
 }
 
 fn find_volume_problem(

@@ -6,8 +6,8 @@ use topolvm_api::ApiFlavor::TopoLvm;
 
 use super::capacity::{PUBLISHING, capacity, with_provisioner};
 use super::pods::claim;
-use super::{faults, of};
-use crate::{examine, prune_capacity, prune_claim, prune_csi_node, prune_node, prune_persistent_volume};
+use super::{faults, of, persistent_volume};
+use crate::{examine, prune_capacity, prune_claim, prune_csi_node, prune_node};
 
 #[test]
 fn what_is_pruned_is_read_by_no_check() {
@@ -17,7 +17,7 @@ fn what_is_pruned_is_read_by_no_check() {
         of(claim(&json!({"volume.kubernetes.io/selected-node": "n9", "other": "x"})));
     claim.metadata.labels = Some([("a".to_owned(), "b".to_owned())].into());
     facts.claims = Ok(vec![claim]);
-    facts.persistent = Ok(vec![of(json!({
+    facts.persistent = Ok(vec![persistent_volume(&json!({
         "metadata": {"name": "v", "labels": {"a": "b"}}, "status": {"phase": "Bound"},
         "spec": {
             "csi": {"driver": "topolvm.io", "volumeHandle": "v", "fsType": "xfs"}, "storageClassName": "fast",
@@ -47,7 +47,6 @@ fn what_is_pruned_is_read_by_no_check() {
     facts.nodes.as_mut().unwrap().iter_mut().for_each(|node| prune_node(TopoLvm, node));
     facts.csi_nodes.as_mut().unwrap().iter_mut().for_each(prune_csi_node);
     facts.claims.as_mut().unwrap().iter_mut().for_each(prune_claim);
-    facts.persistent.as_mut().unwrap().iter_mut().for_each(prune_persistent_volume);
     facts.capacities.as_mut().unwrap().iter_mut().for_each(prune_capacity);
     assert_eq!(examine(&facts), report);
     let node = &facts.nodes.as_ref().unwrap()[0];

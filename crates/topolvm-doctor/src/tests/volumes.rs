@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use topolvm_api::LogicalVolume;
 
-use super::{assert_named, assert_sound, class, exempt, extender, lease, metrics, of, sound};
+use super::{assert_named, assert_sound, class, exempt, extender, lease, metrics, of, persistent_volume, sound};
 use crate::{Backend, Facts, Outcome};
 
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
@@ -27,7 +27,7 @@ fn persistent(handle: &str) -> Value {
 fn with_volume() -> Facts {
     let mut facts = sound();
     facts.volumes = Ok(vec![Arc::new(logical_volume("v", "n1"))]);
-    facts.persistent = Ok(vec![of(persistent("v"))]);
+    facts.persistent = Ok(vec![persistent_volume(&persistent("v"))]);
     facts
 }
 
@@ -111,7 +111,7 @@ fn orphan_is_restored_by_a_command_that_names_its_claim() {
     old["spec"]["storageClassName"] = json!("fast");
     old["spec"]["csi"]["fsType"] = json!("xfs");
     old["status"]["phase"] = json!("Released");
-    facts.persistent.as_mut().unwrap().push(of(old));
+    facts.persistent.as_mut().unwrap().push(persistent_volume(&old));
     let command = "kubectl topolvm orphans restore n1 topolvm.quarantine.u7 -n shop --claim data --name pvc-7-restored \
         --storage-class fast --filesystem xfs";
     let found = "LV topolvm.quarantine.u7 has no LogicalVolume";

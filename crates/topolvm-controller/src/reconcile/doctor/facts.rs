@@ -12,8 +12,8 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use topolvm_api::ApiFlavor;
 use topolvm_doctor::{
-    Facts, ReadError, ReadResult, SNAPSHOT_GROUP, SnapshotContent, prune_capacity, prune_claim, prune_csi_node,
-    prune_node, prune_persistent_volume,
+    CsiPersistentVolume, Facts, ReadError, ReadResult, SNAPSHOT_GROUP, SnapshotContent, prune_capacity, prune_claim,
+    prune_csi_node, prune_node,
 };
 use topolvm_kube::list_in_pages;
 
@@ -51,12 +51,10 @@ pub(super) async fn read(shared: &Controllers) -> Result<Facts, ReconcileError> 
     facts.claims = read_claims(client, &facts).await?;
     let capacities = Api::<CSIStorageCapacity>::namespaced(client.clone(), &context.namespace);
     facts.capacities = list(capacities, all(), keep(prune_capacity)).await?;
-    facts.persistent = list(Api::<PersistentVolume>::all(client.clone()), all(), |volume| {
-        prune_persistent_volume(volume);
-        let source = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-        source.is_some_and(|source| source.driver == flavor.driver_name())
-    })
-    .await?;
+    let persistent = Api::<PersistentVolume>::all(client.clone());
+    let plural = PersistentVolume::plural(&());
+    let ours = |volume: PersistentVolume| CsiPersistentVolume::new(flavor, volume);
+    facts.persistent = read_pages(&persistent, &plural, all(), ours).await?;
     facts.csi_nodes = list(Api::<CSINode>::all(client.clone()), all(), keep(prune_csi_node)).await?;
     let prune = |node: &mut Node| prune_node(flavor, node);
     facts.nodes = list(Api::<Node>::all(client.clone()), all().limit(NODES), keep(prune)).await?;
