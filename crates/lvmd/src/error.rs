@@ -195,8 +195,12 @@ pub enum Error {
         /// The device that it is moved to.
         to: String,
     },
-    /// A move has not ended, so that the extents which it vacates are not wiped yet.
-    #[error("{volume} of volume group {vg} is still being moved; what it has left is wiped when the move has ended")]
+    /// A move has not ended: its volume was deactivated each time that pvmove ran, or another program moves it. The
+    /// extents that it vacates are not wiped yet.
+    #[error(
+        "the move of {volume} of volume group {vg} has not ended; what it leaves is wiped afterwards. If it does not \
+         end, something deactivates the volume: see `lvs -a -o+devices {vg}`, and restart lvmd, which goes on with it"
+    )]
     MoveNotEnded {
         /// The group.
         vg: VgName,

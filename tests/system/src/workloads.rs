@@ -1,4 +1,5 @@
-//! Changes of the product's workloads in pods: another lvmd.yaml, and nodes that a DaemonSet is kept off.
+//! The product's workloads in pods: on how many nodes they are ready, another lvmd.yaml, and nodes that a DaemonSet is
+//! kept off.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -24,6 +25,12 @@ pub fn set_lvmd_config(cluster: &Cluster, text: &Value) -> Result<()> {
     let annotation = format!("example.com/configuration={version}");
     let selector = "-l=app.kubernetes.io/component=lvmd";
     cluster.kubectl_ok(["annotate", "pods", "-n", NAMESPACE, selector, "--overwrite", &annotation]).map(drop)
+}
+
+/// Reads of how many nodes a DaemonSet wants pods and on how many they are ready, as `2 2`.
+pub fn wanted_and_ready(cluster: &Cluster, daemon_set: &str) -> Result<String> {
+    let path = "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}";
+    cluster.kubectl_ok(["get", "daemonset", daemon_set, "-n", NAMESPACE, "-o", path])
 }
 
 /// Takes the pods of a DaemonSet off all nodes.

@@ -7,7 +7,6 @@ use topolvm_api::{FILESYSTEMS, LogicalVolume, NodeOrphans, OrphanedVolume, same_
 use crate::csi_persistent_volume::CsiPersistentVolume;
 use crate::facts::Facts;
 use crate::finding::Finding;
-
 use crate::shell::quote;
 
 /// Returns the findings about the LVs of a node.

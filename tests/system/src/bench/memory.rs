@@ -21,8 +21,7 @@ pub(super) struct ResidentMemory {
 impl ResidentMemory {
     /// Reads the resident memory of a process of this machine.
     pub(super) fn read(pid: u32) -> Result<Self> {
-        let path = format!("/proc/{pid}/status");
-        Self::parse(&fs::read_to_string(&path).with_context(|| format!("read {path}"))?)
+        Self::parse(&read_status(pid)?)
     }
 
     /// Parses the contents of `/proc/PID/status`.
@@ -43,9 +42,12 @@ impl ResidentMemory {
 
 /// Reads the most MiB of resident memory that a process of this machine has had, `VmHWM`.
 pub(super) fn peak_mebibytes(pid: u32) -> Result<f64> {
+    Ok(mebibytes(kibibytes(&read_status(pid)?, "VmHWM:")?))
+}
+
+fn read_status(pid: u32) -> Result<String> {
     let path = format!("/proc/{pid}/status");
-    let status = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-    Ok(mebibytes(kibibytes(&status, "VmHWM:")?))
+    fs::read_to_string(&path).with_context(|| format!("read {path}"))
 }
 
 /// Returns a number of `/proc/PID/status`.

@@ -12,7 +12,7 @@ use system_tests::chart::{self, Helm};
 use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class, virtual_node};
 use system_tests::scenario::Scenario;
-use system_tests::{plugin, product_images};
+use system_tests::{plugin, product_images, workloads};
 use testbed::cluster::Cluster;
 use testbed::failure::WithState as _;
 use testbed::node::{Node, NodeSpec};
@@ -92,7 +92,7 @@ impl Bed<'_> {
         self.remove_node(&without_storage)
     }
 
-    /// Removes a node for ever, with the Node without a machine, and waits until the pods of both run elsewhere.
+    /// Powers a node off, deletes its Node and the virtual one, and waits until the controllers run without them.
     fn remove_node(&self, node: &Node) -> Result<()> {
         node.down()?;
         self.kubectl(&["delete", "node", node.name(), "virtual", "--timeout=180s"])?;
@@ -102,7 +102,7 @@ impl Bed<'_> {
             .map(drop)
     }
 
-    /// Adds a node without a volume group, and a Node without a machine.
+    /// Adds a node without a volume group, and a virtual Node.
     fn add_nodes_without_storage(&self) -> Result<Node> {
         self.cluster.apply(&virtual_node().to_string())?;
         self.cluster.add_node(&NodeSpec { vg_disks: Vec::new(), ..NodeSpec::number(2) })
@@ -111,9 +111,8 @@ impl Bed<'_> {
     /// Waits until all pods of the DaemonSets are ready, also where there is no storage.
     fn check_ready(&self) -> Result<()> {
         for name in ["topolvm-lvmd", "topolvm-node"] {
-            let path = "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}";
             wait_for("all pods are ready", || {
-                let ready = self.kubectl(&["get", "daemonset", name, "-n", NAMESPACE, "-o", path])?;
+                let ready = workloads::wanted_and_ready(self.cluster, name)?;
                 ensure!(ready == "2 2", "of {name} are wanted and ready: {ready}");
                 Ok(())
             })?;

@@ -8,6 +8,7 @@ use system_tests::objects::Objects;
 use system_tests::plugin::{self, Answer};
 use system_tests::product_images;
 use system_tests::shared::TestCluster;
+use system_tests::workloads;
 use testbed::failure::WithState as _;
 use testbed::node::Node;
 use testbed::topolvm::TopolvmSpec;
@@ -44,8 +45,7 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     let without = format!("no storage, because there is no volume group myvg1, on {}\n", other_node(shared)?.name());
     ensure!(answer.errors.contains(&without), "{answer:?}");
     for workload in ["topolvm-lvmd", "topolvm-node"] {
-        let path = "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}";
-        let ready = shared.kubectl(&["get", "daemonset", workload, "-n", "topolvm-system", "-o", path])?;
+        let ready = workloads::wanted_and_ready(&shared.cluster, workload)?;
         ensure!(ready == "2 2", "of {workload} are wanted and ready: {ready}");
     }
     check_doctor(shared, node)?;

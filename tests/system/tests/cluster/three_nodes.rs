@@ -1,18 +1,19 @@
 //! Three nodes with storage, and others without, with the product as the pods that ship: kube-scheduler goes by free
-//! space, a roll-out that cannot work stops at its first node, and the claim of a node that has died is made again on
-//! another one.
+//! space, a roll-out that cannot work stops at its first node, and the claim of a dead node is recreated on another
+//! one.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::ObjectList;
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::json;
 use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::{BUSYBOX, VolumeMode, claim, pod, storage_class, virtual_node};
 use system_tests::product_images;
 use system_tests::shared::TestCluster;
+use system_tests::workloads;
 use testbed::failure::WithState as _;
 use testbed::sidecars::NAMESPACE;
 use testbed::size::GIB;
@@ -30,7 +31,7 @@ const RESTARTS: i32 = 2;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "pods_on_three_nodes_go_by_free_space_survive_bad_rollouts_and_a_dead_node";
-    vec![Trial::test(name, || run_in_own_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![crate::trial(name.to_owned(), run_in_own_cluster)]
 }
 
 fn run_in_own_cluster() -> Result<()> {
@@ -51,7 +52,7 @@ fn run_in_own_cluster() -> Result<()> {
     outcome
 }
 
-/// Returns lvmd as a DaemonSet and claims that are made again, after a shorter time than by default.
+/// Returns lvmd as a DaemonSet, and the component `rebuild` with a shorter grace period than by default.
 fn with_rebuild() -> Kustomization<'static> {
     let path = "/spec/template/spec/containers/0/args/-";
     let soon = json!([{"op": "add", "path": path, "value": "--rebuild-grace-period=10s"}]);
@@ -63,7 +64,7 @@ fn with_rebuild() -> Kustomization<'static> {
     }
 }
 
-/// Adds a Node without a machine, as virtual-kubelet does, and makes that without a volume group one of the control
+/// Adds a virtual Node, and makes the node without a volume group one of the control
 /// plane. The roll-outs that follow start pods there.
 fn add_nodes_without_storage(shared: &TestCluster) -> Result<()> {
     shared.apply(&virtual_node())?;
@@ -71,12 +72,11 @@ fn add_nodes_without_storage(shared: &TestCluster) -> Result<()> {
     shared.kubectl(&["taint", "node", shared.nodes[WITHOUT_STORAGE].name(), taint]).map(drop)
 }
 
-/// Checks that all pods of the DaemonSets are ready, also where there is no storage, and none waits for the Node
-/// without a machine.
+/// Checks that all pods of the DaemonSets are ready, also where there is no storage, and none waits for the virtual
+/// Node.
 fn check_ready(shared: &TestCluster) -> Result<()> {
     for name in ["topolvm-lvmd", "topolvm-node"] {
-        let path = "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}";
-        let ready = shared.kubectl(&["get", "daemonset", name, "-n", NAMESPACE, "-o", path])?;
+        let ready = workloads::wanted_and_ready(&shared.cluster, name)?;
         ensure!(ready == "4 4", "of {name} are wanted and ready: {ready}");
     }
     Ok(())
@@ -152,8 +152,8 @@ fn break_roll_out(shared: &TestCluster, name: &str) -> Result<()> {
     shared.kubectl(&["rollout", "status", "-n", NAMESPACE, &daemon_set, "--timeout=300s"]).map(drop)
 }
 
-/// Powers the node of a pod off for ever. With the taint that says so claim and pod are made again on another node, and
-/// the other pod stays as it is.
+/// Powers off the node of a pod and does not start it again. With the out-of-service taint, claim and pod are recreated
+/// on another node, and the other pod stays as it is.
 fn lose_node(shared: &TestCluster) -> Result<()> {
     let [kept, lost] = [0, 1].map(|number| format!("{NAME}-{number}"));
     let identity = |pod: &str| {
@@ -169,7 +169,7 @@ fn lose_node(shared: &TestCluster) -> Result<()> {
     shared.kubectl(&["taint", "node", &name, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"])?;
     shared.cluster.ready("apiserver", || {
         let new = shared.value("pvc", &claim, ".metadata.uid")?;
-        ensure!(new != old, "the claim of the lost node was not made again");
+        ensure!(new != old, "the claim of the lost node was not recreated");
         Ok(())
     })?;
     shared.kubectl(&["rollout", "status", "statefulset", NAME, "--timeout=300s"])?;

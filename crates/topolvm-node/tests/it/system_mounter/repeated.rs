@@ -34,7 +34,7 @@ async fn repeated_mounts_are_unmounted_in_the_namespace_of_the_node() {
     let mut node = container(&script);
     let process = PathBuf::from(format!("/proc/{}", node.id()));
     assert_eq!(mounts_at(&process, &directory), 31);
-    // What somebody else has mounted stays, and is counted
+    // Other mounts stay, and are counted
     assert_eq!(unmount_repeated(&process, &kubelet).await, 2);
     let left = [&directory, &foreign, &other, &kubelet].map(|path| mounts_at(&process, path));
     drop(node.stdin.take());
