@@ -10,6 +10,7 @@ mod disturb;
 mod disturbance;
 mod expected;
 mod fields;
+mod foreign_group;
 mod history;
 mod lineage;
 mod node_deleted;
@@ -66,10 +67,11 @@ pub struct Settings {
     pub only: Option<DisturbanceKind>,
 }
 
-/// Returns the specification of the cluster for a run: so many nodes with a thin class and a second volume group, and
-/// all sidecars. Of two successive seeds one has csi-provisioner with its default flags.
+/// Returns the specification of the cluster for a run: so many nodes with a thin class, a second volume group and a
+/// blank disk, and all sidecars. Of two successive seeds one has csi-provisioner with its default flags.
 pub fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
     let spec = remap::with_small_group(TopolvmSpec::nodes(nodes)?.with_thin_class().with_snapshots())?;
+    let spec = foreign_group::with_foreign_disk(spec);
     Ok(if seed.is_multiple_of(2) { spec } else { spec.with_upstream_provisioner() })
 }
 
@@ -99,7 +101,7 @@ impl Chaos<'_> {
         let stop = AtomicBool::new(false);
         let report = thread::scope(|scope| {
             let supervising = scope.spawn(|| programs.supervise(&stop));
-            let report = DisturbedNodes::start(self.cluster, self.nodes, history, POD_START)
+            let report = DisturbedNodes::start(self.cluster, self.nodes, history, &programs, POD_START)
                 .context("start the workloads")
                 .and_then(|disturbed| {
                     let (plan, programs, disturbed) = (&plan, &programs, &disturbed);

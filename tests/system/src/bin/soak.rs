@@ -1,6 +1,7 @@
 //! `make soak ONLY=csi`: long random runs with kills, outages and disturbances of nodes. `make soak ONLY=scheduling`:
 //! bursts of pods on nodes that are nearly full. `make soak ONLY=monitoring`: ten minutes in which no alert fires, and
-//! `monitoring-faults`, in which each fault raises its alert.
+//! `monitoring-faults`, in which each fault raises its alert. `make soak ONLY=restarts`: every container is restarted 30
+//! times, and the host is as after the first.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
 
 use std::iter;
@@ -12,7 +13,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, ValueEnum as _};
 use system_tests::chaos::{self, Chaos, DisturbanceKind, Settings};
 use system_tests::scheduling::{self, CAPACITY_INTERVAL, Mode, Outcome, Sum};
-use system_tests::{monitoring, product_images};
+use system_tests::{monitoring, product_images, restarts};
 use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 use testbed::{machine, program};
 
@@ -46,6 +47,9 @@ struct Args {
     /// Bursts in this mode only.
     #[arg(long)]
     mode: Option<Mode>,
+    /// How often each container is restarted.
+    #[arg(long, default_value_t = 30)]
+    restarts: u32,
     /// Where to leave the logs of a run that failed.
     #[arg(long, default_value = "/var/tmp/topolvm-soak-logs")]
     logs: PathBuf,
@@ -54,8 +58,13 @@ struct Args {
 /// A part of the soak: its name, and the function that runs it in an empty directory.
 type Part = (&'static str, fn(&Path, &Args, u64) -> Result<String>);
 
-const PARTS: [Part; 4] =
-    [("csi", csi), ("scheduling", schedule), ("monitoring", monitor), ("monitoring-faults", plant_faults)];
+const PARTS: [Part; 5] = [
+    ("csi", csi),
+    ("scheduling", schedule),
+    ("monitoring", monitor),
+    ("monitoring-faults", plant_faults),
+    ("restarts", restart),
+];
 
 /// Duration for which no alert may fire.
 const SILENCE: Duration = Duration::from_mins(10);
@@ -163,6 +172,22 @@ fn plant_faults(directory: &Path, args: &Args, _seed: u64) -> Result<String> {
         .first()
         .context("the cluster has no node")
         .and_then(|node| monitoring::check_faults(&cluster, node, &spec, directory));
+    cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
+    outcome
+}
+
+/// Restarts every container of the product as pods, and kubelet, and compares what is on the host.
+fn restart(directory: &Path, args: &Args, _seed: u64) -> Result<String> {
+    let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
+    let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
+    let outcome = nodes.first().context("the cluster has no node").and_then(|node| {
+        restarts::check_host(&cluster, node, "topolvm-provisioner", "320Mi", args.restarts)?;
+        restarts::check_quiet(&cluster)?;
+        Ok(format!(
+            "the host is as before after {} restarts, and no Event came in the minute after them",
+            args.restarts
+        ))
+    });
     cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
     outcome
 }

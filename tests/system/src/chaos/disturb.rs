@@ -10,7 +10,9 @@ use testbed::topolvm::LVMD;
 
 use super::class::Class;
 use super::disturbance::Disturbance;
+use super::foreign_group::{ForeignGroup, PlantedGroup};
 use super::history::{EVENTS, Fact, History};
+use super::programs::Programs;
 use super::remap::{Remap, is_unchanged};
 use super::state::published;
 use super::workload::Workload;
@@ -25,6 +27,7 @@ pub(super) struct DisturbedNodes<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) nodes: &'a [Node],
     pub(super) history: &'a History,
+    pub(super) programs: &'a Programs<'a>,
     pub(super) workloads: Vec<Workload<'a>>,
     /// Timeout for the start of a pod.
     pub(super) patience: Duration,
@@ -36,12 +39,13 @@ impl<'a> DisturbedNodes<'a> {
         cluster: &'a Cluster,
         nodes: &'a [Node],
         history: &'a History,
+        programs: &'a Programs<'a>,
         patience: Duration,
     ) -> Result<Self> {
         let of_class = |class| nodes.iter().map(move |node| Workload::new(cluster, node, patience, "workload", class));
         let workloads: Vec<_> = of_class(Class::Thick).chain(of_class(Class::Thin)).collect();
         workloads.iter().try_for_each(Workload::start)?;
-        Ok(Self { cluster, nodes, history, workloads, patience })
+        Ok(Self { cluster, nodes, history, programs, workloads, patience })
     }
 
     /// Returns the node of this number, modulo the number of nodes.
@@ -64,6 +68,8 @@ impl<'a> DisturbedNodes<'a> {
             Disturbance::LvmKilled(pauses) => self.kill_lvm_at_work(node, pauses),
             Disturbance::PowerCut => self.cut_power(node),
             Disturbance::SignatureDestroyed(class) => self.destroy_signature(node, *class),
+            Disturbance::TenantGroup(group) => self.write_tenant_group(node, *group),
+            Disturbance::ForeignDisk(group) => self.use_beside(node, *group, &node.spec().last_disk()?),
         };
         let kept = done.and_then(|()| self.workloads_on(node).try_for_each(Workload::check));
         self.history.record(EVENTS, Fact::Restored);
@@ -163,6 +169,33 @@ impl<'a> DisturbedNodes<'a> {
         workload.stop_pod()?;
         node.script(&copy(saved))?;
         workload.start_pod()
+    }
+
+    /// Has a tenant write the metadata of a group into a raw block volume, to which kubelet has attached a loop device.
+    fn write_tenant_group(&self, node: &Node, group: ForeignGroup) -> Result<()> {
+        let tenant = Workload::new(self.cluster, node, self.patience, "tenant", Class::Thick).with_raw_block_volume();
+        tenant.start()?;
+        let done = self.use_beside(node, group, &tenant.device()?);
+        tenant.delete()?;
+        done
+    }
+
+    /// Restarts pods with existing volumes, and creates and removes volumes, before and after a restart of lvmd, while
+    /// LVM finds a group that is not the node's. Nothing of it may be changed or offered.
+    fn use_beside(&self, node: &Node, group: ForeignGroup, device: &str) -> Result<()> {
+        let planted = PlantedGroup::plant(node, group, device)?;
+        let probes =
+            [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
+        let use_volumes = || {
+            self.workloads_on(node).try_for_each(Workload::restart)?;
+            probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.delete()))
+        };
+        let done = use_volumes()
+            .and_then(|()| self.programs.kill_on(node, LVMD))
+            .and_then(|()| use_volumes())
+            .and_then(|()| planted.check(&published(self.cluster, node.name())?));
+        planted.remove()?;
+        done
     }
 }
 

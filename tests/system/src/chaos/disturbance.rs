@@ -5,6 +5,7 @@ use std::fmt;
 use clap::ValueEnum;
 
 use super::class::Class;
+use super::foreign_group::ForeignGroup;
 use super::remap::Remap;
 use crate::lvm_settings::LVM_SETTINGS;
 use crate::random::Random;
@@ -23,14 +24,25 @@ pub enum DisturbanceKind {
     PowerCut,
     /// The first 4 KiB of a volume that no pod uses are overwritten.
     SignatureDestroyed,
+    /// A tenant writes LVM metadata into its raw block volume.
+    TenantGroup,
+    /// A disk with the volume group of another machine comes.
+    ForeignDisk,
     /// The Node object is deleted, and later the node registers again. Once, at the end of a run.
     NodeDeleted,
 }
 
 impl DisturbanceKind {
     /// Kinds that happen while the sequences run.
-    pub(super) const MEANWHILE: [Self; 5] =
-        [Self::ClassRemapped, Self::LvmConfig, Self::LvmKilled, Self::PowerCut, Self::SignatureDestroyed];
+    pub(super) const MEANWHILE: [Self; 7] = [
+        Self::ClassRemapped,
+        Self::LvmConfig,
+        Self::LvmKilled,
+        Self::PowerCut,
+        Self::SignatureDestroyed,
+        Self::TenantGroup,
+        Self::ForeignDisk,
+    ];
 
     /// Returns the name of the kind in a report.
     pub(super) const fn name(self) -> &'static str {
@@ -40,6 +52,8 @@ impl DisturbanceKind {
             Self::LvmKilled => "LVM killed",
             Self::PowerCut => "power cut",
             Self::SignatureDestroyed => "signature destroyed",
+            Self::TenantGroup => "tenant's volume group",
+            Self::ForeignDisk => "foreign disk",
             Self::NodeDeleted => "node deleted",
         }
     }
@@ -56,6 +70,10 @@ pub(super) enum Disturbance {
     PowerCut,
     /// The class of the workload whose volume is damaged.
     SignatureDestroyed(Class),
+    /// The group that the tenant makes.
+    TenantGroup(ForeignGroup),
+    /// The group on the disk.
+    ForeignDisk(ForeignGroup),
 }
 
 impl Disturbance {
@@ -69,6 +87,8 @@ impl Disturbance {
             DisturbanceKind::SignatureDestroyed => {
                 Self::SignatureDestroyed(random.of(&[Class::Thick, Class::Thin]).copied()?)
             }
+            DisturbanceKind::TenantGroup => Self::TenantGroup(random.of(&ForeignGroup::OF_TENANTS).copied()?),
+            DisturbanceKind::ForeignDisk => Self::ForeignDisk(random.of(&ForeignGroup::ON_DISKS).copied()?),
             DisturbanceKind::NodeDeleted => return None,
         })
     }
@@ -80,6 +100,8 @@ impl Disturbance {
             Self::LvmKilled(_) => DisturbanceKind::LvmKilled,
             Self::PowerCut => DisturbanceKind::PowerCut,
             Self::SignatureDestroyed(_) => DisturbanceKind::SignatureDestroyed,
+            Self::TenantGroup(_) => DisturbanceKind::TenantGroup,
+            Self::ForeignDisk(_) => DisturbanceKind::ForeignDisk,
         }
     }
 }
@@ -94,6 +116,8 @@ impl fmt::Display for Disturbance {
             Self::SignatureDestroyed(class) => {
                 write!(f, "the first 4 KiB of a {class:?} volume without a pod are overwritten")
             }
+            Self::TenantGroup(group) => write!(f, "a tenant's raw block volume has {group}"),
+            Self::ForeignDisk(group) => write!(f, "a disk has {group}"),
         }
     }
 }

@@ -142,7 +142,11 @@ impl<'a> Programs<'a> {
 
     fn kill_in_node(&self, name: &str) -> Result<()> {
         let turn = self.next_node.fetch_add(1, Ordering::Relaxed);
-        let node = self.nodes.iter().cycle().nth(turn).context("there are no nodes")?;
+        self.kill_on(self.nodes.iter().cycle().nth(turn).context("there are no nodes")?, name)
+    }
+
+    /// Kills a program of a node, which starts again.
+    pub(super) fn kill_on(&self, node: &Node, name: &str) -> Result<()> {
         let end = Instant::now() + Duration::from_secs(20);
         // It may have been killed a moment ago
         while let Err(error) = node.kill_kept(name) {

@@ -76,10 +76,7 @@ pub(super) fn with_small_group(mut spec: TopolvmSpec) -> Result<TopolvmSpec> {
     for node in &mut spec.nodes {
         node.spare_disks.push(SMALL_DISK);
     }
-    let node = spec.nodes.first().context("no nodes")?;
-    // After those of kubelet and containerd
-    let index = u8::try_from(1 + node.vg_disks.len() + node.spare_disks.len())?;
-    let disk = format!("/dev/ubd{}", char::from(b'a' + index));
+    let disk = spec.nodes.first().context("no nodes")?.last_disk()?;
     // Writing to text cannot fail
     let _written = writeln!(spec.node_script, "vgs {SMALL_VG} >/dev/null 2>&1 || vgcreate -q {SMALL_VG} {disk}");
     Ok(spec)

@@ -16,7 +16,6 @@ use crate::manifests::{VolumeMode, claim, pod};
 
 /// Size of each volume in MiB.
 pub(super) const MEBIBYTES: u64 = 48;
-const FILE: &str = "/data/number";
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 /// A pod with a volume on a given node. Claim and pod have the same name.
@@ -27,6 +26,7 @@ pub(super) struct Workload<'a> {
     patience: Duration,
     name: String,
     class: Class,
+    mode: VolumeMode,
     /// Number that the pod has written and synced last.
     written: AtomicU64,
 }
@@ -35,7 +35,12 @@ impl<'a> Workload<'a> {
     /// Returns a workload that is not started.
     pub(super) fn new(cluster: &'a Cluster, node: &'a Node, patience: Duration, purpose: &str, class: Class) -> Self {
         let name = format!("{purpose}-{}-{}", node.name(), class.name());
-        Self { cluster, node, patience, name, class, written: AtomicU64::new(0) }
+        Self { cluster, node, patience, name, class, mode: VolumeMode::Filesystem, written: AtomicU64::new(0) }
+    }
+
+    /// Makes the volume a raw block volume, whose first sector has the number.
+    pub(super) fn with_raw_block_volume(self) -> Self {
+        Self { mode: VolumeMode::Block, ..self }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -53,7 +58,7 @@ impl<'a> Workload<'a> {
     /// Creates the claim, starts the pod, and writes a number.
     pub(super) fn start(&self) -> Result<()> {
         let size = format!("{MEBIBYTES}Mi");
-        let claim = claim(&self.name, self.class.waiting_name(), &size, VolumeMode::Filesystem).to_string();
+        let claim = claim(&self.name, self.class.waiting_name(), &size, self.mode).to_string();
         self.cluster.apply(&claim)?;
         self.start_pod()?;
         self.write()
@@ -61,7 +66,7 @@ impl<'a> Workload<'a> {
 
     /// Starts the pod without waiting for it.
     pub(super) fn start_pod(&self) -> Result<()> {
-        let mut pod = pod(&self.name, &self.name, VolumeMode::Filesystem);
+        let mut pod = pod(&self.name, &self.name, self.mode);
         if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
             spec.insert("nodeSelector".to_owned(), json!({"kubernetes.io/hostname": self.node.name()}));
         }
@@ -76,14 +81,23 @@ impl<'a> Workload<'a> {
     /// Writes the next number in the pod and syncs it.
     pub(super) fn write(&self) -> Result<()> {
         let number = self.written.load(Ordering::Relaxed) + 1;
-        self.retry("writes", || self.exec_in_pod(&format!("echo {number} >{FILE} && sync")))?;
+        self.retry("writes", || self.exec_in_pod(&format!("echo {number} >{} && sync", self.file())))?;
         self.written.store(number, Ordering::Relaxed);
         Ok(())
     }
 
+    /// Returns the path of the number in the pod.
+    fn file(&self) -> &'static str {
+        match self.mode {
+            VolumeMode::Filesystem => "/data/number",
+            VolumeMode::Block => "/data",
+        }
+    }
+
     /// Waits until the pod runs, and checks the number that it has written.
     pub(super) fn check(&self) -> Result<()> {
-        let has = self.retry("reads", || self.exec_in_pod(&format!("cat {FILE} 2>/dev/null || echo nothing")))?;
+        let has =
+            self.retry("reads", || self.exec_in_pod(&format!("head -n1 {} 2>/dev/null || echo nothing", self.file())))?;
         let written = self.written.load(Ordering::Relaxed).to_string();
         ensure!(has.trim() == written, "{} has written and synced {written}, and reads {has:?}", self.name);
         Ok(())

@@ -4,7 +4,6 @@ mod copies;
 mod embedded_capacity;
 mod overlays;
 mod readiness;
-mod restarts;
 mod rights;
 
 use std::collections::BTreeMap;
@@ -17,9 +16,9 @@ use serde_json::json;
 use system_tests::audit;
 use system_tests::kustomization::{Kustomization, lvmd_config};
 use system_tests::manifests::{VolumeMode, claim, pod};
-use system_tests::product_images;
 use system_tests::scenario::Scenario;
 use system_tests::shared::TestCluster;
+use system_tests::{product_images, restarts};
 use testbed::failure::WithState as _;
 use testbed::node::Node;
 use testbed::sidecars::NAMESPACE;
@@ -34,6 +33,8 @@ use crate::job::SilentReporter;
 const NEXT_BUILD: &str = "next";
 /// Name of the StorageClass in `deploy/manifests/base/storageclass.yaml`, which has XFS.
 const CLASS: &str = "topolvm-provisioner";
+/// Restarts of each container.
+const RESTARTS: u32 = 3;
 /// Size of the volumes: the smallest with XFS has 300 MiB.
 const SIZE: &str = "320Mi";
 
@@ -59,7 +60,7 @@ fn run_in_cluster() -> Result<()> {
         .and_then(|()| copies::create_copies(&shared, node))
         .and_then(|()| copies::delete_with_node(&shared))
         .and_then(|()| told("the whole job with copies was done"))
-        .and_then(|()| restarts::restart_all(&shared, node))
+        .and_then(|()| restarts::check_host(&shared.cluster, node, CLASS, SIZE, RESTARTS))
         .and_then(|()| told("all containers had been restarted"))
         .and_then(|()| readiness::break_configuration(&shared))
         .and_then(|()| readiness::roll_out_with_surge(&shared))
@@ -189,18 +190,7 @@ fn publish_by_controller(shared: &TestCluster, node: &Node, scratch: &Path) -> R
 
 /// Waits until the pods of topolvm-controller from before a roll-out have ended.
 fn wait_for_old_controllers(shared: &TestCluster) -> Result<()> {
-    wait_for_old_pods(shared, "app.kubernetes.io/component=controller")
-}
-
-/// Waits until the selected pods from before a roll-out have ended.
-fn wait_for_old_pods(shared: &TestCluster, selector: &str) -> Result<()> {
-    shared.cluster.ready("apiserver", || {
-        let pods = ["get", "pods", "-n", NAMESPACE, "-l", selector];
-        let deleted =
-            shared.kubectl(&[&pods[..], &["-o", "jsonpath={.items[*].metadata.deletionTimestamp}"]].concat())?;
-        ensure!(deleted.is_empty(), "they have not ended");
-        Ok(())
-    })
+    restarts::wait_for_old_pods(&shared.cluster, "app.kubernetes.io/component=controller")
 }
 
 /// Starts lvmd on the host as the systemd unit does.

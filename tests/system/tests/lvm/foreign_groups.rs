@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use system_tests::isolated_lvm::{DEVICE, RUN_WITH_ONE_DEVICE};
 use tonic::Code;
 
 use crate::daemon::{Lvmd, SOCKET, code};
@@ -20,20 +21,6 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 const CLASSES: &str = "device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}, \
                        {name: hdd, volume-group: myvg2, spare-gb: 0}]";
 const UID: &str = "11111111-1111-1111-1111-111111111111";
-/// Runs an LVM command as in a virtual machine whose only disk is a device.
-const VIRTUAL_MACHINE: &str = r#"
-    dev=$(mktemp -d /run/dev.XXXX)
-    mkdir $dev/mapper
-    cp -a "$(readlink -f $1)" $dev/vda
-    cp -a /dev/null /dev/zero /dev/urandom $dev
-    cp -a /dev/mapper/control $dev/mapper
-    mount --bind $dev /dev
-    program=$2
-    shift 2
-    exec $program --config 'devices/scan_lvs=1 devices/use_devicesfile=0 devices/hints="none"
-        devices/global_filter=["a|.*|"] devices/filter=["a|.*|"]' "$@""#;
-/// The volume in such a machine.
-const VOLUME: &str = "/dev/vda";
 const MACHINE_ID: &str = "/etc/machine-id";
 
 /// The volume of a tenant, which has LVM metadata in it, and what the host stacks on it.
@@ -48,7 +35,7 @@ impl Tenant {
     fn new(commands: &[&[&str]], is_mapped: bool) -> Self {
         let device = format!("/dev/myvg1/{UID}");
         for command in commands {
-            run_ok("unshare", &[&["-m", "sh", "-ec", VIRTUAL_MACHINE, "sh", &device], *command].concat());
+            run_ok("unshare", &[&["-m", "sh", "-ec", RUN_WITH_ONE_DEVICE, "sh", &device], *command].concat());
         }
         let below = if is_mapped {
             let sectors = run_ok("blockdev", &["--getsz", &device]);
@@ -64,7 +51,7 @@ impl Tenant {
     }
 
     fn makes_group(name: &str) -> Self {
-        Self::new(&[&["vgcreate", "-qq", name, VOLUME]], false)
+        Self::new(&[&["vgcreate", "-qq", name, DEVICE]], false)
     }
 }
 
@@ -102,7 +89,7 @@ fn name_in_use() {
         let _groups = two_groups();
         let mut lvmd = Lvmd::start(CLASSES);
         create_tenants_volume(&lvmd);
-        let tenant = Tenant::new(&[&["vgcreate", "-qq", "myvg1", VOLUME]], is_mapped);
+        let tenant = Tenant::new(&[&["vgcreate", "-qq", "myvg1", DEVICE]], is_mapped);
         assert_eq!(run_ok("vgs", &["--noheadings", "-o", "vg_name"]).matches("myvg1").count(), 2);
         work(&lvmd, "running");
         lvmd.kill();
@@ -165,7 +152,7 @@ fn copied_uuid() {
     settings.write("devices { hints=\"none\" }");
     let uuid = run_ok("pvs", &["--noheadings", "-o", "pv_uuid", DISKS[1]]).trim().to_owned();
     let _tenant = Tenant::new(
-        &[&["pvcreate", "-qq", "--uuid", &uuid, "--norestorefile", VOLUME], &["vgcreate", "-qq", "evil", VOLUME]],
+        &[&["pvcreate", "-qq", "--uuid", &uuid, "--norestorefile", DEVICE], &["vgcreate", "-qq", "evil", DEVICE]],
         false,
     );
     let create_in_hdd = |lvmd: &Lvmd, name: &str| {
@@ -193,7 +180,7 @@ fn guest_of_lvmd() {
     };
     let (making, wiping) = (&*making.leak(), &*wiping.leak());
     let (unfinished, removed) = (create("unfinished", making), create("topolvm.wiping.x", wiping));
-    let _tenant = Tenant::new(&[&["vgcreate", "-qq", "guestvg", VOLUME], &unfinished, &removed], false);
+    let _tenant = Tenant::new(&[&["vgcreate", "-qq", "guestvg", DEVICE], &unfinished, &removed], false);
     let state = || run_ok("vgs", &["--noheadings", "-o", "vg_seqno,lv_count", "guestvg"]);
     let before = state();
     let lvmd = Lvmd::start(only_ssd);

@@ -49,6 +49,12 @@ impl NodeSpec {
         }
     }
 
+    /// Returns the path of the last disk, after those of kubelet and containerd and of the volume group.
+    pub fn last_disk(&self) -> Result<String> {
+        let index = u8::try_from(1 + self.vg_disks.len() + self.spare_disks.len())?;
+        Ok(format!("/dev/ubd{}", char::from(b'a' + index)))
+    }
+
     pub(super) fn read(directory: &Path) -> Result<Self> {
         let path = directory.join(FILE);
         let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
