@@ -25,24 +25,27 @@ const QUIET: Duration = Duration::from_mins(1);
 
 /// Replaces names that each pod and container has of its own.
 const NORMALIZE: &str = "sed -E -e 's/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/UID/g' -e 's/[0-9a-f]{64}/ID/g' \
+                         -e 's#(kubelet/[a-z-]+)/[0-9]+$#\\1/NUMBER#' \
                          -e 's/kube-api-access-[a-z0-9]{5}/kube-api-access/g' \
                          -e 's/topolvm-[a-z]+-[a-z0-9-]+/POD/g' | sort";
 
 /// Lists, each with the script that prints it on the node.
 const LISTS: [(&str, &str); 11] = [
     ("mounts of the host", "cut -d ' ' -f 5 /proc/1/mountinfo"),
-    ("mounts in the agent", "cut -d ' ' -f 5 /proc/$(pgrep -xn topolvm-node)/mountinfo"),
-    ("mounts in lvmd", "cut -d ' ' -f 5 /proc/$(pgrep -xn lvmd)/mountinfo"),
+    ("mounts in the agent", "cut -d ' ' -f 5 /proc/$(pgrep -xo topolvm-node)/mountinfo"),
+    ("mounts in lvmd", "cut -d ' ' -f 5 /proc/$(pgrep -xo lvmd)/mountinfo"),
     ("loop devices", "losetup --list --noheadings --output NAME,BACK-FILE"),
     ("device-mapper devices", "dmsetup ls"),
     ("listening sockets", "awk '$4 == \"00010000\" {print $8}' /proc/net/unix"),
     ("control groups", "find /sys/fs/cgroup -type d"),
+    // Without the empty directory that kubelet leaves of each volume of a driver without STAGE_UNSTAGE_VOLUME
     (
         "files",
-        "find /run/topolvm /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry /dev/topolvm 2>/dev/null || :",
+        "find /run/topolvm /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry /dev/topolvm \
+         ! -path '*/csi/topolvm.io/*' 2>/dev/null || :",
     ),
-    ("open files of the agent", "readlink /proc/$(pgrep -xn topolvm-node)/fd/* | grep ^/"),
-    ("open files of lvmd", "readlink /proc/$(pgrep -xn lvmd)/fd/* | grep ^/"),
+    ("open files of the agent", "readlink /proc/$(pgrep -xo topolvm-node)/fd/* | grep ^/"),
+    ("open files of lvmd", "readlink /proc/$(pgrep -xo lvmd)/fd/* | grep ^/"),
     ("zombies", "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | xargs -r grep -h ^Name: || :"),
 ];
 
@@ -117,7 +120,6 @@ fn disturb(cluster: &Cluster, node: &Node, size: &str) -> Result<()> {
         ensure!(!claims.contains(FAILING), "the volume of {FAILING} is not gone");
         Ok(())
     })?;
-    // Not before: kubelet forgets the directory of a volume that it was about to mount when it was killed
     node.kill_kept("kubelet")?;
     cluster.ready("apiserver", || cluster.kubectl_ok(["exec", POD, "--", "true"]).map(drop))
 }

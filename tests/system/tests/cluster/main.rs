@@ -29,6 +29,7 @@ mod install;
 mod inventory;
 mod io_limits;
 mod job;
+mod kube_scheduler;
 mod legacy;
 mod metrics;
 mod monitoring;

@@ -1,8 +1,9 @@
 //! Three nodes with storage, and others without, with the product as the pods that ship: kube-scheduler goes by free
-//! space, a roll-out that cannot work stops at its first node, and the claim of a dead node is recreated on another
+//! space with storage capacity tracking and with the extender, a roll-out that cannot work stops at its first node, and the claim of a dead node is recreated on another
 //! one.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
@@ -17,8 +18,10 @@ use system_tests::workloads;
 use testbed::failure::WithState as _;
 use testbed::sidecars::NAMESPACE;
 use testbed::size::GIB;
-use testbed::topolvm::TopolvmSpec;
+use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
+
+use crate::kube_scheduler;
 
 /// Index of the node with the largest volume group.
 const LARGEST: usize = 2;
@@ -46,6 +49,7 @@ fn run_in_own_cluster() -> Result<()> {
         .and_then(|()| break_roll_out(&shared, "topolvm-lvmd"))
         .and_then(|()| break_roll_out(&shared, "topolvm-node"))
         .and_then(|()| check_ready(&shared))
+        .and_then(|()| place_by_extender(&shared, scratch.path()))
         .and_then(|()| lose_node(&shared))
         .with_state(|| shared.kubectl(&["describe", "nodes,pods,pvc", "-A"]).unwrap_or_default());
     shared.down()?;
@@ -82,7 +86,7 @@ fn check_ready(shared: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-/// Starts two pods that must be on different nodes, and one whose volume has room on the largest node alone.
+/// Starts two pods that must be on different nodes, and one that must be on the largest.
 fn place_by_free_space(shared: &TestCluster) -> Result<()> {
     let mut class = storage_class(TopoLvm, NAME, None, false);
     class["parameters"]["topolvm.io/rebuild"] = json!("on-out-of-service-taint");
@@ -108,9 +112,33 @@ fn place_by_free_space(shared: &TestCluster) -> Result<()> {
             }}],
         },
     }))?;
+    place_large(shared)?;
+    shared.kubectl(&["rollout", "status", "statefulset", NAME, "--timeout=180s"]).map(drop)
+}
+
+/// Replaces storage capacity tracking by the extender, as pods on the node of the control plane, where kube-scheduler
+/// runs with the configuration that ships.
+fn place_by_extender(shared: &TestCluster, scratch: &Path) -> Result<()> {
+    let extended = Kustomization {
+        components: &["rebuild", "webhooks", "certificate-self-managed", "scheduler-daemonset"],
+        ..with_rebuild()
+    };
+    let node = &shared.nodes[WITHOUT_STORAGE];
+    shared.kubectl(&["label", "node", node.name(), "node-role.kubernetes.io/control-plane="])?;
+    topolvm::roll_out(&shared.cluster, &extended.write(&scratch.join("extender"))?)?;
+    kube_scheduler::move_to(shared, node, "scheduler-config.yaml")?;
+    kube_scheduler::wait_for_webhook(shared)?;
+    kube_scheduler::wait_for_proof(shared)?;
+    place_large(shared)?;
+    let said = shared.kubectl(&["logs", "-n", NAMESPACE, "daemonset/topolvm-scheduler", "--tail=-1"])?;
+    ensure!(said.contains(r#""url":"/predicate""#), "kube-scheduler has not asked: {said}");
+    Ok(())
+}
+
+/// Starts a pod whose volume has room on the largest node alone, and deletes it.
+fn place_large(shared: &TestCluster) -> Result<()> {
     shared.apply(&claim("large", NAME, "15Gi", VolumeMode::Block))?;
     shared.apply(&pod("large", "large", VolumeMode::Block))?;
-    shared.kubectl(&["rollout", "status", "statefulset", NAME, "--timeout=180s"])?;
     shared.kubectl(&["wait", "--for=condition=Ready", "pod/large", "--timeout=180s"])?;
     let largest = shared.nodes[LARGEST].name();
     let on = shared.value("pod", "large", ".spec.nodeName")?;

@@ -2,9 +2,7 @@
 //! together with the extender beside kube-scheduler, the same with lvmd on the host, the extender behind its Service, a
 //! certificate from a Secret, the older API group without snapshots, and all of TopoLVM's first guides.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -24,10 +22,7 @@ use topolvm_api::ApiFlavor::{self, Legacy, TopoLvm};
 
 use super::{CLASS, start_lvmd_on_the_host};
 use crate::job::SilentReporter;
-
-const KUBE_SCHEDULER: &str = "kube-scheduler";
-/// Path of kube-scheduler's kubeconfig in the configurations that ship.
-const SCHEDULER_KUBECONFIG: &str = "/etc/kubernetes/scheduler.conf";
+use crate::kube_scheduler;
 
 /// Replaces the overlay `lvmd`, without volumes, by those with the extender.
 pub(super) fn use_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
@@ -48,12 +43,9 @@ fn use_embedded_with_extender(shared: &TestCluster, node: &Node, scratch: &Path)
     shared.kubectl(&["label", "node", node.name(), "node-role.kubernetes.io/control-plane="])?;
     topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("extender"))?)?;
     delete(shared, &["daemonset/topolvm-lvmd"])?;
-    let credential = fs::read(shared.cluster.directory().join("scheduler.kubeconfig"))?;
-    node.script_with_input(&format!("mkdir -p /etc/kubernetes && cat >{SCHEDULER_KUBECONFIG}"), &credential)?;
-    shared.cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
-    start_kube_scheduler(shared, node, "scheduler-config.yaml")?;
-    wait_for_webhook(shared)?;
-    wait_for_proof(shared)?;
+    kube_scheduler::move_to(shared, node, "scheduler-config.yaml")?;
+    kube_scheduler::wait_for_webhook(shared)?;
+    kube_scheduler::wait_for_proof(shared)?;
     run_scenario(shared, node, TopoLvm)?;
     let said = shared.kubectl(&["logs", "-n", NAMESPACE, "daemonset/topolvm-scheduler", "--tail=-1"])?;
     ensure!(said.contains(r#""url":"/predicate""#), "kube-scheduler has not asked: {said}");
@@ -108,8 +100,8 @@ fn use_extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> 
     for address in addresses.split(' ') {
         node.script(&format!("echo {address} topolvm-scheduler.{NAMESPACE}.svc >>/etc/hosts"))?;
     }
-    node.stop_kept(KUBE_SCHEDULER)?;
-    start_kube_scheduler(shared, node, "scheduler-config-service.yaml")?;
+    node.stop_kept(kube_scheduler::NAME)?;
+    kube_scheduler::start(shared, node, "scheduler-config-service.yaml")?;
     run_scenario(shared, node, TopoLvm)?;
     let mut fits = 0;
     for address in addresses.split(' ') {
@@ -143,14 +135,14 @@ fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path
     topolvm::roll_out(&shared.cluster, &directory)?;
     super::wait_for_old_controllers(shared)?;
     topolvm::roll_out(&shared.cluster, &directory)?;
-    wait_for_webhook(shared)?;
+    kube_scheduler::wait_for_webhook(shared)?;
     run_scenario(shared, node, TopoLvm)
 }
 
 /// Applies the overlay of the older API group after the others, with storage capacity tracking again, so that nobody
 /// may call the webhook any more; in a cluster without snapshots.
 pub(super) fn use_older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
-    node.stop_kept(KUBE_SCHEDULER)?;
+    node.stop_kept(kube_scheduler::NAME)?;
     shared.cluster.spawn(SCHEDULER_PROCESS, &shared.cluster.scheduler_command())?;
     Commands::of("switching.md", "Switch over")?.run(&shared.cluster)?;
     delete(shared, &["deployment/topolvm-scheduler", "service/topolvm-scheduler"])?;
@@ -173,9 +165,9 @@ pub(super) fn use_oldest_guide(shared: &TestCluster, node: &Node, scratch: &Path
         Kustomization { base: "overlays/legacy-extender", components: &components, ..Kustomization::default() };
     topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("guide"))?)?;
     shared.cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
-    start_kube_scheduler(shared, node, "scheduler-config-legacy.yaml")?;
-    wait_for_webhook(shared)?;
-    wait_for_proof(shared)?;
+    kube_scheduler::start(shared, node, "scheduler-config-legacy.yaml")?;
+    kube_scheduler::wait_for_webhook(shared)?;
+    kube_scheduler::wait_for_proof(shared)?;
     run_scenario(shared, node, Legacy).context("legacy-extender")?;
     let said = shared.kubectl(&["logs", "-n", NAMESPACE, "daemonset/topolvm-scheduler", "--tail=-1"])?;
     ensure!(said.contains(r#""url":"/predicate""#), "kube-scheduler has not asked: {said}");
@@ -202,40 +194,4 @@ fn run_scenario(shared: &TestCluster, node: &Node, flavor: ApiFlavor) -> Result<
 fn delete(shared: &TestCluster, objects: &[&str]) -> Result<()> {
     let delete = ["delete", "-n", NAMESPACE, "--cascade=foreground", "--timeout=180s"];
     shared.kubectl(&[&delete[..], objects].concat()).map(drop)
-}
-
-/// Starts kube-scheduler as kubeadm does, in the network of a host that has pods, with a shipped configuration as it
-/// is.
-fn start_kube_scheduler(shared: &TestCluster, node: &Node, config: &str) -> Result<()> {
-    // The one before has not given it up, and it would be 15 s until another may take it
-    shared.kubectl(&["delete", "lease", KUBE_SCHEDULER, "-n", "kube-system", "--ignore-not-found"])?;
-    let program = shared.cluster.tool(KUBE_SCHEDULER).canonicalize()?;
-    let config: PathBuf = manifests().join("../../scheduler-config").join(config).canonicalize()?;
-    let arguments = [
-        program.to_string_lossy().into_owned(),
-        format!("--config={}", config.display()),
-        "--bind-address=127.0.0.1".to_owned(),
-        format!("--authentication-kubeconfig={SCHEDULER_KUBECONFIG}"),
-        format!("--authorization-kubeconfig={SCHEDULER_KUBECONFIG}"),
-    ];
-    node.spawn_kept(KUBE_SCHEDULER, arguments, &BTreeMap::new())
-}
-
-/// Waits until kube-scheduler is proven to call the extender, so that pods get the resource.
-fn wait_for_proof(shared: &TestCluster) -> Result<()> {
-    let outcome = Commands::of("scheduling.md", "What the mode `extender` proves before pods depend on it")?;
-    shared.cluster.ready("apiserver", || {
-        let said = outcome.run(&shared.cluster)?;
-        ensure!(said.contains(r#""extender-proven":"true""#), "the extender is not proven to be called: {said}");
-        Ok(())
-    })
-}
-
-/// Waits until the API server trusts the certificate that the controller has created.
-fn wait_for_webhook(shared: &TestCluster) -> Result<()> {
-    let pod = pod("webhook", "nothing", VolumeMode::Filesystem);
-    let file = shared.cluster.directory().join("tried.json");
-    fs::write(&file, pod.to_string())?;
-    let file = file.to_string_lossy().into_owned();
-    shared.cluster.ready("apiserver", || shared.kubectl(&["create", "--dry-run=server", "-f", &file]).map(drop))
 }
