@@ -36,6 +36,7 @@ mod monitoring;
 mod node_label;
 mod nudge;
 mod old_objects;
+mod older_versions;
 mod orphan_causes;
 mod orphans;
 mod pages;
@@ -106,6 +107,7 @@ fn main() -> ExitCode {
     let crashes = crashes::ALL.iter();
     trials.extend(crashes.map(|crash| trial(crash.name(), || fixture::with_processes(|fixture| crash.run(fixture)))));
     trials.extend(webhooks::trials());
+    trials.extend(older_versions::trials());
     trials.extend(three_nodes::trials());
     trials.extend(vault::trials());
     trials.extend(etcd_backup::trials());

@@ -4,9 +4,11 @@
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim};
+use system_tests::shared::TestCluster;
+use testbed::node::Node;
 use topolvm_api::{ApiFlavor, CREATED_BY, CREATED_BY_LABEL};
 
-use crate::fixture::{Fixture, logical_volume_resource};
+use crate::fixture::logical_volume_resource;
 
 /// A foreign finalizer.
 pub(crate) const HOLD: &str = "example.com/hold";
@@ -26,7 +28,8 @@ pub(crate) enum AgentMetadata {
 /// Objects of the time when TopoLVM served an API group.
 #[derive(Clone, Copy)]
 pub(crate) struct OldObjects<'a> {
-    pub(crate) fixture: &'a Fixture,
+    pub(crate) shared: &'a TestCluster,
+    pub(crate) node: &'a Node,
     pub(crate) flavor: ApiFlavor,
 }
 
@@ -50,7 +53,7 @@ impl OldObjects<'_> {
         let mut volume = json!({
             "apiVersion": format!("{}/v1", self.flavor.group()), "kind": "LogicalVolume",
             "metadata": {"name": name},
-            "spec": {"name": name, "nodeName": self.fixture.node.name()},
+            "spec": {"name": name, "nodeName": self.node.name()},
         });
         let ours = self.flavor.logical_volume_finalizer();
         volume["metadata"]["finalizers"] = match metadata {
@@ -64,15 +67,15 @@ impl OldObjects<'_> {
         for (key, value) in spec.as_object().context("the spec is no object")? {
             volume["spec"][key] = value.clone();
         }
-        self.fixture.apply(&volume)?;
-        self.fixture.value(&logical_volume_resource(self.flavor), name, ".metadata.uid")
+        self.shared.apply(&volume)?;
+        self.shared.value(&logical_volume_resource(self.flavor), name, ".metadata.uid")
     }
 
     /// Patches the status of a LogicalVolume.
     pub(crate) fn patch_status(&self, name: &str, status: &Value) -> Result<()> {
         let patch = json!({"status": status}).to_string();
         let group = logical_volume_resource(self.flavor);
-        self.fixture.kubectl(&["patch", &group, name, "--subresource=status", "--type=merge", "-p", &patch]).map(drop)
+        self.shared.kubectl(&["patch", &group, name, "--subresource=status", "--type=merge", "-p", &patch]).map(drop)
     }
 
     /// Makes a filesystem with a file in it on an LV.
@@ -82,7 +85,7 @@ impl OldObjects<'_> {
              && mkdir -p /run/old && mount /dev/{device} /run/old \
              && chmod 2777 /run/old && echo theirs >/run/old/file && umount /run/old"
         );
-        self.fixture.node.script(&script).map(drop)
+        self.node.script(&script).map(drop)
     }
 
     /// Creates a claim that is bound to a PersistentVolume as external-provisioner writes it for TopoLVM, with this
@@ -106,9 +109,9 @@ impl OldObjects<'_> {
         if let Some(filesystem) = filesystem {
             csi["fsType"] = json!(filesystem);
         }
-        let node = self.fixture.node.name();
+        let node = self.node.name();
         let nodes = json!({"key": self.flavor.topology_key(), "operator": "In", "values": [node]});
-        self.fixture.apply(&json!({
+        self.shared.apply(&json!({
             "apiVersion": "v1", "kind": "PersistentVolume",
             "metadata": {
                 "name": volume,
@@ -135,14 +138,14 @@ impl OldObjects<'_> {
         // A finalizer of before 0.40
         claim["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection", self.flavor.pvc_finalizer()]);
         claim["spec"]["volumeName"] = json!(volume);
-        self.fixture.apply(&claim)
+        self.shared.apply(&claim)
     }
 
     /// Creates a VolumeSnapshot and its content as external-snapshotter writes them for TopoLVM.
     pub(crate) fn create_ready_snapshot(&self, name: &str, id: &str) -> Result<()> {
         let (name, class) = (self.name(name), self.name("snapshots"));
         let content = format!("snapcontent-{name}");
-        self.fixture.apply(&json!({
+        self.shared.apply(&json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
             "metadata": {
                 "name": content,
@@ -153,7 +156,7 @@ impl OldObjects<'_> {
                 "volumeSnapshotClassName": class, "volumeSnapshotRef": {"namespace": "default", "name": name},
             },
         }))?;
-        self.fixture.apply(&json!({
+        self.shared.apply(&json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
             "metadata": {"name": name, "namespace": "default"},
             "spec": {"volumeSnapshotClassName": class, "source": {"volumeSnapshotContentName": content}},

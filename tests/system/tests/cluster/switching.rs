@@ -47,9 +47,9 @@ fn switched(fixture: &Fixture) -> Result<()> {
     Commands::of("switching.md", "Before you switch")?.run_in(&fixture.cluster, directory.path())?;
     let saved = fs::read_to_string(directory.path().join("before.yaml")).context("read before.yaml")?;
     ensure!(saved.contains("kind: PersistentVolume"), "the state is {saved}");
-    let old = OldObjects { fixture, flavor: TopoLvm };
+    let old = OldObjects { shared: fixture, node: &fixture.node, flavor: TopoLvm };
     let meanwhile = || {
-        create_old_objects(&old)?;
+        create_old_objects(fixture, &old)?;
         mount_as_theirs(fixture)
     };
     let then = || {
@@ -58,33 +58,34 @@ fn switched(fixture: &Fixture) -> Result<()> {
         fixture.wait_node_ready_again(1)?;
         fixture.wait_ready("running")?;
         check_file(fixture, "running")?;
-        use_old_objects(&old, &["running", "device"])
+        use_old_objects(fixture, &old, &["running", "device"])
     };
-    switch(&old, &fixture.spec, "base", meanwhile, then)
+    switch(fixture, &old, &fixture.spec, "base", meanwhile, then)
 }
 
 fn switched_legacy(fixture: &Fixture) -> Result<()> {
     fixture.apply_classes(Legacy)?;
-    let old = OldObjects { fixture, flavor: Legacy };
+    let old = OldObjects { shared: fixture, node: &fixture.node, flavor: Legacy };
     switch(
+        fixture,
         &old,
         &fixture.spec.clone().legacy(),
         "overlays/legacy",
-        || create_old_objects(&old),
-        || use_old_objects(&old, &[]),
+        || create_old_objects(fixture, &old),
+        || use_old_objects(fixture, &old, &[]),
     )
 }
 
 /// Runs one part when none of our programs but lvmd runs, and another when they have been started on a cluster with
 /// TopoLVM's definition.
 fn switch(
+    fixture: &Fixture,
     old: &OldObjects<'_>,
     spec: &TopolvmSpec,
     manifests: &str,
     meanwhile: impl FnOnce() -> Result<()>,
     then: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
-    let fixture = old.fixture;
     let mut class = storage_class(old.flavor, &old.name(XFS_CLASS), Some(THIN_CLASS), false);
     class["parameters"]["csi.storage.k8s.io/fstype"] = "xfs".into();
     fixture.apply(&class)?;
@@ -115,8 +116,7 @@ fn write_their_definition(directory: &Path, manifests: &str, flavor: ApiFlavor) 
 }
 
 /// Creates everything that TopoLVM leaves, while of our programs only lvmd runs.
-fn create_old_objects(old: &OldObjects<'_>) -> Result<()> {
-    let fixture = old.fixture;
+fn create_old_objects(fixture: &Fixture, old: &OldObjects<'_>) -> Result<()> {
     let node = &fixture.node;
     // A filesystem without status.currentSize, as before 0.36.5 and after some failures, and a device node of before
     // 0.33
@@ -140,7 +140,7 @@ fn create_old_objects(old: &OldObjects<'_>) -> Result<()> {
     old.patch_status(&volume, &json!({"volumeID": id, "currentSize": SMALL}))?;
     old.create_bound_claim("block", "waiting", SMALL, None, &id)?;
 
-    make_copies(old)?;
+    make_copies(fixture, old)?;
 
     // Claims on whose volume TopoLVM was still working: nothing done yet; the finalizer there and not the label, behind
     // somebody else's, and the LV made all the same; failed, and not deleted
@@ -163,8 +163,8 @@ fn create_old_objects(old: &OldObjects<'_>) -> Result<()> {
 }
 
 /// Creates a snapshot and a volume restored from it, whose filesystem has the UUID of its source: mounted with nouuid.
-fn make_copies(old: &OldObjects<'_>) -> Result<()> {
-    let node = &old.fixture.node;
+fn make_copies(fixture: &Fixture, old: &OldObjects<'_>) -> Result<()> {
+    let node = &fixture.node;
     let (original, taken) = (old.volume_name("source"), format!("snapshot-{}", old.name("taken")));
     let class = json!({"size": XFS, "deviceClass": "thin"});
     let source = old.create_logical_volume(&original, &class, AgentMetadata::FinalizerAndLabel)?;
@@ -210,8 +210,7 @@ fn check_file(fixture: &Fixture, pod: &str) -> Result<()> {
 }
 
 /// Uses the old objects with the new programs, and the claims of pods that run.
-fn use_old_objects(old: &OldObjects<'_>, running: &[&str]) -> Result<()> {
-    let fixture = old.fixture;
+fn use_old_objects(fixture: &Fixture, old: &OldObjects<'_>, running: &[&str]) -> Result<()> {
     let group = logical_volume_resource(old.flavor);
     let name = |name: &str| old.name(name);
     for (of, mode) in [
@@ -262,12 +261,11 @@ fn use_old_objects(old: &OldObjects<'_>, running: &[&str]) -> Result<()> {
 
     let users = ["fs", "block", "source", "restored", "again"].map(name).into_iter();
     let users: Vec<String> = users.chain(running.iter().map(|&name| name.to_owned())).collect();
-    end(old, &users, &pending, &half)
+    end(fixture, old, &users, &pending, &half)
 }
 
 /// Deletes it all and looks for what is left.
-fn end(old: &OldObjects<'_>, users: &[String], pending: &[String], half: &str) -> Result<()> {
-    let fixture = old.fixture;
+fn end(fixture: &Fixture, old: &OldObjects<'_>, users: &[String], pending: &[String], half: &str) -> Result<()> {
     for name in users {
         fixture.kubectl(&["delete", "pod", name, "--wait=false"])?;
     }
@@ -381,7 +379,8 @@ fn learn_sizes(fixture: &Fixture) -> Result<()> {
         let volume = fixture.volume_name(name)?;
         let wish = json!({"spec": {"size": size}}).to_string();
         fixture.kubectl(&["patch", &group, &volume, "--type=merge", "-p", &wish])?;
-        OldObjects { fixture, flavor: TopoLvm }.patch_status(&volume, &json!({"currentSize": null}))?;
+        OldObjects { shared: fixture, node: &fixture.node, flavor: TopoLvm }
+            .patch_status(&volume, &json!({"currentSize": null}))?;
     }
     topolvm::start_agent(&fixture.cluster, &fixture.node, &fixture.spec)?;
     for (name, _, size) in wishes {

@@ -54,7 +54,7 @@ const COMPONENTS: [&str; 18] = [
 ];
 const CERTIFICATES: [&str; 3] = ["certificate-cert-manager", "certificate-secret", "certificate-self-managed"];
 /// Kustomizations without pods.
-const WITHOUT_PODS: [&str; 3] = ["overlays/legacy-guide", "overlays/legacy-objects", "overlays/objects"];
+const WITHOUT_PODS: [&str; 2] = ["overlays/legacy-objects", "overlays/objects"];
 /// Default port of the controller's webhooks.
 const WEBHOOK_PORT: u64 = 9443;
 
@@ -198,7 +198,10 @@ impl Objects<'_> {
         let is_whole = base == "overlays/legacy-extender";
         let has_scheduler =
             is_whole || base.ends_with("-scheduler") || components.iter().any(|name| name.starts_with("scheduler-"));
-        let mut expected = vec!["topolvm-controller", "topolvm-node"];
+        let mut expected = match base {
+            "overlays/legacy-guide" => vec!["controller", "node"],
+            _ => vec!["topolvm-controller", "topolvm-node"],
+        };
         expected.extend((is_whole || base == "overlays/lvmd").then_some("topolvm-lvmd"));
         expected.extend(has_scheduler.then_some("topolvm-scheduler"));
         if WITHOUT_PODS.contains(&base) || components.contains(&"without-workloads") {

@@ -9,7 +9,7 @@ use testbed::topolvm;
 use super::{Objects, cert_manager};
 
 /// Secrets that cert-manager creates or, without it, the administrator (docs/webhooks.md).
-const MADE_BY_OTHERS: [&str; 1] = [cert_manager::MOUNTED];
+const MADE_BY_OTHERS: [&str; 2] = [cert_manager::MOUNTED, "mutatingwebhook"];
 
 impl Objects<'_> {
     pub(super) fn check_references(&self) -> Result<()> {
