@@ -42,7 +42,7 @@ impl<R: Host> Lvm<R> {
     pub async fn volume_group(&self, vg: &VgName) -> Result<VolumeGroup, Error> {
         let command = LvmCommand::report([vg]);
         match self.report_group(vg, command.clone()).await {
-            Err(error) if error.may_be_forged() => self.report_beside_volumes(vg, command, error).await,
+            Err(error) if error.may_be_forged() => self.report_beside_others(vg, command, error).await,
             reported => reported,
         }
     }

@@ -91,6 +91,13 @@ pub enum Refusal {
         /// The tag that it lacks.
         tag: String,
     },
+    /// The volume group that it is in, or that has the name of the disk group, is that of another machine.
+    OtherMachine {
+        /// The group.
+        vg: VgName,
+        /// The tag of the other machine.
+        tag: String,
+    },
     /// The volume group lacks physical volumes.
     GroupIncomplete(VgName, u64),
     /// A disk of the volume group is read-only, so that its metadata could not be changed everywhere.
@@ -173,6 +180,7 @@ impl Refusal {
             Self::Unreadable(_) => "unreadable",
             Self::GroupFull(_) => "group_full",
             Self::GroupNotOurs { .. } => "group_not_ours",
+            Self::OtherMachine { .. } => "other_machine",
             Self::GroupIncomplete(..) => "group_incomplete",
             Self::GroupReadOnly { .. } => "group_read_only",
             Self::OtherNodes { .. } => "other_nodes",
@@ -214,6 +222,11 @@ impl fmt::Display for Refusal {
             Self::GroupNotOurs { vg, tag } => {
                 write!(f, "volume group {vg} is not that of the disk group; `vgchange --addtag {tag} {vg}` makes it so")
             }
+            Self::OtherMachine { vg, tag } => write!(
+                f,
+                "volume group {vg} is that of another machine: it has the tag {tag}; if no other machine works in it \
+                 any more, `vgchange --deltag {tag} {vg}` makes it that of this machine"
+            ),
             Self::GroupIncomplete(vg, missing) => write!(f, "volume group {vg} lacks {missing} of its disks"),
             Self::GroupReadOnly { vg, disk } => write!(f, "disk {disk} of volume group {vg} is read-only"),
             Self::OtherNodes { group, nodes } => {

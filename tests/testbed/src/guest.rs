@@ -86,7 +86,7 @@ impl Guest {
         }
         crate::interrupt::watch()?;
         let scratch = scratch::Scratch::create(&spec)?;
-        let next_disk = AtomicUsize::new(spec.disks.len());
+        let next_disk = AtomicUsize::new(spec.disks.len() + spec.shared_disks.len());
         let shared = Arc::new(Shared {
             spec,
             scratch,

@@ -8,14 +8,23 @@ use crate::{Error, Host, LvmCommand, Tag, VgName};
 
 impl<R: Host> Lvm<R> {
     /// Lists all physical volumes of the machine, without those that lie on volumes. The tags of a group that another
-    /// machine marked are left out: they say nothing here.
+    /// machine marked are left out but for that mark: they say nothing here.
     pub async fn physical_volumes(&self) -> Result<Vec<GroupDisk>, Error> {
-        let mut listed = self.parse_unconfined(&LvmCommand::physical_volumes(), physical_volumes).await?;
+        let mut listed = self.all_physical_volumes().await?;
         let paths = listed.iter().filter(|disk| disk.device.is_some()).map(|disk| disk.path.clone());
         let forged = self.disks_on_volumes(paths.collect()).await?;
         listed.retain(|disk| !forged.contains_key(&disk.path));
-        for disk in listed.iter_mut().filter(|disk| self.other_owner(&disk.vg_tags).is_some()) {
-            disk.vg_tags = Box::default();
+        Ok(listed)
+    }
+
+    /// Lists all physical volumes of the machine, also those that lie on volumes.
+    pub(super) async fn all_physical_volumes(&self) -> Result<Vec<GroupDisk>, Error> {
+        let mut listed = self.parse_unconfined(&LvmCommand::physical_volumes(), physical_volumes).await?;
+        for disk in &mut listed {
+            disk.other_machine = self.other_owner(&disk.vg_tags).map(Into::into);
+            if disk.other_machine.is_some() {
+                disk.vg_tags = Box::default();
+            }
         }
         Ok(listed)
     }

@@ -122,8 +122,9 @@ impl<R: Host> Lvm<R> {
         Err(Error::ForeignGroup { vg: vg.clone(), system_id: system_id.to_owned() })
     }
 
-    /// Reports a group once more without the disks that lie on volumes, after `error`. It stays if there are none.
-    pub(super) async fn report_beside_volumes(
+    /// Reports a group once more, after `error`, without the disks that lie on volumes and, if there are several groups
+    /// of the name, without those that other machines marked. The error stays if there are none.
+    pub(super) async fn report_beside_others(
         &self,
         vg: &VgName,
         report: LvmCommand,
@@ -132,18 +133,38 @@ impl<R: Host> Lvm<R> {
         let listed = self.parse_unconfined(&LvmCommand::physical_volume_paths(), physical_volume_paths).await;
         let Ok(mut disks) = listed else { return Err(error) };
         let forged = self.disks_on_volumes(disks.clone()).await?;
-        if forged.is_empty() {
+        let foreign = match &error {
+            Error::DuplicateName { .. } => self.disks_of_other_machines(vg).await?,
+            _ => BTreeMap::new(),
+        };
+        if forged.is_empty() && foreign.is_empty() {
             return Err(error);
         }
         for (disk, below) in &forged {
             let below = below.as_ref().map_or_else(ToString::to_string, Clone::clone);
             tracing::warn!(disk, below, "a physical volume on a volume is not used; a user of the volume made it");
         }
-        disks.retain(|disk| !forged.contains_key(disk));
-        if disks.is_empty() {
-            return Err(Error::GroupNotFound(vg.clone()));
+        for (disk, tag) in &foreign {
+            tracing::warn!(%vg, disk, tag, "another machine has a volume group of the same name; its disk is not used");
         }
-        self.report_group(vg, report.confined_to(disks.into())).await
+        disks.retain(|disk| !forged.contains_key(disk) && !foreign.contains_key(disk));
+        let reported = if disks.is_empty() {
+            Err(Error::GroupNotFound(vg.clone()))
+        } else {
+            self.report_group(vg, report.confined_to(disks.into())).await
+        };
+        match reported {
+            // All of them are other machines', and so the name is not free
+            Err(Error::GroupNotFound(_)) if !foreign.is_empty() => Err(error),
+            reported => reported,
+        }
+    }
+
+    /// Returns the disks of groups of this name that other machines marked, with their tags.
+    async fn disks_of_other_machines(&self, vg: &VgName) -> Result<BTreeMap<String, Box<str>>, Error> {
+        let listed = self.all_physical_volumes().await?;
+        let of_name = listed.into_iter().filter(|disk| disk.vg.as_ref() == Some(vg));
+        Ok(of_name.filter_map(|disk| Some((disk.path, disk.other_machine?))).collect())
     }
 }
 

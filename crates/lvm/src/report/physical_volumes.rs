@@ -12,6 +12,8 @@ pub struct GroupDisk {
     pub tags: Box<[Box<str>]>,
     /// Tags of the group.
     pub vg_tags: Box<[Box<str>]>,
+    /// The tag by which the group is that of another machine.
+    pub other_machine: Option<Box<str>>,
     /// Bytes in an extent of the group.
     pub extent_size: u64,
     /// Number of physical volumes of the group that are missing.
@@ -65,6 +67,7 @@ fn read_row(fields: &Fields<'_>) -> Result<GroupDisk, ReportError> {
         vg,
         tags: fields.list("PV_TAGS")?,
         vg_tags: fields.list("VG_TAGS")?,
+        other_machine: None,
         extent_size: fields.optional_number("VG_EXTENT_SIZE")?.unwrap_or_default(),
         missing_pvs: fields.optional_number("VG_MISSING_PV_COUNT")?.unwrap_or_default(),
         path: fields.text("PV_NAME")?,

@@ -30,7 +30,7 @@ pub(super) fn find_groups(groups: &DiskGroups, pvs: &[GroupDisk], labels: Option
 }
 
 fn find_group(group: &DiskGroup, pvs: &[GroupDisk], labels: Option<&NodeLabels>) -> GroupFinding {
-    let members: Vec<_> = pvs.iter().filter(|pv| pv.vg.as_ref() == Some(&group.name)).collect();
+    let members: Vec<_> = pvs.iter().filter(|pv| group_of(pv) == Some(&group.name)).collect();
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let tag = group.tag().ok();
     let is_tagged = |pv: &&GroupDisk| tag.as_ref().is_some_and(|tag| pv.is_tagged(tag.as_str()));
@@ -61,7 +61,7 @@ impl<'a> Facts<'a> {
             }
         }
         let read_only = disks.iter().filter(|disk| disk.read_only);
-        let group = |disk: &'a Disk| Some((pv_of(pvs, disk.number)?.vg.as_ref()?, disk.path.as_str()));
+        let group = |disk: &'a Disk| Some((group_of(pv_of(pvs, disk.number)?)?, disk.path.as_str()));
         let read_only = read_only.filter_map(group).collect();
         Self { groups, pvs, group_findings, labels, twins, read_only }
     }
@@ -70,7 +70,7 @@ impl<'a> Facts<'a> {
     pub(super) fn judge(&self, disk: Disk) -> DiskFinding {
         let pv = pv_of(self.pvs, disk.number);
         if let Some(pv) = pv
-            && let Some(group) = pv.vg.as_ref().and_then(|vg| self.groups.get(vg))
+            && let Some(group) = group_of(pv).and_then(|vg| self.groups.get(vg))
         {
             // What the selector says by now does not matter: nothing is removed because it was changed
             let verdict = Verdict::Member { has_grown: pv.has_grown(), evacuation: evacuation_of(pv) };
@@ -81,8 +81,8 @@ impl<'a> Facts<'a> {
             Err((group, verdict)) => return DiskFinding { disk, group, verdict },
         };
         let mut refusals = self.refusals_of_disk(&disk, group);
-        refusals.extend(pv.map(|pv| Refusal::PhysicalVolume(pv.vg.clone())));
-        refusals.extend(self.refusal_of_group(group));
+        refusals.extend(pv.map(|pv| other_machine(pv).unwrap_or_else(|| Refusal::PhysicalVolume(pv.vg.clone()))));
+        refusals.extend(self.refusal_of_group(group).filter(|refusal| !refusals.contains(refusal)));
         let verdict = if refusals.is_empty() { Verdict::Candidate } else { Verdict::Refused(refusals) };
         DiskFinding { disk, group: Some(group.name.clone()), verdict }
     }
@@ -146,7 +146,7 @@ impl<'a> Facts<'a> {
     fn refusal_of_group(&self, group: &DiskGroup) -> Option<Refusal> {
         let found = self.group_findings.iter().find(|found| found.name == group.name)?;
         if !found.exists {
-            return None;
+            return self.pvs.iter().filter(|pv| pv.vg.as_ref() == Some(&group.name)).find_map(other_machine);
         }
         if !found.is_ours {
             let tag = group.tag().map(|tag| tag.as_str().to_owned()).unwrap_or_default();
@@ -165,6 +165,17 @@ impl<'a> Facts<'a> {
 fn evacuation_of(pv: &GroupDisk) -> Option<Evacuation> {
     let is_done = pv.used == 0;
     tags::says_to_evacuate(&pv.tags).then_some(if is_done { Evacuation::Done } else { Evacuation::Begun })
+}
+
+/// Returns the volume group of this machine that a physical volume is in.
+fn group_of(pv: &GroupDisk) -> Option<&VgName> {
+    pv.vg.as_ref().filter(|_| pv.other_machine.is_none())
+}
+
+/// Returns the reason for which a physical volume is left alone that is in a volume group of another machine.
+fn other_machine(pv: &GroupDisk) -> Option<Refusal> {
+    let (vg, tag) = (pv.vg.clone()?, pv.other_machine.as_deref()?.to_owned());
+    Some(Refusal::OtherMachine { vg, tag })
 }
 
 /// Returns the physical volume on the device of this number.

@@ -77,7 +77,8 @@ impl<R: Host> Engine<R> {
         let class = self.class(class)?;
         let group = self.group(&class.volume_group)?;
         let bytes = free_bytes(&class, &*group.try_cached()?)?;
-        let is_withheld = class_refusal(&class, &group).is_some()
+        let is_withheld = group.usable().is_none()
+            || class_refusal(&class, &group).is_some()
             || group.refusals.withholds(&CreationOptions::of_class(&class.name));
         Ok(if is_withheld { 0 } else { bytes })
     }

@@ -214,6 +214,16 @@ impl Client {
         Ok(VgServiceClient::new(self.0.clone()).get_free_bytes(request).await?.into_inner().free_bytes)
     }
 
+    /// Waits until a class that cannot be used at present has such room, in bytes.
+    pub(crate) async fn until_free_in(&self, class: &str, is_wanted: impl Fn(u64) -> bool) {
+        let asking = async {
+            while !self.free_in(class).await.is_ok_and(&is_wanted) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(2), asking).await.unwrap();
+    }
+
     pub(crate) async fn list(&self) -> Vec<LogicalVolume> {
         self.list_of("").await.unwrap()
     }

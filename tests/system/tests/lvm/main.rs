@@ -40,6 +40,8 @@ mod quarantine;
 mod raid;
 mod refused_classes;
 mod scsi_disks;
+mod shared_disk_group;
+mod shared_group;
 mod signatures;
 mod slow_disks;
 mod snapshot;
@@ -47,6 +49,7 @@ mod stories;
 mod survival;
 mod thin;
 mod two_daemons;
+mod two_machines;
 mod vacated;
 mod wiping;
 mod wrong_device;
@@ -70,7 +73,13 @@ fn main() -> ExitCode {
         match role.as_str() {
             power_cut::ROLE => return power_cut::work(Path::new(directory)),
             evacuation_cut::ROLE => return evacuation_cut::work(Path::new(directory)),
-            _ => {}
+            role => {
+                if let Some(work) =
+                    shared_group::WORKS.iter().chain(shared_disk_group::WORKS).find(|(name, _)| *name == role)
+                {
+                    return two_machines::work(*work, directory);
+                }
+            }
         }
     }
     if fixture::is_soak() && guest::is_inside() {
@@ -127,11 +136,13 @@ fn main() -> ExitCode {
     if guest::is_inside() {
         return code;
     }
-    // Those that cut the power of guests of their own
-    let mut cuts = evacuation_cut::trials();
+    // Those with guests of their own
+    let mut others = evacuation_cut::trials();
+    others.extend(shared_group::trials());
+    others.extend(shared_disk_group::trials());
     if fixture::is_soak() {
-        cuts.extend(power_cut::trials());
+        others.extend(power_cut::trials());
     }
-    let cuts = testbed::suite::on_host_unless(machine::missing_for_guests(), cuts);
-    if code == ExitCode::SUCCESS { cuts } else { code }
+    let others = testbed::suite::on_host_unless(machine::missing_for_guests(), others);
+    if code == ExitCode::SUCCESS { others } else { code }
 }

@@ -30,6 +30,9 @@ pub struct GuestSpec {
     /// are made; they stay when the guest has ended, so that another guest can use them. Without it disks are blank and
     /// are removed with the guest.
     pub disk_dir: Option<PathBuf>,
+    /// Files of the machine that are disks after those: other guests may have them at the same time, as nodes have a
+    /// LUN.
+    pub shared_disks: Vec<PathBuf>,
     /// Timeout from the start of the guest, after which it is killed and the run fails.
     pub timeout: Duration,
     /// CPU that it is pinned to; the one with the fewest guests when not given.
@@ -95,6 +98,7 @@ impl Default for GuestSpec {
             memory: 768 * MIB,
             disks: vec![4 * GIB],
             disk_dir: None,
+            shared_disks: Vec::new(),
             timeout: Duration::from_mins(10),
             cpu: None,
             command: Vec::new(),

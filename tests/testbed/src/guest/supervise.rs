@@ -117,6 +117,7 @@ fn uml(shared: &Shared, kernel: &Kernel, layer: Option<&Path>, cpu: usize) -> Co
         control: &scratch.control(),
         memory_dir: scratch.memory(),
         disks: &disks,
+        shared_disks: &spec.shared_disks,
         tap: spec.network.as_ref().map(|network| Tap { netns: &network.netns, name: &network.tap }),
         arguments,
     }

@@ -27,6 +27,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) memory_dir: &'a Path,
     /// Files behind `/dev/ubda`, `/dev/ubdb`, ...
     pub(crate) disks: &'a [PathBuf],
+    /// Files behind the disks after those, which other guests may have open as well.
+    pub(crate) shared_disks: &'a [PathBuf],
     /// Tap device behind the guest's `vec0`, if it has one.
     pub(crate) tap: Option<Tap<'a>>,
     /// Further kernel arguments: consoles, log level; `NAME=value` with a name that the kernel does not know becomes
@@ -65,6 +67,10 @@ impl Boot<'_> {
         command.arg(assignment("uml_dir", self.control)).arg(format!("umid={UMID}"));
         for (index, disk) in self.disks.iter().enumerate() {
             command.arg(assignment(&format!("ubd{index}"), disk));
+        }
+        for (index, disk) in self.shared_disks.iter().enumerate() {
+            // c: without the lock that keeps the file from a second guest
+            command.arg(assignment(&format!("ubd{}c", self.disks.len() + index), disk));
         }
         if let Some(tap) = self.tap {
             command.arg(format!("vec0:transport=tap,ifname={},depth=64,gro=1", tap.name));

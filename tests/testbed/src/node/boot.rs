@@ -79,6 +79,7 @@ impl Node {
             control: &self.directory,
             memory_dir: Path::new("/dev/shm"),
             disks: &self.disks(),
+            shared_disks: &[],
             tap: Some(Tap { netns: &self.control_plane.netns, name: &tap }),
             arguments,
         }

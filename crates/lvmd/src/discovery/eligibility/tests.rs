@@ -34,6 +34,7 @@ fn pv(letter: char, vg: Option<&str>) -> GroupDisk {
     GroupDisk {
         vg: vg.map(|vg| vg.parse().unwrap()),
         vg_tags: vg.map(|vg| format!("topolvm.io/disk-group={vg}").into()).into_iter().collect(),
+        other_machine: None,
         extent_size: 4 << 20,
         missing_pvs: 0,
         path: format!("/dev/sd{letter}"),
@@ -135,6 +136,27 @@ fn a_volume_group_of_the_name_that_is_not_tagged_is_not_extended() {
     let foreign = GroupDisk { vg_tags: ["topolvm.io/disk-group=other".into()].into(), ..pv('a', Some("ssd")) };
     assert_eq!(reasons(disk('b'), &[foreign]), ["group_not_ours"]);
     assert_eq!(verdict(disk('b'), &[pv('a', Some("ssd"))]), Verdict::Candidate);
+}
+
+#[test]
+fn disk_of_another_machine_is_in_no_disk_group() {
+    let foreign = |letter| GroupDisk {
+        vg_tags: Box::default(),
+        other_machine: Some("topolvm.io/machine=a".into()),
+        missing_pvs: 1,
+        ..pv(letter, Some("ssd"))
+    };
+    // The name is not free, nor is the group one to extend
+    assert_eq!(reasons(disk('b'), &[foreign('a')]), ["other_machine"]);
+    assert_eq!(reasons(disk('b'), &[foreign('b')]), ["other_machine"]);
+    // A group of this machine of the same name
+    for pvs in [[foreign('a'), pv('c', Some("ssd"))], [pv('c', Some("ssd")), foreign('a')]] {
+        assert_eq!(verdict(disk('b'), &pvs), Verdict::Candidate);
+        assert_eq!(reasons(disk('a'), &pvs), ["other_machine"]);
+        let groups = Config::parse("f", CONFIG).unwrap().disk_groups;
+        let found = find_groups(&groups, &pvs, None).remove(0);
+        assert_eq!((found.exists, found.is_ours, found.disks, found.missing), (true, true, 1, 0));
+    }
 }
 
 #[test]
