@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 pub use self::browser::{Chromium, axe, chromium};
 pub use self::go_programs::{
     CertManager, Helm, KubernetesTools, actionlint, cert_manager, csi_sanity, helm, is_oldest_kubernetes,
-    kubernetes_tools,
+    kubernetes_tools, scheduler_config,
 };
 use crate::cache::Cache;
 use crate::machine::find_program;

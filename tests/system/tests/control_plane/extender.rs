@@ -9,14 +9,29 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use testbed::assets;
 use testbed::netns::NetNs;
 use testbed::topolvm::TopolvmSpec;
 
 use crate::Body;
 use crate::fixture::Fixture;
 
-pub(crate) const ALL: &[(&str, Body)] =
-    &[("the_shipped_addresses_of_the_extender_meet_on_ipv4_ipv6_and_dual_stack_hosts", check_addresses)];
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("the_shipped_addresses_of_the_extender_meet_on_ipv4_ipv6_and_dual_stack_hosts", check_addresses),
+    ("older_kube_schedulers_read_the_configurations_that_ship", |_| decode_configurations()),
+];
+
+/// Files for a kube-scheduler before 1.30, and the version that each is read as.
+const FILES: [(&str, &str); 7] = [
+    ("scheduler-policy.yaml", "v1"),
+    ("scheduler-config-v1beta1.yaml", "kubescheduler.config.k8s.io/v1beta1"),
+    ("scheduler-config-v1beta2.yaml", "kubescheduler.config.k8s.io/v1beta2"),
+    ("scheduler-config-v1beta3.yaml", "kubescheduler.config.k8s.io/v1beta3"),
+    ("scheduler-config.yaml", "kubescheduler.config.k8s.io/v1"),
+    ("scheduler-config-legacy.yaml", "kubescheduler.config.k8s.io/v1"),
+    ("scheduler-config-service.yaml", "kubescheduler.config.k8s.io/v1"),
+];
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const LOOPBACK: [&str; 2] = ["127.0.0.1", "::1"];
@@ -36,6 +51,36 @@ fn check_addresses(fixture: &Fixture) -> Result<()> {
             met.with_context(|| format!("without {lacking:?}, /etc/hosts: {names:?}"))?;
         }
     }
+    Ok(())
+}
+
+/// Decodes the files with the types of the kube-schedulers that understood them, which refuse unknown fields. Of a
+/// Policy they ignore those of an extender, so that the values are compared.
+fn decode_configurations() -> Result<()> {
+    let program = assets::scheduler_config()?;
+    let path = |file: &str| Path::new(REPOSITORY).join("scheduler-config").join(file);
+    for (file, version) in FILES {
+        let output = Command::new(&program).arg(path(file)).output().context("run scheduler-config")?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let read: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("what {file} is read as"))?;
+        ensure!(read["apiVersion"] == version, "{file}: {read}");
+        let group = if file.contains("legacy") { "topolvm.cybozu.com" } else { "topolvm.io" };
+        let host = if file.contains("service") { "topolvm-scheduler.topolvm-system.svc" } else { "127.0.0.1" };
+        let timeout = if version == "v1" { json!(30_000_000_000_u64) } else { json!("30s") };
+        let expected = json!([{
+            "urlPrefix": format!("http://{host}:9251"), "filterVerb": "predicate", "prioritizeVerb": "prioritize",
+            "weight": 1, "httpTimeout": timeout,
+            "managedResources": [{"name": format!("{group}/capacity"), "ignoredByScheduler": true}],
+        }]);
+        ensure!(read["extenders"] == expected, "{file}: {read}");
+    }
+    let directory = tempfile::tempdir()?;
+    let wrong = directory.path().join("wrong.yaml");
+    let text = fs::read_to_string(path("scheduler-config-v1beta1.yaml"))?;
+    fs::write(&wrong, text.replace("ignoredByScheduler", "ignored"))?;
+    let output = Command::new(&program).arg(&wrong).output().context("run scheduler-config")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && said.contains("unknown field"), "a wrong file is accepted: {said}");
     Ok(())
 }
 

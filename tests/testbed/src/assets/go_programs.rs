@@ -1,4 +1,4 @@
-//! Go programs of the test bed: Kubernetes, the CSI sidecars, csi-sanity, helm, cert-manager and actionlint.
+//! Go programs of the test bed: Kubernetes, the CSI sidecars, csi-sanity, helm, cert-manager, actionlint and decoders.
 
 use std::fs;
 use std::path::PathBuf;
@@ -90,6 +90,17 @@ const ACTIONLINT: Module = Module {
     go_mod: include_str!("../../actionlint/go.mod"),
     go_sum: include_str!("../../actionlint/go.sum"),
     main: None,
+    ldflags: "-s -w",
+    tags: "",
+};
+
+const SCHEDULER_CONFIG: Module = Module {
+    name: "scheduler-config",
+    what: "decoders of older configurations of kube-scheduler",
+    duration: "about a minute",
+    go_mod: include_str!("../../scheduler-config/go.mod"),
+    go_sum: include_str!("../../scheduler-config/go.sum"),
+    main: Some(include_str!("../../scheduler-config/main.go")),
     ldflags: "-s -w",
     tags: "",
 };
@@ -223,6 +234,12 @@ pub fn cert_manager() -> Result<CertManager> {
 /// Returns the program actionlint, built with Go.
 pub fn actionlint() -> Result<PathBuf> {
     Ok(ACTIONLINT.build(&Cache::open()?, |_| Ok(()))?.join("bin/actionlint"))
+}
+
+/// Returns the program scheduler-config, built with Go. It decodes configurations of kube-scheduler as the versions did
+/// that understood them, and prints them as JSON, each in a line.
+pub fn scheduler_config() -> Result<PathBuf> {
+    Ok(SCHEDULER_CONFIG.build(&Cache::open()?, |_| Ok(()))?.join("bin/scheduler-config"))
 }
 
 /// Returns the directory `$TESTBED_BIN` with programs that need not be built, if it is set.
