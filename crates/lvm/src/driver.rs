@@ -86,14 +86,25 @@ impl<R: Host> Lvm<R> {
     }
 
     /// Reports all volume groups of the machine but these, each with its own result, which takes one process if there
-    /// are no others. Groups that come or go at the same time may be missing.
+    /// are no others. Groups that come or go at the same time may be missing. A group of another machine is among them
+    /// also when it has the name of one of these.
     pub async fn volume_groups_except(&self, known: &[VgName]) -> Result<Vec<Result<VolumeGroup, Error>>, Error> {
         let mut names = self.parse_unconfined(&LvmCommand::group_names(), report::group_names).await?;
-        names.retain(|name| !known.contains(name));
         // Two of one name are listed twice
         names.sort_unstable();
+        let mut duplicates: Vec<_> = names
+            .iter()
+            .zip(names.iter().skip(1))
+            .filter(|(name, next)| name == next)
+            .map(|(name, _)| name.clone())
+            .collect();
+        duplicates.dedup();
         names.dedup();
+        names.retain(|name| !known.contains(name));
         let mut found = self.volume_groups(&names).await;
+        for vg in &duplicates {
+            found.extend(self.groups_of_other_machines(vg).await?);
+        }
         found.retain(|result| !matches!(result, Err(Error::GroupNotFound(_))));
         Ok(found)
     }

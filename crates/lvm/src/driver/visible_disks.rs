@@ -133,9 +133,10 @@ impl<R: Host> Lvm<R> {
         let listed = self.parse_unconfined(&LvmCommand::physical_volume_paths(), physical_volume_paths).await;
         let Ok(mut disks) = listed else { return Err(error) };
         let forged = self.disks_on_volumes(disks.clone()).await?;
-        let foreign = match &error {
-            Error::DuplicateName { .. } => self.disks_of_other_machines(vg).await?,
-            _ => BTreeMap::new(),
+        let foreign = if matches!(error, Error::DuplicateName { .. }) {
+            self.disks_of_other_machines(vg).await?
+        } else {
+            BTreeMap::new()
         };
         if forged.is_empty() && foreign.is_empty() {
             return Err(error);
@@ -158,6 +159,19 @@ impl<R: Host> Lvm<R> {
             Err(Error::GroupNotFound(_)) if !foreign.is_empty() => Err(error),
             reported => reported,
         }
+    }
+
+    /// Reports the groups of this name that other machines marked, each as [`Error::OtherMachine`] unless that fails.
+    pub(super) async fn groups_of_other_machines(&self, vg: &VgName) -> Result<Vec<Result<VolumeGroup, Error>>, Error> {
+        let mut disks: BTreeMap<_, Vec<String>> = BTreeMap::new();
+        for (disk, tag) in self.disks_of_other_machines(vg).await? {
+            disks.entry(tag).or_default().push(disk);
+        }
+        let mut found = Vec::with_capacity(disks.len());
+        for disks in disks.into_values() {
+            found.push(self.report_group(vg, LvmCommand::report([vg]).confined_to(disks.into())).await);
+        }
+        Ok(found)
     }
 
     /// Returns the disks of groups of this name that other machines marked, with their tags.

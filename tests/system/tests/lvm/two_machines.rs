@@ -24,13 +24,14 @@ pub(crate) type Work = (&'static str, fn(&Marks));
 
 /// Does a work in the guest that is this machine. `directory` is that of the marks.
 pub(crate) fn work((name, work): Work, directory: &str) -> ExitCode {
-    let id: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
-    fs::write("/etc/machine-id", format!("{id:f<32.32}\n")).unwrap();
+    let mut id = [0; 16];
+    name.bytes().zip(&mut id).for_each(|(byte, digits)| *digits = byte);
+    fs::write("/etc/machine-id", format!("{:032x}\n", u128::from_be_bytes(id))).unwrap();
     work(&Marks(directory.into()));
     ExitCode::SUCCESS
 }
 
-/// What the machines say to each other: files in a directory that both see.
+/// Marks by which the machines wait for each other: files in a directory that both see.
 pub(crate) struct Marks(PathBuf);
 
 impl Marks {
