@@ -1,5 +1,5 @@
-//! The host after restarts of every container of the product and of kubelet, and after failed publishes: as it was after
-//! the first.
+//! The host after restarts of every container of the product and of kubelet, and after failed publishes: as it was
+//! after the first.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -56,7 +56,9 @@ pub fn check_host(cluster: &Cluster, node: &Node, class: &str, size: &str, round
     cluster.apply(&pod(POD, POD, VolumeMode::Filesystem).to_string())?;
     cluster.kubectl_ok(["wait", "--for=condition=Ready", &format!("pod/{POD}"), "--timeout=180s"])?;
     let mut failing = storage_class(ApiFlavor::TopoLvm, FAILING, None, false);
-    failing["mountOptions"] = json!(["no-such-option"]);
+    if let Some(class) = failing.as_object_mut() {
+        class.insert("mountOptions".to_owned(), json!(["no-such-option"]));
+    }
     cluster.apply(&failing.to_string())?;
     disturb(cluster, node, size)?;
     let before = HostState::read(cluster, node)?;
@@ -89,7 +91,7 @@ fn count_events(cluster: &Cluster) -> Result<BTreeMap<String, usize>> {
         let text = |path| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let number = |path| event.pointer(path).and_then(Value::as_u64);
         if text("/source/component").contains("topolvm") || text("/reportingComponent").contains("topolvm") {
-            let times = number("/series/count").or(number("/count")).unwrap_or(1);
+            let times = number("/series/count").or_else(|| number("/count")).unwrap_or(1);
             let of = format!("{} {}", text("/involvedObject/name"), text("/reason"));
             *counts.entry(of).or_default() += usize::try_from(times)?;
         }

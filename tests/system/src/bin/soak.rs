@@ -1,7 +1,7 @@
 //! `make soak ONLY=csi`: long random runs with kills, outages and disturbances of nodes. `make soak ONLY=scheduling`:
 //! bursts of pods on nodes that are nearly full. `make soak ONLY=monitoring`: ten minutes in which no alert fires, and
-//! `monitoring-faults`, in which each fault raises its alert. `make soak ONLY=restarts`: every container is restarted 30
-//! times, and the host is as after the first.
+//! `monitoring-faults`, in which each fault raises its alert. `make soak ONLY=restarts`: every container is restarted
+//! 30 times, and the host is as after the first.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
 
 use std::iter;

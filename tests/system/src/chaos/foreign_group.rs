@@ -1,4 +1,5 @@
-//! Volume groups that LVM of a node finds and that are not the node's: in a tenant's volume, on a disk of another machine.
+//! Volume groups that LVM of a node finds and that are not the node's: in a tenant's volume, on a disk of another
+//! machine.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,8 +34,8 @@ pub(super) enum ForeignGroup {
 impl ForeignGroup {
     /// Groups that a tenant makes.
     pub(super) const OF_TENANTS: [Self; 3] = [Self::UsedName, Self::LateName, Self::LateNameOfOther];
-    /// Groups on a disk. Without a system id one with a missing name is the node's, and of two with a used name LVM uses
-    /// neither.
+    /// Groups on a disk. Without a system id one with a missing name is the node's, and of two with a used name LVM
+    /// uses neither.
     pub(super) const ON_DISKS: [Self; 2] = [Self::UsedNameOfOther, Self::LateNameOfOther];
 
     const fn name(self) -> &'static str {

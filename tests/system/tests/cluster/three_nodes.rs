@@ -1,6 +1,6 @@
 //! Three nodes with storage, and others without, with the product as the pods that ship: kube-scheduler goes by free
-//! space with storage capacity tracking and with the extender, a roll-out that cannot work stops at its first node, and the claim of a dead node is recreated on another
-//! one.
+//! space with storage capacity tracking and with the extender, a roll-out that cannot work stops at its first node, and
+//! the claim of a dead node is recreated on another one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
