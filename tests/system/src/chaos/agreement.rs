@@ -111,6 +111,10 @@ fn check_object(state: &State, object: &Value, all: &mut Vec<Disagreement>) {
         let what = format!("LogicalVolume {name} belongs to no volume and no snapshot");
         let orphan = Some(name.to_owned());
         all.push(Disagreement { orphan, ..Disagreement::new(Kind::Leaked, &[name, uid], what) });
+        // Its creation failed, and is not requested again
+        if text(object, "/status/volumeID").is_empty() && state.lvs(uid).is_empty() {
+            return;
+        }
     }
     let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, uid], what));
     if owners > 1 {

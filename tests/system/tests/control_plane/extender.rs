@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -60,7 +60,7 @@ fn decode_configurations() -> Result<()> {
     let program = assets::scheduler_config()?;
     let path = |file: &str| Path::new(REPOSITORY).join("scheduler-config").join(file);
     for (file, version) in FILES {
-        let output = Command::new(&program).arg(path(file)).output().context("run scheduler-config")?;
+        let output = decode(&program, &path(file))?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let read: Value = serde_json::from_slice(&output.stdout).with_context(|| format!("what {file} is read as"))?;
         ensure!(read["apiVersion"] == version, "{file}: {read}");
@@ -78,10 +78,15 @@ fn decode_configurations() -> Result<()> {
     let wrong = directory.path().join("wrong.yaml");
     let text = fs::read_to_string(path("scheduler-config-v1beta1.yaml"))?;
     fs::write(&wrong, text.replace("ignoredByScheduler", "ignored"))?;
-    let output = Command::new(&program).arg(&wrong).output().context("run scheduler-config")?;
+    let output = decode(&program, &wrong)?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success() && said.contains("unknown field"), "a wrong file is accepted: {said}");
     Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "a program of this machine")]
+fn decode(program: &Path, file: &Path) -> Result<Output> {
+    Command::new(program).arg(file).output().context("run scheduler-config")
 }
 
 /// Returns the address of the extender in kube-scheduler's shipped configuration.
