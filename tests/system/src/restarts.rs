@@ -90,7 +90,9 @@ fn count_events(cluster: &Cluster) -> Result<BTreeMap<String, usize>> {
     for event in events.pointer("/items").and_then(Value::as_array).into_iter().flatten() {
         let text = |path| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let number = |path| event.pointer(path).and_then(Value::as_u64);
-        if text("/source/component").contains("topolvm") || text("/reportingComponent").contains("topolvm") {
+        let is_ours = ["/source/component", "/reportingComponent"].iter().any(|path| text(path).contains("topolvm"));
+        // Each sidecar reports once that it leads, up to a minute after the one before has ended
+        if is_ours && text("/reason") != "LeaderElection" {
             let times = number("/series/count").or_else(|| number("/count")).unwrap_or(1);
             let of = format!("{} {}", text("/involvedObject/name"), text("/reason"));
             *counts.entry(of).or_default() += usize::try_from(times)?;
