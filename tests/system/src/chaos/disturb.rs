@@ -58,6 +58,17 @@ impl<'a> DisturbedNodes<'a> {
         self.workloads.iter().filter(|workload| workload.node().name() == node.name())
     }
 
+    /// Returns a thick and a thin workload of a node that are not started.
+    fn probes(&self, node: &'a Node, purpose: &str) -> [Workload<'a>; 2] {
+        [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, purpose, class))
+    }
+
+    /// Restarts pods with existing volumes, and creates and removes volumes.
+    fn use_volumes(&self, node: &'a Node) -> Result<()> {
+        self.workloads_on(node).try_for_each(Workload::restart)?;
+        self.probes(node, "probe").iter().try_for_each(|probe| probe.start().and_then(|()| probe.delete()))
+    }
+
     /// Disturbs a node and returns when it is as before. Each workload of the node must have kept its data.
     pub(super) fn disturb_node(&self, disturbance: &Disturbance, number: usize) -> Result<()> {
         let node = self.node(number)?;
@@ -77,10 +88,9 @@ impl<'a> DisturbedNodes<'a> {
     }
 
     /// Restarts pods with existing volumes and removes volumes while their device class is configured differently.
-    fn remap_class(&self, node: &Node, remap: Remap) -> Result<()> {
+    fn remap_class(&self, node: &'a Node, remap: Remap) -> Result<()> {
         let before = node.script(&format!("cat {LVMD_CONFIG}"))?;
-        let probes =
-            [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "removed", class));
+        let probes = self.probes(node, "removed");
         probes.iter().try_for_each(Workload::start)?;
         let done = self
             .configure_lvmd(node, &remap.apply(&before)?, |node| remap.is_published(node))
@@ -110,24 +120,18 @@ impl<'a> DisturbedNodes<'a> {
     }
 
     /// Restarts pods with existing volumes, and creates and removes volumes, with a setting of lvm.conf.
-    fn configure_lvm(&self, node: &Node, setting: &str) -> Result<()> {
+    fn configure_lvm(&self, node: &'a Node, setting: &str) -> Result<()> {
         let before = node.script(&format!("cat {LVM_LOCAL}"))?;
         let write = format!("cat >{LVM_LOCAL}");
         node.script_with_input(&write, format!("{before}{setting}\n").as_bytes())?;
-        let probes =
-            [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
-        let done = self
-            .workloads_on(node)
-            .try_for_each(Workload::restart)
-            .and_then(|()| probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.delete())));
+        let done = self.use_volumes(node);
         node.script_with_input(&write, before.as_bytes())?;
         done
     }
 
     /// Kills LVM while volumes are created and removed, besides those of the sequences.
-    fn kill_lvm_at_work(&self, node: &Node, pauses: &[u64]) -> Result<()> {
-        let probes =
-            [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
+    fn kill_lvm_at_work(&self, node: &'a Node, pauses: &[u64]) -> Result<()> {
+        let probes = self.probes(node, "probe");
         thread::scope(|scope| {
             let killing = scope.spawn(|| kill_lvm(node, pauses, self.patience));
             let done = probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.delete()));
@@ -172,7 +176,7 @@ impl<'a> DisturbedNodes<'a> {
     }
 
     /// Has a tenant write the metadata of a group into a raw block volume, to which kubelet has attached a loop device.
-    fn write_tenant_group(&self, node: &Node, group: ForeignGroup) -> Result<()> {
+    fn write_tenant_group(&self, node: &'a Node, group: ForeignGroup) -> Result<()> {
         let tenant = Workload::new(self.cluster, node, self.patience, "tenant", Class::Thick).with_raw_block_volume();
         tenant.start()?;
         let done = self.use_beside(node, group, &tenant.device()?);
@@ -182,17 +186,12 @@ impl<'a> DisturbedNodes<'a> {
 
     /// Restarts pods with existing volumes, and creates and removes volumes, before and after a restart of lvmd, while
     /// LVM finds a group that is not the node's. Nothing of it may be changed or offered.
-    fn use_beside(&self, node: &Node, group: ForeignGroup, device: &str) -> Result<()> {
+    fn use_beside(&self, node: &'a Node, group: ForeignGroup, device: &str) -> Result<()> {
         let planted = PlantedGroup::plant(node, group, device)?;
-        let probes =
-            [Class::Thick, Class::Thin].map(|class| Workload::new(self.cluster, node, self.patience, "probe", class));
-        let use_volumes = || {
-            self.workloads_on(node).try_for_each(Workload::restart)?;
-            probes.iter().try_for_each(|probe| probe.start().and_then(|()| probe.delete()))
-        };
-        let done = use_volumes()
+        let done = self
+            .use_volumes(node)
             .and_then(|()| self.programs.kill_on(node, LVMD))
-            .and_then(|()| use_volumes())
+            .and_then(|()| self.use_volumes(node))
             .and_then(|()| planted.check(&published(self.cluster, node.name())?));
         planted.remove()?;
         done
