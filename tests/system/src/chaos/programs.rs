@@ -26,6 +26,9 @@ const METRICS: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:8090"];
 const ELECTION: [&str; 3] =
     ["--leader-election-lease-duration=5s", "--leader-election-renew-deadline=3s", "--leader-election-retry-period=1s"];
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Beginning of the last message of an lvmd whose first report was killed by the disturbance that kills LVM.
+const LVM_KILLED_AT_START: &str =
+    "lvmd: LVM does not work; try the same on the command line: fullreport failed (ended by a signal)";
 
 /// The supervised programs of a cluster.
 #[derive(Debug)]
@@ -216,15 +219,19 @@ pub(super) fn find_process(cluster: &Cluster, name: &str) -> Result<Option<Proce
     Process::from_file(&cluster.directory().join("run").join(format!("{name}.pid")))
 }
 
-/// Returns the lines of the nodes' logs that say that a program has exited.
+/// Returns the lines of the nodes' logs that say that a program has exited. An lvmd whose first report was killed has no
+/// volume groups to serve, and is started again.
 fn exit_lines(nodes: &[Node]) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for node in nodes {
         for name in [NODE, LVMD] {
             let log = fs::read(node.log(name)).with_context(|| format!("read the log of {name}"))?;
             let log = String::from_utf8_lossy(&log);
-            let ends = log.lines().filter(|line| line.starts_with(&format!("{name} ended, status ")));
-            all.extend(ends.map(str::to_owned));
+            let is_end = |line: &str| line.starts_with(&format!("{name} ended, status "));
+            let lines: Vec<_> = log.lines().collect();
+            let ends = lines.windows(2).filter(|lines| matches!(lines, [_, end] if is_end(end)));
+            let ends = ends.filter(|lines| !matches!(lines, [last, _] if last.starts_with(LVM_KILLED_AT_START)));
+            all.extend(ends.filter_map(|lines| lines.last()).map(|end| (*end).to_owned()));
         }
     }
     Ok(all)
