@@ -9,7 +9,7 @@ use crate::connection::ClusterArgs;
 use crate::disk::DiskCommand;
 use crate::orphans::OrphanCommand;
 use crate::output::{OutputArgs, ReportFormat};
-use crate::{install, trial, uninstall};
+use crate::{install, trial, undelete, uninstall};
 
 /// Installs TopoLVM, shows its volumes and free space, and checks the installation.
 #[derive(Clone, Debug, Parser)]
@@ -149,6 +149,15 @@ pub(crate) enum Command {
     Orphans {
         #[command(subcommand)]
         command: OrphanCommand,
+    },
+
+    /// Makes LogicalVolumes new that are being deleted, or are gone, while a PersistentVolume or VolumeSnapshotContent
+    /// refers to their volumes. No LV is touched, and pods go on.
+    #[command(after_help = "Examples:\n  kubectl topolvm undelete pvc-0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a\n  \
+        kubectl topolvm undelete --all --dry-run")]
+    Undelete {
+        #[command(flatten)]
+        flags: undelete::UndeleteFlags,
     },
 
     /// Disks of nodes: lists them, adds blank ones, empties them while their volumes are in use, takes them out of

@@ -4,6 +4,7 @@ mod disk;
 mod install;
 mod orphans;
 mod ui;
+mod undelete;
 
 use std::io;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ pub(crate) use disk::DiskError;
 pub(crate) use install::InstallError;
 pub(crate) use orphans::OrphanError;
 pub(crate) use ui::UiError;
+pub(crate) use undelete::UndeleteError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -40,6 +42,8 @@ pub(crate) enum Error {
     Disk(#[from] DiskError),
     #[error(transparent)]
     Ui(#[from] UiError),
+    #[error(transparent)]
+    Undelete(#[from] UndeleteError),
     #[error("the watch failed")]
     Watch(#[source] Box<kube::runtime::watcher::Error>),
     #[error("cannot print")]

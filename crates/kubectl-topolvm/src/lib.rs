@@ -17,6 +17,7 @@ mod install;
 mod objects;
 mod orphans;
 mod output;
+mod references;
 mod request;
 mod restart_pending;
 mod run;
@@ -26,6 +27,7 @@ mod status;
 mod table;
 mod trial;
 mod ui;
+mod undelete;
 mod uninstall;
 mod volumes;
 

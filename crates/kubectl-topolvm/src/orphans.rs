@@ -16,19 +16,23 @@ use topolvm_api::{ApiFlavor, NodeOrphans, OrphanedVolume};
 use crate::connection::Cluster;
 use crate::error::{Error, OrphanError};
 use crate::output::{self, Format, Row};
+use crate::references::References;
 use crate::request::{self, RequestResult};
 use crate::size::human;
 use crate::table::table;
 
+pub(crate) use adoption::await_lv;
 pub(crate) use args::OrphanCommand;
 
 /// An LV without its LogicalVolume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OrphanRow {
-    node: String,
+    /// Node of the LV.
+    pub(crate) node: String,
+    /// What its agent says of the LV.
     #[serde(flatten)]
-    volume: OrphanedVolume,
+    pub(crate) volume: OrphanedVolume,
 }
 
 impl Row for OrphanRow {
@@ -57,7 +61,7 @@ async fn list(cluster: &Cluster, format: Format) -> Result<(), Error> {
 }
 
 /// Returns a row for each LV, and the number of those that the Nodes leave out.
-fn rows(flavor: ApiFlavor, nodes: &[Node]) -> Result<(Vec<OrphanRow>, usize), OrphanError> {
+pub(crate) fn rows(flavor: ApiFlavor, nodes: &[Node]) -> Result<(Vec<OrphanRow>, usize), OrphanError> {
     let (mut rows, mut more) = (Vec::new(), 0);
     for node in nodes {
         let orphans = parse(flavor, node)?;
@@ -77,6 +81,15 @@ async fn find(cluster: &Cluster, node: &str, lv: &str) -> Result<Option<Orphaned
     let found: RequestResult<Option<Node>> = request::get(&kube::Api::all(cluster.client.clone()), node).await;
     let Some(found) = found? else { return Err(OrphanError::NoNode(node.to_owned())) };
     Ok(parse(cluster.flavor, &found)?.volumes.into_iter().find(|volume| volume.lv == lv))
+}
+
+/// Checks that nothing refers to the volume of an LV. What does needs its LogicalVolume again, and nothing else.
+async fn check_unreferenced(cluster: &Cluster, lv: &str) -> Result<(), OrphanError> {
+    let references = References::list(cluster).await?;
+    match references.find(cluster.flavor, lv) {
+        Some(reference) => Err(OrphanError::Referenced { lv: lv.to_owned(), reference: reference.describe() }),
+        None => Ok(()),
+    }
 }
 
 fn in_table(rows: &[OrphanRow], wide: bool) -> String {

@@ -13,7 +13,7 @@ use crate::install::Mode;
 use crate::install::manifests::NAMESPACE;
 use crate::{
     bundle, connection, disk, doctor, events, generated, install, orphans, output, restart_pending, status, trial, ui,
-    uninstall, volumes,
+    undelete, uninstall, volumes,
 };
 
 /// Runs the command of the flags.
@@ -63,6 +63,10 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
             let cluster = connection::connect(&flags).await?;
             let namespace = claims_namespace(&flags, &cluster.client, false).unwrap_or_default();
             Box::pin(orphans::run(&cluster, command, &namespace)).await?;
+        }
+        Command::Undelete { flags: undeletion } => {
+            let cluster = connection::connect_or_default(&flags).await?;
+            Box::pin(undelete::run(&cluster, &undeletion)).await?;
         }
         Command::Disk { command } => {
             let cluster = connection::connect(&flags).await?;

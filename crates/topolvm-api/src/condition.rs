@@ -1,4 +1,5 @@
-//! The condition `Ready` of a LogicalVolume, computed from spec and status, for people and for `kubectl wait`.
+//! The conditions of a LogicalVolume for people and for `kubectl wait`: `Ready`, computed from spec and status, and
+//! `RemovalBlocked`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -7,6 +8,8 @@ use crate::{LogicalVolume, LogicalVolumeStatus, parse_bytes};
 
 /// Type of the condition.
 const READY: &str = "Ready";
+/// Type of the condition of a deleted object whose LV stays, because something refers to the volume.
+pub const REMOVAL_BLOCKED: &str = "RemovalBlocked";
 /// Longest message of a condition in characters (apimachinery, `metav1.Condition`); a longer one would be refused.
 pub(crate) const LONGEST_MESSAGE: usize = 32_768;
 
@@ -80,6 +83,20 @@ pub fn ready_condition(
     }
 }
 
+/// Returns the condition of a deleted object whose LV stays, because an object of this kind refers to the volume.
+pub fn removal_blocked_condition(volume: &LogicalVolume, kind: &str, message: &str, now: Timestamp) -> Condition {
+    let mut before = volume.status.iter().flat_map(|status| &status.conditions);
+    let before = before.find(|before| before.type_ == REMOVAL_BLOCKED);
+    Condition {
+        type_: REMOVAL_BLOCKED.to_owned(),
+        status: "True".to_owned(),
+        reason: format!("{kind}Exists"),
+        message: message.chars().take(LONGEST_MESSAGE).collect(),
+        observed_generation: volume.metadata.generation,
+        last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
+    }
+}
+
 /// Returns the message about a volume that LVM on the node no longer has, with the remedy.
 pub fn lost_message(volume: &LogicalVolume) -> String {
     format!(
@@ -98,6 +115,13 @@ impl LogicalVolume {
         }
         let none = LogicalVolumeStatus::default();
         Readiness::of(self, self.status.as_ref().unwrap_or(&none))
+    }
+
+    /// Returns the message of the condition that says why the LV of a deleted object stays.
+    pub fn removal_blocked(&self) -> Option<&str> {
+        let mut conditions = self.status.iter().flat_map(|status| &status.conditions);
+        let blocked = conditions.find(|condition| condition.type_ == REMOVAL_BLOCKED && condition.status == "True");
+        blocked.map(|condition| condition.message.as_str())
     }
 
     /// Returns true if the condition says that LVM no longer has the volume.

@@ -17,6 +17,8 @@ const NODE_STORAGE: &str = include_str!("node_storage_crd.json");
 /// find the object of a volume without listing all. Objects of either definition are valid under the other; TopoLVM's
 /// drops the conditions.
 ///
+/// Its annotations keep Helm, Argo CD and Flux from deleting it, and with it the record of every volume.
+///
 /// The rules take an empty field for none: TopoLVM writes the whole spec, without empty fields, when it changes the
 /// size. The patterns of quantities and the schema of conditions (apimachinery, `metav1.Condition`) are those of
 /// Kubernetes' own kinds.
@@ -84,6 +86,19 @@ mod tests {
         assert_eq!(volume["conditions"]["items"], storage["conditions"]["items"]);
         for field in ["pattern", "anyOf", "x-kubernetes-int-or-string"] {
             assert_eq!(volume["currentSize"][field], storage["size"][field]);
+        }
+    }
+
+    #[test]
+    fn gitops_tools_do_not_prune_it() {
+        for definition in [crd(ApiFlavor::TopoLvm), node_storage_crd(ApiFlavor::Legacy)] {
+            let annotations = serde_json::to_value(definition.metadata.annotations).unwrap();
+            let expected = serde_json::json!({
+                "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
+                "helm.sh/resource-policy": "keep",
+                "kustomize.toolkit.fluxcd.io/prune": "disabled",
+            });
+            assert_eq!(annotations, expected);
         }
     }
 

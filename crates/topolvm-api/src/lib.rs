@@ -20,10 +20,11 @@ mod node_storage;
 mod node_strategy;
 mod orphans;
 mod quantity;
+mod snapshot_content;
 
 pub use capacity::{ListedClass, NodeCapacity};
 pub use claim_names::claim_names;
-pub use condition::{Readiness, lost_message, ready_condition};
+pub use condition::{REMOVAL_BLOCKED, Readiness, lost_message, ready_condition, removal_blocked_condition};
 pub use crd::{crd, node_storage_crd};
 pub use disk_wishes::{DiskWish, ParseDiskWishError};
 pub use extender_probe::{EXTENDER_PROBE, EXTENDER_PROVEN_KEY, EXTENDER_REASON_KEY};
@@ -49,6 +50,7 @@ pub use node_storage::{
 pub use node_strategy::{NodeStrategy, ParseNodeStrategyError};
 pub use orphans::{NodeOrphans, OrphanedVolume, same_lv};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
+pub use snapshot_content::{SNAPSHOT_GROUP, SnapshotContent};
 
 /// Number of bytes in one GiB.
 pub const GIB: u64 = 1 << 30;

@@ -11,14 +11,14 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, Stor
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::ResourceExt;
-use topolvm_api::{ApiFlavor, LogicalVolume, NodeStorage};
+use topolvm_api::{ApiFlavor, LogicalVolume, NodeStorage, SnapshotContent};
 
 use crate::csi_persistent_volume::CsiPersistentVolume;
 use crate::metrics::Metrics;
 use crate::mode::Mode;
 use crate::read_error::{ReadResult, read};
 use crate::server_version::{OLDEST, Version};
-use crate::snapshots::{Snapshot, SnapshotClass, SnapshotContent};
+use crate::snapshots::{Snapshot, SnapshotClass};
 use crate::webhooks::Backend;
 use crate::workloads::{Right, Role, Workload};
 

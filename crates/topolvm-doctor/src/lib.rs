@@ -35,7 +35,7 @@ pub use pruning::{prune_capacity, prune_claim, prune_csi_node, prune_node};
 pub use read_error::{ReadError, ReadResult};
 pub use report::{CheckResult, Report, examine, examine_only};
 pub use server_version::{OLDEST, Version, is_too_old};
-pub use snapshots::{RESOURCES as SNAPSHOT_RESOURCES, SNAPSHOT_GROUP, Snapshot, SnapshotClass, SnapshotContent};
+pub use snapshots::{RESOURCES as SNAPSHOT_RESOURCES, Snapshot, SnapshotClass};
 pub use volume_problem::{VolumeProblem, find_volume_problem, is_overdue};
 pub use webhooks::{Backend, our_webhooks};
 pub use workloads::{LEASE, Right, Role, Workload};

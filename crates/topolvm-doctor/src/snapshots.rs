@@ -1,11 +1,8 @@
-//! VolumeSnapshots, their contents and classes, with the fields that the checks read.
+//! VolumeSnapshots and their classes, with the fields that the checks read.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-
-/// API group of snapshots.
-pub const SNAPSHOT_GROUP: &str = "snapshot.storage.k8s.io";
 
 /// The resources of [`SNAPSHOT_GROUP`] without which there are no snapshots.
 pub const RESOURCES: [&str; 3] = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
@@ -18,46 +15,6 @@ pub struct SnapshotClass {
     /// Name of the CSI driver.
     #[serde(default)]
     pub driver: String,
-}
-
-/// A VolumeSnapshotContent.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct SnapshotContent {
-    /// Standard object metadata.
-    pub metadata: ObjectMeta,
-    /// Desired state.
-    #[serde(default)]
-    pub spec: SnapshotContentSpec,
-    /// Observed state.
-    #[serde(default)]
-    pub status: SnapshotContentStatus,
-}
-
-/// Desired state of a VolumeSnapshotContent.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub struct SnapshotContentSpec {
-    /// Name of the CSI driver.
-    #[serde(default)]
-    pub driver: String,
-    /// Source of the content.
-    #[serde(default)]
-    pub source: SnapshotContentSource,
-}
-
-/// Source of a VolumeSnapshotContent.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotContentSource {
-    /// CSI id of a snapshot that was there before the object.
-    pub snapshot_handle: Option<String>,
-}
-
-/// Observed state of a VolumeSnapshotContent.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotContentStatus {
-    /// CSI id of the snapshot, once it is made.
-    pub snapshot_handle: Option<String>,
 }
 
 /// A VolumeSnapshot.

@@ -51,6 +51,10 @@ pub fn find_volume_problem(
         let (what, remedy) = text.split_once("; ").unwrap_or((&text, "restore the LV, or delete the claim"));
         return Some(VolumeProblem::new(what, remedy));
     }
+    if let Some(message) = volume.removal_blocked().filter(|_| volume.is_deleting()) {
+        let (what, remedy) = message.split_once("; ").unwrap_or((message, "see its condition RemovalBlocked"));
+        return Some(VolumeProblem::new(format!("it is being deleted, but {what}"), remedy));
+    }
     if volume.is_deleting() {
         let is_overdue = is_overdue(volume.metadata.deletion_timestamp.as_ref(), now);
         return is_overdue.then(|| deletion_problem(flavor, volume));

@@ -23,6 +23,7 @@ pub mod reconcile;
 mod run;
 mod volume_devices;
 mod volume_metrics;
+mod volume_references;
 mod volumes;
 
 pub use args::{Args, Config, LvmdConfig};

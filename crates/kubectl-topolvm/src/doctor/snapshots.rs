@@ -3,7 +3,8 @@
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
-use topolvm_doctor::{Facts, ReadResult, SNAPSHOT_GROUP};
+use topolvm_api::SNAPSHOT_GROUP;
+use topolvm_doctor::{Facts, ReadResult};
 
 use super::answer::fact;
 use crate::request;

@@ -32,6 +32,11 @@ pub(crate) enum OrphanError {
             PersistentVolume, which is kept (Retain) and leaves the data as it is"
     )]
     Reserved { name: String, reserved: String },
+    #[error(
+        "{reference} refers to the data in LV {lv}, and nothing was changed: kubectl topolvm undelete --all makes the \
+            LogicalVolume new, and the claim can be used again"
+    )]
+    Referenced { lv: String, reference: String },
     #[error("the LV cannot be given to a LogicalVolume, and stays as it is: {0}")]
     Refused(String),
     #[error(

@@ -18,6 +18,9 @@ use crate::request::RequestError;
 /// Time in which an agent that works gives an LV to an object.
 const LIMIT: Duration = Duration::from_mins(2);
 
+/// gRPC code of an object that waits because there is an LV of an earlier object of its name.
+const ALREADY_EXISTS: i32 = 6;
+
 /// Purpose for which an LV is adopted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
@@ -81,14 +84,8 @@ impl Adoption<'_> {
             Some(volume) => volume,
             None => self.create(cluster, &api).await?,
         };
-        let answered = tokio::time::timeout(LIMIT, until_answered(&api, volume.name())).await;
-        let answered = answered.map_err(|_| OrphanError::Slow(volume.name().to_owned()))??;
-        // With a volume the failure is that of a growth
-        if answered.volume_id().is_some() {
-            return Ok(answered);
-        }
-        let (_, message) = answered.failure().unwrap_or_default();
-        let error = OrphanError::Refused(message.to_owned());
+        let answered = await_answer(&api, volume.name()).await?;
+        let Err(error) = had_lv(&answered) else { return Ok(answered) };
         let version = answered.metadata.resource_version.clone();
         delete(cluster, &api, &answered, version).await?;
         Err(error)
@@ -122,6 +119,24 @@ impl Adoption<'_> {
     }
 }
 
+/// Waits until an object has the LV that it asks for, and returns it.
+pub(crate) async fn await_lv(api: &Api<LogicalVolume>, name: &str) -> Result<LogicalVolume, OrphanError> {
+    let answered = await_answer(api, name).await?;
+    had_lv(&answered)?;
+    Ok(answered)
+}
+
+/// Checks that an object has its LV. With a volume a failure is that of a growth.
+fn had_lv(volume: &LogicalVolume) -> Result<(), OrphanError> {
+    let (_, message) = volume.failure().unwrap_or_default();
+    volume.volume_id().map(drop).ok_or_else(|| OrphanError::Refused(message.to_owned()))
+}
+
+async fn await_answer(api: &Api<LogicalVolume>, name: &str) -> Result<LogicalVolume, OrphanError> {
+    let answered = tokio::time::timeout(LIMIT, until_answered(api, name)).await;
+    answered.map_err(|_| OrphanError::Slow(name.to_owned()))?
+}
+
 /// Waits until an object has its LV, or a failure.
 async fn until_answered(api: &Api<LogicalVolume>, name: &str) -> Result<LogicalVolume, OrphanError> {
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -129,7 +144,9 @@ async fn until_answered(api: &Api<LogicalVolume>, name: &str) -> Result<LogicalV
     loop {
         let next = objects.try_next().await.map_err(|error| OrphanError::Watch(Box::new(error)))?;
         let Some(object) = next else { return Err(OrphanError::Slow(name.to_owned())) };
-        if object.volume_id().is_some() || object.failure().is_some() {
+        // What a tool has restored says that it waits until it asks for the LV
+        let has_failed = object.failure().is_some_and(|(code, _)| code != ALREADY_EXISTS);
+        if object.volume_id().is_some() || has_failed {
             return Ok(object);
         }
     }

@@ -13,6 +13,7 @@ pub(super) async fn run(cluster: &Cluster, node: &str, lv: &str) -> Result<(), E
     let name = Some(deletion_name(lv));
     let adoption = Adoption { purpose: Purpose::Delete, node, lv, name, annotations: Vec::new() };
     let earlier = adoption.find_earlier(cluster).await?;
+    super::check_unreferenced(cluster, lv).await?;
     let volume = adoption.run(cluster, earlier).await?;
     let api: Api<LogicalVolume> = Api::all_with(cluster.client.clone(), &cluster.flavor);
     adoption::delete(cluster, &api, &volume, None).await?;

@@ -95,12 +95,13 @@ async fn adopt(cluster: &Cluster, flags: &RestoreFlags, namespace: &str) -> Resu
     let adoption = Adoption { purpose: Purpose::Restore, node, lv, name, annotations };
     let earlier = adoption.find_earlier(cluster).await?;
     if earlier.is_none() {
+        super::check_unreferenced(cluster, lv).await?;
         check_no_persistent_volume(cluster, flags).await?;
     }
     adoption.run(cluster, earlier).await
 }
 
-/// Refuses a name that a PersistentVolume has: mostly that of the LV before its object was gone.
+/// Refuses a name that a PersistentVolume has: its handle is that of another volume, and cannot be changed.
 async fn check_no_persistent_volume(cluster: &Cluster, flags: &RestoreFlags) -> Result<(), OrphanError> {
     let name = match &flags.name {
         Some(name) => Some(name.clone()),

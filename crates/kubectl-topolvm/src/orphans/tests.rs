@@ -1,6 +1,7 @@
 //! LVs without their LogicalVolumes: listed, restored with objects and claim, deleted. The agent is played by an answer
 //! to the creation of its object.
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::node;
@@ -262,5 +263,23 @@ async fn an_lv_is_deleted_by_an_object_that_has_got_it_first() {
     deleted.unwrap();
     assert_eq!(object["metadata"]["name"], json!(format!("orphan-{LV}")));
     assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/adopt": LV}));
+    assert!(server.list_json(VOLUMES).is_empty());
+}
+
+#[rstest]
+#[case::in_quarantine(LV)]
+#[case::former_name(FORMER)]
+#[tokio::test]
+async fn lv_that_a_persistent_volume_refers_to_is_neither_deleted_nor_restored_otherwise(#[case] lv: &str) {
+    let (server, cluster) = server();
+    server.apply_json(json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "archive"},
+        "spec": {"csi": {"driver": "topolvm.io", "volumeHandle": FORMER}},
+    }));
+    let flags = RestoreFlags { lv: lv.to_owned(), ..flags(&["--name=back", "--claim=data"]) };
+    let restored = restoration::run(&cluster, &flags, "shop").await.unwrap_err().to_string();
+    let deleted = deletion::run(&cluster, "n1", lv).await.unwrap_err().to_string();
+    assert_eq!(restored, deleted);
+    assert!(deleted.contains("PersistentVolume archive refers to") && deleted.contains("undelete --all"), "{deleted}");
     assert!(server.list_json(VOLUMES).is_empty());
 }

@@ -1,20 +1,21 @@
-//! Deletes the claims and volumes of a deleted Node, so that their pods can be created elsewhere.
+//! Deletes the claims of a deleted Node, so that their pods can be created elsewhere, and forgets its volumes but for
+//! those that something keeps.
 //!
 //! The node agent puts a finalizer on its Node, which holds the object until this is done. The LVs themselves stay on
 //! the disks: the finalizer of a LogicalVolume is taken off without the node agent, which may not exist any more.
 
-use std::collections::{HashMap, HashSet};
-use std::pin::pin;
+mod keepers;
+
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt};
-use topolvm_api::LogicalVolume;
+use topolvm_api::{LogicalVolume, SELECTED_NODE};
 use topolvm_capacity::NodeMeta;
-use topolvm_kube::{Cache, json_patch, list_in_pages, list_selected, remove_finalizers, set_annotation};
+use topolvm_kube::{Cache, json_patch, list_selected, remove_finalizers, set_annotation, take_annotation_off};
 
 use super::Controllers;
 use super::claim::{full_name, provisioner, selected_node, volume_name};
@@ -22,6 +23,7 @@ use super::error::{ReconcileError, none_if_deleted, none_if_not_found};
 use super::rebuild::{Policy, list_policies};
 use super::work_queue::reconcile_all;
 use crate::node_informer::awaits_finalizer;
+use keepers::Keepers;
 
 /// The controller of deleted Nodes.
 pub(super) struct NodeDeletion {
@@ -37,7 +39,7 @@ impl NodeDeletion {
         reconcile_all("node", &self.shared.metrics, nodes.cache.clone(), nodes.awaiting_finalizer(), reconcile).await;
     }
 
-    /// Deletes the claims and volumes of a deleted Node, and takes the finalizer off it.
+    /// Deletes claims and volumes of a deleted Node, and takes the finalizer off it.
     async fn reconcile(&self, seen: &NodeMeta) -> Result<(), ReconcileError> {
         let name = seen.name_any();
         let nodes: Api<Node> = Api::all(self.shared.client.clone());
@@ -58,53 +60,51 @@ impl NodeDeletion {
         Ok(())
     }
 
-    /// Deletes the claims and volumes of a node until there are none. A volume that is created meanwhile would stay for
-    /// ever, and so would its claim, so that the volumes are listed again until none is left.
+    /// Deletes the claims and volumes of a node until there are none but those that something keeps. A volume that is
+    /// created meanwhile would stay for ever, and so would its claim, so that the volumes are listed again until none is
+    /// left.
     async fn delete_claims_and_volumes(&self, node: &str) -> Result<(), ReconcileError> {
         if !self.claims.wait_until_listed().await {
             return Err(ReconcileError::ClaimsNotListed);
         }
         loop {
             let mut volumes = self.list_volumes(node).await?;
-            let mut persistent = self.list_persistent_volumes(&volumes).await?;
+            let keepers = Keepers::list(&self.shared.client, self.shared.flavor.driver_name(), &volumes).await?;
             let left = self.find_rebuilt().await?;
-            let is_left = |name: &String| left.contains(name);
-            let kept: HashSet<_> =
-                persistent.iter().filter(|(name, _)| is_left(name)).map(|(_, id)| id.clone()).collect();
-            volumes.retain(|volume| !is_left(&volume.name_any()) && !kept.iter().any(|id| has_id(volume, id)));
-            persistent.retain(|name, _| !is_left(name));
-            self.delete_claims(node, &volumes, &persistent).await?;
-            if volumes.is_empty() {
+            let of_rebuilt = keepers.handles(|name| left.contains(name));
+            volumes.retain(|volume| {
+                !left.contains(&volume.name_any()) && !of_rebuilt.iter().any(|handle| has_id(volume, handle))
+            });
+            let is_bound_here = |name: &str| !left.contains(name) && keepers.has_persistent_volume(name);
+            self.let_claims_go(node, &volumes, is_bound_here).await?;
+            let (mut forgotten, mut kept) = (Vec::new(), Vec::new());
+            for volume in &volumes {
+                match keepers.find(&self.shared.client, volume).await? {
+                    Some(keeper) => kept.push((volume, keeper)),
+                    None => forgotten.push(volume),
+                }
+            }
+            if forgotten.is_empty() {
+                self.tell_kept(node, &kept).await;
                 return Ok(());
             }
-            for volume in &volumes {
+            for volume in forgotten {
                 self.delete_volume(node, volume).await?;
             }
         }
     }
 
-    /// Lists the PersistentVolumes of these volumes, by name, with the volume handle: csi-provisioner names one like
-    /// the volume that it asked for, and an administrator as he likes.
-    async fn list_persistent_volumes(
-        &self,
-        volumes: &[LogicalVolume],
-    ) -> Result<HashMap<String, String>, ReconcileError> {
-        if volumes.is_empty() {
-            return Ok(HashMap::new());
+    /// Publishes which volumes stay although their Node is deleted.
+    async fn tell_kept(&self, node: &str, kept: &[(&LogicalVolume, String)]) {
+        for (volume, keeper) in kept {
+            tracing::info!(node, volume = volume.name(), keeper, "kept a LogicalVolume of a deleted Node");
+            let note = format!(
+                "Node {node} was deleted; the volume is kept because PersistentVolume {keeper} refers to it, and can be used again when a \
+                 Node of this name comes back with its disks"
+            );
+            let about = volume.object_ref(&self.shared.flavor);
+            self.shared.events.publish_normal(&about, "NodeDeleted", "KeepVolume", note).await;
         }
-        let api: Api<PersistentVolume> = Api::all(self.shared.client.clone());
-        let mut listed = pin!(list_in_pages(&api, ListParams::default()));
-        let mut found = HashMap::new();
-        let failed = || ReconcileError::api("list", "the PersistentVolumes");
-        while let Some(persistent) = listed.try_next().await.map_err(failed())? {
-            let name = persistent.name_any();
-            let Some(csi) = persistent.spec.and_then(|spec| spec.csi) else { continue };
-            let is_of_driver = csi.driver == self.shared.flavor.driver_name();
-            if is_of_driver && volumes.iter().any(|volume| has_id(volume, &csi.volume_handle)) {
-                found.insert(name, csi.volume_handle);
-            }
-        }
-        Ok(found)
     }
 
     /// Finds the PersistentVolumes, and by that the LogicalVolumes, of claims that ask to be made again. They are left
@@ -121,18 +121,18 @@ impl NodeDeletion {
         Ok(rebuilt.filter_map(|claim| volume_name(claim).map(str::to_owned)).collect())
     }
 
-    /// Deletes the claims that are bound to one of these volumes of the node, and those that wait for a volume there.
-    /// `selected-node` says where the scheduler wanted a volume; it survives binding, and the volume can have been
-    /// created elsewhere.
-    async fn delete_claims(
+    /// Deletes the claims that are bound to one of these volumes of the node, and takes the node off those that wait for
+    /// a volume there: without a volume there is nothing to lose, and another node will do. `selected-node` says where
+    /// the scheduler wanted a volume; it survives binding, and the volume can have been created elsewhere.
+    async fn let_claims_go(
         &self,
         node: &str,
         volumes: &[LogicalVolume],
-        persistent: &HashMap<String, String>,
+        is_bound_here: impl Fn(&str) -> bool,
     ) -> Result<(), ReconcileError> {
         // A claim that was bound immediately, or by hand, has no node on it
         let may_be_here = |claim: &PersistentVolumeClaim| {
-            selected_node(claim) == Some(node) || volume_name(claim).is_some_and(|name| persistent.contains_key(name))
+            selected_node(claim) == Some(node) || volume_name(claim).is_some_and(&is_bound_here)
         };
         let mut claims = self.claims.state();
         claims.retain(|claim| may_be_here(claim));
@@ -141,10 +141,24 @@ impl NodeDeletion {
         }
         let classes = self.list_own_classes().await?;
         for seen in claims {
-            if let Some(claim) = self.read_claim(&seen, node, volumes, &classes).await? {
-                self.delete_claim(node, &claim).await?;
+            match self.read_claim(&seen, node, volumes, &classes).await? {
+                Some(claim) if volume_name(&claim).is_some() => self.delete_claim(node, &claim).await?,
+                Some(claim) => self.deselect_node(node, &claim).await?,
+                None => {}
             }
         }
+        Ok(())
+    }
+
+    /// Takes the selected node off a claim that waits for a volume, so that kube-scheduler selects another one.
+    async fn deselect_node(&self, node: &str, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
+        let full_name = full_name(claim);
+        let patch = json_patch(take_annotation_off(&claim.metadata, SELECTED_NODE, node, None));
+        let written = self.claim_api(claim).patch_metadata(&claim.name_any(), &PatchParams::default(), &patch).await;
+        none_if_not_found(written).map_err(ReconcileError::api("take the node off claim", &full_name))?;
+        tracing::info!(node, claim = full_name, "took a deleted Node off a claim without a volume");
+        let note = format!("Node {node}, which was selected for the volume, was deleted; another one is selected");
+        self.shared.events.publish_normal(&claim.object_ref(&()), "NodeDeleted", "DeselectNode", note).await;
         Ok(())
     }
 

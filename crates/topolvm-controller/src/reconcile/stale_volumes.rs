@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{ListParams, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use topolvm_api::LogicalVolume;
-use topolvm_kube::{json_patch, list_in_pages, remove_finalizers};
+use topolvm_kube::{json_patch, list_in_pages, refers_to, remove_finalizers, waits_for_removal};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
@@ -121,28 +121,16 @@ impl StaleVolumes {
             // Never made, so that nothing can refer to it
             return Ok(None);
         };
+        let driver = self.shared.flavor.driver_name();
         let api: Api<PersistentVolume> = Api::all(self.shared.client.clone());
-        let is_used = |persistent: &PersistentVolume| self.refers_to(persistent, id) && !waits_for_removal(persistent);
+        let is_used =
+            |persistent: &PersistentVolume| refers_to(persistent, driver, id) && !waits_for_removal(persistent);
         let mut used = pin!(
             list_in_pages(&api, ListParams::default()).try_filter(|persistent| future::ready(is_used(persistent)))
         );
         let found = used.try_next().await.map_err(ReconcileError::api("list", "the PersistentVolumes"))?;
         Ok(found.map(|persistent| persistent.name_any()))
     }
-
-    /// Returns whether the PersistentVolume refers to the volume with this id.
-    fn refers_to(&self, persistent: &PersistentVolume, id: &str) -> bool {
-        let csi = persistent.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-        csi.is_some_and(|csi| csi.driver == self.shared.flavor.driver_name() && csi.volume_handle == id)
-    }
-}
-
-/// Returns whether the claim of a PersistentVolume is gone and its volume is to be deleted, which external-provisioner
-/// tries again and again.
-fn waits_for_removal(persistent: &PersistentVolume) -> bool {
-    let policy = persistent.spec.as_ref().and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
-    let phase = persistent.status.as_ref().and_then(|status| status.phase.as_deref());
-    policy == Some("Delete") && matches!(phase, Some("Released" | "Failed"))
 }
 
 #[cfg(test)]

@@ -40,6 +40,11 @@ fn has_object(facts: &Facts, node: &str, lv: &str) -> bool {
 
 fn describe(facts: &Facts, node: &str, orphan: &OrphanedVolume) -> Finding {
     let (lv, object) = (&orphan.lv, &orphan.logical_volume);
+    if let Some((reference, name)) = find_reference(facts, orphan) {
+        let found = format!("node {node}: LV {lv} has no LogicalVolume, and {reference} refers to it");
+        let remedy = "make the LogicalVolume new; its data is there, and pods can use it again";
+        return Finding::fail(found, remedy).with_commands([format!("kubectl topolvm undelete {}", quote(&name))]);
+    }
     let found = format!("node {node}: LV {lv} has no LogicalVolume (it was made for {object}): {}", orphan.note);
     let mut remedy =
         "it may be somebody's data: restore it, or delete it when nobody needs it (docs/orphans.md)".to_owned();
@@ -54,10 +59,22 @@ fn describe(facts: &Facts, node: &str, orphan: &OrphanedVolume) -> Finding {
     ])
 }
 
+/// Finds what refers to the volume of an LV, and returns its kind and name, and the name of the LogicalVolume.
+fn find_reference(facts: &Facts, orphan: &OrphanedVolume) -> Option<(String, String)> {
+    let made_for = Some(orphan.logical_volume.clone()).filter(|name| !name.is_empty());
+    let persistent = facts.persistent.iter().flatten().find(|one| same_lv(&one.volume_handle, &orphan.lv));
+    if let Some(one) = persistent {
+        return Some((format!("PersistentVolume {}", one.name), made_for.unwrap_or_else(|| one.name.clone())));
+    }
+    let driver = facts.flavor.driver_name();
+    let mut contents = facts.snapshot_contents.iter().flatten();
+    let content = contents.find(|content| content.refers_to_lv(driver, &orphan.lv))?;
+    Some((format!("VolumeSnapshotContent {}", content.name_any()), made_for?))
+}
+
 /// Returns the flags of `orphans restore` that follow from what is left of the volume: its PersistentVolume and claim.
 fn restore_flags(facts: &Facts, orphan: &OrphanedVolume) -> Vec<String> {
-    let is_of_orphan =
-        |one: &&CsiPersistentVolume| one.name == orphan.logical_volume || same_lv(&one.volume_handle, &orphan.lv);
+    let is_of_orphan = |one: &&CsiPersistentVolume| one.name == orphan.logical_volume;
     let old = facts.persistent.iter().flatten().find(is_of_orphan);
     let claim = claim_of(facts, orphan, old).map(|(namespace, claim)| {
         let is_it =

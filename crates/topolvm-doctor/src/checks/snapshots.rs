@@ -1,12 +1,13 @@
 //! Checks of what makes snapshots.
 
 use jiff::SignedDuration;
+use topolvm_api::SNAPSHOT_GROUP;
 
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::objects::list_names;
 use crate::read_error::{ReadError, read};
-use crate::snapshots::{RESOURCES, SNAPSHOT_GROUP, Snapshot};
+use crate::snapshots::{RESOURCES, Snapshot};
 use crate::workloads::Role;
 
 /// Time that snapshot-controller has for a new VolumeSnapshot.

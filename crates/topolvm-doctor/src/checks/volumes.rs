@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use kube_core::ResourceExt;
-use topolvm_api::{LogicalVolume, lost_message};
+use topolvm_api::{LogicalVolume, SnapshotContent, lost_message};
 
 use super::orphans;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::read_error::{ReadError, read};
 use crate::shell::quote;
-use crate::snapshots::SnapshotContent;
 
 /// Time in which csi-provisioner makes the PersistentVolume of a volume, csi-snapshotter tells the content of a
 /// snapshot, and the agent removes a volume.
@@ -39,8 +38,8 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         // One that is on its way out loses its volume first
         if !is_made && one.is_in_use {
             let found = format!("PersistentVolume {} has no LogicalVolume", one.name);
-            let remedy = "see whether kubectl topolvm orphans list has its LV, and restore that under another name; \
-                otherwise delete claim and PersistentVolume, and restore a backup of the data";
+            let remedy = "kubectl topolvm undelete --all makes it new if a node has its LV; otherwise delete claim and \
+                PersistentVolume, and restore a backup of the data";
             findings.push(Finding::fail(found, remedy));
         }
     }
@@ -95,6 +94,11 @@ fn find_volume_problem(
                 the controller takes the finalizer off (--stale-period; docs/node-maintenance.md)"
         );
         return Some(Finding::warn(found, remedy));
+    }
+    if let Some(message) = volume.removal_blocked().filter(|_| volume.is_deleting()) {
+        let found = format!("LogicalVolume {name} of node {node} is being deleted, but its data is needed");
+        let undelete = format!("kubectl topolvm undelete {}", quote(name));
+        return Some(Finding::fail(found, message).with_commands([undelete]));
     }
     if volume.is_deleting() {
         return facts.is_older(volume.metadata.deletion_timestamp.as_ref(), ON_THE_WAY).then(|| {

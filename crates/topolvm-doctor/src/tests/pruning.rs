@@ -25,7 +25,7 @@ fn what_is_pruned_is_read_by_no_check() {
         },
     }))]);
     // Of which all that the PersistentVolume says is repeated
-    let orphan = json!({"volumes": [{"lv": "v", "logicalVolume": "v", "deviceClass": "ssd", "bytes": 1, "note": ""}]});
+    let orphan = json!({"volumes": [{"lv": "w", "logicalVolume": "v", "deviceClass": "ssd", "bytes": 1, "note": ""}]});
     let annotations = facts.nodes.as_mut().unwrap()[0].metadata.annotations.as_mut().unwrap();
     annotations.insert("topolvm.io/orphans".to_owned(), orphan.to_string());
     let node = &mut facts.nodes.as_mut().unwrap()[0];

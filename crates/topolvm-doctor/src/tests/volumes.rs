@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_api::LogicalVolume;
 
 use super::{assert_named, assert_sound, class, exempt, extender, lease, metrics, of, persistent_volume, sound};
-use crate::{Backend, Facts, Outcome};
+use crate::{Backend, Facts, Outcome, examine};
 
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 
@@ -52,7 +53,7 @@ fn what_belongs_to_nothing_is_named() {
     assert_sound(&facts);
     let mut facts = with_volume();
     facts.volumes = Ok(Vec::new());
-    assert_named(&facts, "volumes", Outcome::Fail, "PersistentVolume v has no LogicalVolume", "orphans list");
+    assert_named(&facts, "volumes", Outcome::Fail, "PersistentVolume v has no LogicalVolume", "undelete --all");
     let mut facts = with_volume();
     let annotate = |facts: &mut Facts, orphans: &str| {
         let metadata = &mut facts.nodes.as_mut().unwrap()[0].metadata;
@@ -72,6 +73,14 @@ fn what_belongs_to_nothing_is_named() {
     let mut facts = with_volume();
     volume_of(&mut facts).metadata.deletion_timestamp = of(json!(LONG_AGO));
     assert_named(&facts, "volumes", Outcome::Fail, "is deleted, and has the finalizers", "topolvm-node on node n1");
+    let blocked = json!({
+        "type": "RemovalBlocked", "status": "True", "reason": "PersistentVolumeExists",
+        "message": "PersistentVolume v refers to the volume", "lastTransitionTime": LONG_AGO,
+    });
+    volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(blocked)];
+    volume_of(&mut facts).metadata.deletion_timestamp = of(json!("2026-01-01T00:59:59Z"));
+    let found = "LogicalVolume v of node n1 is being deleted, but its data is needed";
+    assert_named(&facts, "volumes", Outcome::Fail, found, "kubectl topolvm undelete v");
     let mut facts = with_volume();
     volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(json!({
         "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "", "lastTransitionTime": LONG_AGO,
@@ -100,6 +109,21 @@ fn lv_that_an_object_has_is_no_orphan() {
     with_orphan(&mut facts);
     volume_of(&mut facts).metadata.uid = Some("u7".to_owned());
     assert_sound(&facts);
+}
+
+#[rstest]
+#[case::released("Released")]
+#[case::bound("Bound")]
+fn orphan_of_a_persistent_volume_is_never_offered_for_deletion(#[case] phase: &str) {
+    let mut facts = with_volume();
+    with_orphan(&mut facts);
+    let mut kept = persistent("archive");
+    kept["spec"]["csi"]["volumeHandle"] = json!("u7");
+    kept["status"]["phase"] = json!(phase);
+    facts.persistent.as_mut().unwrap().push(persistent_volume(&kept));
+    let found = "LV topolvm.quarantine.u7 has no LogicalVolume, and PersistentVolume archive refers to it";
+    assert_named(&facts, "volumes", Outcome::Fail, found, "kubectl topolvm undelete pvc-7");
+    assert!(!format!("{:?}", examine(&facts)).contains("orphans delete"));
 }
 
 #[test]

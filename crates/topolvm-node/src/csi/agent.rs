@@ -19,7 +19,7 @@ use crate::mount::{DeviceNumber, HungPaths, MountError, Mounter, OpenDevice, Pat
 use crate::published_pods::PublishedPods;
 use crate::volume_devices::VolumeDevices;
 use crate::volume_metrics::VolumeMetrics;
-use crate::volumes::Volumes;
+use crate::volumes::{LookupError, Volumes};
 
 /// Carries out the calls of the CSI Node service on this machine.
 #[derive(Debug)]
@@ -123,9 +123,22 @@ impl<M: Mounter> Agent<M> {
     /// Finds the LogicalVolume object and the LV of a volume id.
     pub(super) async fn find_volume(&self, id: &str) -> Result<(LogicalVolume, Lv), CsiError> {
         tracing::Span::current().record("volume", id);
-        let volume = self.volumes.find(id).await?;
+        let volume = match self.volumes.find(id).await {
+            Err(error @ LookupError::Unknown { .. }) => return Err(self.look_for_lv(id, error).await),
+            found => found?,
+        };
         let lv = self.lvmd.find(id, &volume.spec.device_class).await?;
         Ok((volume, lv.ok_or_else(|| CsiError::NoLv(id.to_owned()))?))
+    }
+
+    /// Looks whether the LV of a volume without a LogicalVolume is there, and returns the error that says so.
+    async fn look_for_lv(&self, id: &str, error: LookupError) -> CsiError {
+        // With a name lvmd searches all its volume groups
+        match self.lvmd.find(id, "").await {
+            Ok(Some(lv)) => CsiError::ObjectGone { lv: lv.path, error },
+            Ok(None) => CsiError::NeitherObjectNorLv(error),
+            Err(_) => error.into(),
+        }
     }
 
     /// Opens the device of an LV, and activates the LV first if it is not active, as after a boot of a machine that

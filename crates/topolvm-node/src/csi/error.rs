@@ -19,6 +19,24 @@ pub(crate) enum CsiError {
     /// The volume is unknown or cannot be looked up.
     #[error(transparent)]
     Lookup(#[from] LookupError),
+    /// The LogicalVolume is gone, and the data is there.
+    #[error(
+        "{error}: its LogicalVolume is gone, and its data is there, in {}; to make the LogicalVolume new: kubectl \
+         topolvm undelete --all",
+        .lv.display()
+    )]
+    ObjectGone {
+        /// Path of the LV.
+        lv: PathBuf,
+        /// Error of the lookup.
+        error: LookupError,
+    },
+    /// There is no LogicalVolume, and no LV in the volume groups of the device classes.
+    #[error(
+        "{0}: it has no LogicalVolume, and no volume group of a device class has its LV; is its disk on another node, \
+         or its volume group not served by lvmd?"
+    )]
+    NeitherObjectNorLv(LookupError),
     /// The record of the filesystem cannot be stored.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -143,7 +161,7 @@ impl GrpcCode for CsiError {
     fn code(&self) -> Code {
         match self {
             Self::Request(error) => error.code(),
-            Self::Lookup(error) => error.code(),
+            Self::Lookup(error) | Self::ObjectGone { error, .. } | Self::NeitherObjectNorLv(error) => error.code(),
             Self::Record(error) => error.code(),
             Self::Lvmd(error) => error.code(),
             Self::Mount(error) => error.code(),

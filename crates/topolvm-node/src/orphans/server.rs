@@ -1,21 +1,20 @@
 //! Asks the API server, and never a cache, what it knows of LVs without an object.
 
-use std::pin::pin;
 use std::sync::Arc;
 
-use futures::TryStreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference, PersistentVolume};
+use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::OnceCell;
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::{list_in_pages, list_selected};
+use topolvm_kube::list_selected;
 
 use super::suspect::Suspect;
 use crate::api_server::{ApiError, DEADLINE, call};
+use crate::volume_references::VolumeReferences;
 
 /// Namespace that every cluster has, and whose UID identifies the cluster.
 const IDENTITY: &str = "kube-system";
@@ -28,7 +27,8 @@ pub(crate) struct Server {
     volumes: Api<LogicalVolume>,
     nodes: Api<Node>,
     namespaces: Api<Namespace>,
-    persistent_volumes: Api<PersistentVolume>,
+    /// What refers to volumes.
+    pub(crate) references: VolumeReferences,
     cluster: OnceCell<String>,
 }
 
@@ -64,7 +64,7 @@ impl Server {
             volumes: Api::all_with(client.clone(), &flavor),
             nodes: Api::all(client.clone()),
             namespaces: Api::all(client.clone()),
-            persistent_volumes: Api::all(client),
+            references: VolumeReferences::new(flavor, client),
             cluster: OnceCell::new(),
         }
     }
@@ -103,40 +103,6 @@ impl Server {
             Some(found) if found.volume_id().is_none() => ObjectState::Waits,
             Some(_) | None => ObjectState::Gone,
         })
-    }
-
-    /// Looks for the PersistentVolume of the object that an LV was made for, and returns its name. csi-provisioner
-    /// gives it the name that the volume has.
-    pub(crate) async fn find_persistent_volume(&self, suspect: &Suspect) -> Result<Option<String>, ApiError> {
-        let Some(name) = &suspect.object else { return Ok(None) };
-        let found = call(DEADLINE, self.persistent_volumes.get_metadata_opt(name)).await?;
-        Ok(found.map(|found| found.name_any()))
-    }
-
-    /// Returns the volume handle of the PersistentVolume of this name; `None` if there is none, or one of another
-    /// driver.
-    pub(crate) async fn find_volume_handle(&self, name: &str) -> Result<Option<String>, ApiError> {
-        let found = call(DEADLINE, self.persistent_volumes.get_opt(name)).await?;
-        let csi = found.and_then(|found| found.spec?.csi).filter(|csi| csi.driver == self.flavor.driver_name());
-        Ok(csi.map(|csi| csi.volume_handle))
-    }
-
-    /// Looks through all PersistentVolumes for one that refers to an LV, whatever its name is, and returns that.
-    pub(crate) async fn search_persistent_volumes(&self, suspect: &Suspect) -> Result<Option<String>, ApiError> {
-        let refers = |persistent: &PersistentVolume| {
-            let source = persistent.spec.as_ref().and_then(|spec| spec.csi.as_ref());
-            source.is_some_and(|csi| csi.driver == self.flavor.driver_name() && csi.volume_handle == suspect.uid)
-        };
-        let search = async {
-            let mut all = pin!(list_in_pages(&self.persistent_volumes, ListParams::default()));
-            while let Some(persistent) = all.try_next().await? {
-                if refers(&persistent) {
-                    return Ok(Some(persistent.name_any()));
-                }
-            }
-            Ok(None)
-        };
-        call(DEADLINE, search).await
     }
 
     /// Writes an annotation of the Node, or takes it away.

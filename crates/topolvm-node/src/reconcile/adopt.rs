@@ -17,7 +17,8 @@ use crate::lvmd_client::to_wire;
 use crate::orphans::Suspect;
 
 impl Reconciler {
-    /// Renames the LV to the UID of the object. Returns the object with its volume, or `None` if it cannot have it.
+    /// Renames the LV to the UID of the object, unless something refers to the volume by its present name. Returns the
+    /// object with its volume, or `None` if it cannot have it.
     ///
     /// Unlike a new LV it stays when the object is gone before its status is written: it is an orphan again.
     pub(super) async fn adopt(
@@ -25,9 +26,6 @@ impl Reconciler {
         volume: &LogicalVolume,
         lv: &str,
     ) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
-        if let Some(predecessor) = self.find_referenced(volume, lv).await? {
-            return self.report_predecessor(volume, &predecessor).await;
-        }
         let bytes = match self.adopted_bytes(volume, lv).await? {
             Some(bytes) => Ok(bytes),
             None => parse_bytes(&volume.spec.size).map_err(|error| error.to_string()),
@@ -40,17 +38,19 @@ impl Reconciler {
             let why = format!("LV {lv} is that of LogicalVolume {owner}, and no other can have it");
             return self.fail_creation(volume, Code::FailedPrecondition, &why).await;
         }
+        let id = lvmd::quarantined_uid(lv).unwrap_or(lv);
+        let id = if self.find_reference(id).await?.is_some() { id } else { volume.uid() };
         let request = AdoptLvRequest {
             name: lv.to_owned(),
             device_class: volume.spec.device_class.clone(),
-            new_name: volume.uid().to_owned(),
+            new_name: id.to_owned(),
             size_bytes,
             tags: self.lvm_tags(volume).await,
         };
         match self.lvmd.adopt(request).await {
             Ok(bytes) => {
-                tracing::info!(volume = volume.name(), lv, uid = volume.uid(), "the object has got the logical volume");
-                self.report_size(volume, bytes).await.map(Some)
+                tracing::info!(volume = volume.name(), lv, id, "the object has got the logical volume");
+                self.report_volume(volume, id, bytes).await.map(Some)
             }
             Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),
             Err(error) => self.fail_creation(volume, error.code(), &error.detail()).await,

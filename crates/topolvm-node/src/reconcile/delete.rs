@@ -1,13 +1,16 @@
-//! Removes the LV of an object that is being deleted, and then takes off the finalizer.
+//! Removes the LV of an object that is being deleted, unless something refers to the volume, and then takes off the
+//! finalizer.
 
 use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::LogicalVolume;
 use topolvm_kube::{json_patch, remove_finalizers};
+use topolvm_runtime::error_chain;
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::create::is_refused_before_creation;
+use super::predecessor::LOOK_FOR_REFERENCES;
 use super::status::with_deadline;
 use super::{ReconcileError, Reconciler};
 use crate::lvmd_client::{Absence, LvmdError};
@@ -17,12 +20,32 @@ impl Reconciler {
     pub(super) async fn delete(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
         let remove_finalizer = remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
         if !remove_finalizer.is_empty() {
-            let removed = self.remove_unused_lvs(volume).await;
+            let removed = match self.check_unreferenced(volume).await {
+                Ok(()) => self.remove_unused_lvs(volume).await,
+                Err(error) => Err(error),
+            };
             self.publish_failed_removal(volume, &removed).await;
             self.remove_finalizer(volume, remove_finalizer, removed?).await?;
         }
         self.forget(volume);
         Ok(())
+    }
+
+    /// Checks that no PersistentVolume and no VolumeSnapshotContent needs the volume. CSI has it deleted when that is
+    /// on its way out; everybody else who deletes the object, or its definition, deletes a record of the data and not
+    /// the data.
+    async fn check_unreferenced(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
+        let found = self.server.references.find_user(volume).await;
+        let found = found.map_err(|source| ReconcileError::Api { action: LOOK_FOR_REFERENCES, source })?;
+        let Some(user) = found else { return Ok(()) };
+        let (name, lv) = (volume.name(), volume.lv_name());
+        let message = format!(
+            "{user} refers to the volume, so that LV {lv} stays and pods go on using it; to take the deletion back: \
+             kubectl topolvm undelete {name}; to remove the volume with its data: delete the {}",
+            user.owner()
+        );
+        self.report_blocked_removal(volume, user.kind(), &message).await?;
+        Err(ReconcileError::Referenced(message))
     }
 
     /// Removes the LVs of the object whose devices are not in use; returns whether there was one.
@@ -63,6 +86,8 @@ impl Reconciler {
         let message = match removed {
             Err(ReconcileError::Remove(refusal)) => refusal.detail(),
             Err(error @ ReconcileError::InUse(_)) => error.to_string(),
+            // No retry changes what the agent may read
+            Err(error @ ReconcileError::Api { .. }) if error.status() == Some(403) => error_chain(error),
             Ok(_) | Err(_) => return,
         };
         self.events.remove_failed(volume, &message).await;

@@ -35,6 +35,9 @@ pub enum ReconcileError {
     /// The device of the volume cannot be looked up.
     #[error("cannot look up the device of the volume, so that the limits of its I/O may not be in force")]
     LimitIo(#[source] LvmdError),
+    /// Something refers to the volume of a deleted object; its condition has the message, too.
+    #[error("{0}")]
+    Referenced(String),
     /// The LV cannot be removed.
     #[error("cannot remove the logical volume; the object stays until it is gone")]
     Remove(#[source] LvmdError),
@@ -67,7 +70,7 @@ impl ReconcileError {
     }
 
     /// Returns the HTTP status of the API server.
-    fn status(&self) -> Option<u16> {
+    pub(super) fn status(&self) -> Option<u16> {
         if let Self::Api { source, .. } = self { source.status() } else { None }
     }
 }

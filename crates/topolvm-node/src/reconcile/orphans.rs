@@ -138,10 +138,18 @@ impl Reconciler {
             return Ok(None);
         }
         if asks {
-            evidence.persistent_volume = self.server.find_persistent_volume(suspect).await?;
+            evidence.persistent_volume = self.find_persistent_volume(suspect).await?;
             evidence.is_in_use = self.is_in_use(suspect).await;
         }
         Ok(Some(evidence))
+    }
+
+    /// Looks for the PersistentVolume of the object that an LV was made for, and returns its name. csi-provisioner
+    /// gives it the name that the volume has.
+    async fn find_persistent_volume(&self, suspect: &Suspect) -> Result<Option<String>, ApiError> {
+        let Some(name) = &suspect.object else { return Ok(None) };
+        let is_there = self.server.references.has_persistent_volume(name).await?;
+        Ok(is_there.then(|| name.clone()))
     }
 
     /// Counts the LVs that are without an object at once: those that are not in quarantine, or are to leave it.
@@ -214,14 +222,13 @@ impl Reconciler {
         None
     }
 
-    /// Looks for a PersistentVolume of any name that refers to an LV which is about to be changed; returns what to
-    /// tell.
+    /// Looks for an object of any name that refers to an LV which is about to be changed; returns what to tell.
     async fn find_last_doubt(&self, suspect: &Suspect) -> Option<String> {
-        match self.server.search_persistent_volumes(suspect).await {
-            Ok(found) => found.map(|name| format!("left alone: {}", Doubt::PersistentVolume(name))),
+        match self.server.references.search(&suspect.uid).await {
+            Ok(found) => found.map(|reference| format!("left alone: {reference} is there still")),
             Err(error) => {
-                tracing::warn!(lv = suspect.lv.name, error = error_chain(&error), "cannot look for PersistentVolumes");
-                Some("left alone: the PersistentVolumes cannot be listed".to_owned())
+                tracing::warn!(lv = suspect.lv.name, error = error_chain(&error), "cannot look for what refers to it");
+                Some("left alone: what may refer to it cannot be listed".to_owned())
             }
         }
     }

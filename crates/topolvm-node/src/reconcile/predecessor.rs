@@ -5,32 +5,35 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use super::{ReconcileError, Reconciler};
 use crate::orphans::Suspect;
+use crate::volume_references::VolumeReference;
+
+/// What failed when the API server does not say what refers to a volume.
+pub(super) const LOOK_FOR_REFERENCES: &str = "look for what refers to the volume";
 
 /// The LV of an earlier object of the same name.
 #[derive(Debug)]
 pub(super) struct Predecessor {
     lv: String,
-    /// UID of the earlier object.
-    uid: String,
-    /// True if the LV keeps its name: something refers to the volume by it.
-    keeps_name: bool,
+    /// What refers to the volume; its data is needed.
+    reference: Option<VolumeReference>,
 }
 
 impl Predecessor {
     /// Returns the message for the status of the object, with the commands that go on.
     pub(super) fn message(&self, flavor: ApiFlavor, volume: &LogicalVolume) -> String {
-        let Self { lv, uid, keeps_name } = self;
+        let Self { lv, reference } = self;
         let (resource, name) = (format!("logicalvolumes.{}", flavor.group()), volume.name());
-        let adopt = if *keeps_name {
-            let status = format!(r#"{{"status":{{"volumeID":"{uid}","code":0,"message":""}}}}"#);
-            format!("kubectl patch {resource} {name} --subresource=status --type=merge -p '{status}'")
-        } else {
-            format!("kubectl annotate {resource} {name} {}={lv}", flavor.adopt())
+        let other = match reference {
+            Some(reference) => format!("{reference} refers to its data"),
+            None => format!(
+                "to start with an empty volume, remove it: kubectl topolvm orphans delete {} {lv} --yes",
+                volume.spec.node_name
+            ),
         };
         format!(
             "LV {lv} was created for an earlier LogicalVolume {name}, and no second one is created; to give it to this \
-             LogicalVolume: {adopt}; to start with an empty volume, remove it: kubectl topolvm orphans delete {} {lv}",
-            volume.spec.node_name
+             LogicalVolume: kubectl annotate {resource} {name} {}={lv}; {other}",
+            flavor.adopt()
         )
     }
 }
@@ -62,30 +65,19 @@ impl Reconciler {
         if self.find_owner(volume, &suspect.lv.name, |_| true).await?.is_some() {
             return Ok(None);
         }
-        Ok(Some(Predecessor {
-            lv: suspect.lv.name.clone(),
-            uid: suspect.uid.clone(),
-            // A VolumeSnapshotContent may refer to a snapshot
-            keeps_name: handle.is_some() || !suspect.is_writable,
-        }))
+        let reference = self.find_reference(&suspect.uid).await?;
+        Ok(Some(Predecessor { lv: suspect.lv.name.clone(), reference }))
     }
 
-    /// Returns an LV as the predecessor of an object whose PersistentVolume refers to it: with another name it could
-    /// not be published any more.
-    pub(super) async fn find_referenced(
-        &self,
-        volume: &LogicalVolume,
-        lv: &str,
-    ) -> Result<Option<Predecessor>, ReconcileError> {
-        let uid = lvmd::quarantined_uid(lv).unwrap_or(lv);
-        let handle = self.find_volume_handle(volume).await?;
-        let referenced = handle.filter(|handle| handle == uid && handle != volume.uid());
-        Ok(referenced.map(|uid| Predecessor { lv: lv.to_owned(), uid, keeps_name: true }))
+    /// Finds what refers to the volume that has or had this name in LVM.
+    pub(super) async fn find_reference(&self, id: &str) -> Result<Option<VolumeReference>, ReconcileError> {
+        let found = self.server.references.search(id).await;
+        found.map_err(|source| ReconcileError::Api { action: LOOK_FOR_REFERENCES, source })
     }
 
     /// Finds the volume handle in the PersistentVolume of the object.
     async fn find_volume_handle(&self, volume: &LogicalVolume) -> Result<Option<String>, ReconcileError> {
-        let found = self.server.find_volume_handle(volume.name()).await;
+        let found = self.server.references.find_volume_handle(volume.name()).await;
         found.map_err(|source| ReconcileError::Api { action: "read the PersistentVolume of the object", source })
     }
 }

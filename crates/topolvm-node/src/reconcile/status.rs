@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use kube::api::PatchParams;
 use tonic::Code;
-use topolvm_api::{LogicalVolume, LogicalVolumeStatus, format_bytes, ready_condition};
+use topolvm_api::{
+    LogicalVolume, LogicalVolumeStatus, REMOVAL_BLOCKED, format_bytes, ready_condition, removal_blocked_condition,
+};
 use topolvm_kube::{json_patch, replace_status};
 
 use super::{ReconcileError, Reconciler};
@@ -18,8 +20,17 @@ impl Reconciler {
         volume: &LogicalVolume,
         bytes: u64,
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
-        let volume_id = volume.lv_name().to_owned();
-        let current_size = Some(format_bytes(bytes));
+        self.report_volume(volume, volume.lv_name(), bytes).await
+    }
+
+    /// Writes that the volume exists under this name in LVM and with this real size in bytes, and clears a failure.
+    pub(super) async fn report_volume(
+        &self,
+        volume: &LogicalVolume,
+        id: &str,
+        bytes: u64,
+    ) -> Result<Arc<LogicalVolume>, ReconcileError> {
+        let (volume_id, current_size) = (id.to_owned(), Some(format_bytes(bytes)));
         self.write_status(volume, LogicalVolumeStatus { volume_id, current_size, ..LogicalVolumeStatus::default() })
             .await
     }
@@ -58,8 +69,35 @@ impl Reconciler {
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
         let ready = ready_condition(volume, &status, self.is_lost(volume), (self.now)());
         status.conditions = std::iter::once(ready).chain(self.io_condition(volume)).collect();
+        self.patch_status(volume, &status).await
+    }
+
+    /// Writes that the LV of a deleted object stays, because an object of this kind refers to the volume, and publishes
+    /// an Event if that is new.
+    pub(super) async fn report_blocked_removal(
+        &self,
+        volume: &LogicalVolume,
+        kind: &str,
+        message: &str,
+    ) -> Result<(), ReconcileError> {
+        if volume.removal_blocked() == Some(message) {
+            return Ok(());
+        }
+        let mut status = volume.status.clone().unwrap_or_default();
+        status.conditions.retain(|condition| condition.type_ != REMOVAL_BLOCKED);
+        status.conditions.push(removal_blocked_condition(volume, kind, message, (self.now)()));
+        let written = self.patch_status(volume, &status).await?;
+        self.events.removal_blocked(&written, message).await;
+        Ok(())
+    }
+
+    async fn patch_status(
+        &self,
+        volume: &LogicalVolume,
+        status: &LogicalVolumeStatus,
+    ) -> Result<Arc<LogicalVolume>, ReconcileError> {
         let params = PatchParams::apply(FIELD_MANAGER);
-        let patch = json_patch(replace_status(&volume.metadata, &status));
+        let patch = json_patch(replace_status(&volume.metadata, status));
         let written = with_deadline("write the status", self.api.patch_status(volume.name(), &params, &patch)).await?;
         Ok(self.write_cache.insert(written))
     }

@@ -31,6 +31,7 @@ mod orphans_and_events;
 mod program;
 mod reconcile;
 mod records;
+mod references;
 mod registrar;
 mod restored;
 mod staging;

@@ -49,6 +49,7 @@ mod snapshots;
 mod switching;
 mod three_nodes;
 mod trial;
+mod undelete;
 mod upstream_provisioner;
 mod vault;
 mod volume_health;
@@ -112,6 +113,7 @@ fn main() -> ExitCode {
     trials.extend(vault::trials());
     trials.extend(etcd_backup::trials());
     trials.extend(orphan_causes::trials());
+    trials.extend(undelete::trials());
     trials.extend(pages::trials());
     let code = testbed::suite::on_host(trials);
     if let Err(error) = fixture::down() {

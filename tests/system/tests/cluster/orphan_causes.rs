@@ -96,7 +96,7 @@ fn stop_programs(fixture: &Fixture, volume: &Volume) -> Result<()> {
 fn delete_claim_of_lost(fixture: &Fixture, volume: &Volume) -> Result<()> {
     wait_orphan(fixture, &volume.lv, &format!("PersistentVolume {} is there", volume.name))?;
     let found = format!("PersistentVolume {} has no LogicalVolume", volume.name);
-    plugin::wait_for_findings(&fixture.cluster, "volumes", &[(&found, "orphans list")])?;
+    plugin::wait_for_findings(&fixture.cluster, "volumes", &[(&found, "undelete --all")])?;
     fixture.delete_claim(volume.claim)?;
     wait_orphan(fixture, &format!("topolvm.quarantine.{}", volume.lv), "in quarantine until")
 }

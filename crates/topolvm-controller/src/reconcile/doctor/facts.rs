@@ -10,10 +10,9 @@ use kube::api::ListParams;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use topolvm_api::ApiFlavor;
+use topolvm_api::{ApiFlavor, SNAPSHOT_GROUP, SnapshotContent};
 use topolvm_doctor::{
-    CsiPersistentVolume, Facts, ReadError, ReadResult, SNAPSHOT_GROUP, SnapshotContent, prune_capacity, prune_claim,
-    prune_csi_node, prune_node,
+    CsiPersistentVolume, Facts, ReadError, ReadResult, prune_capacity, prune_claim, prune_csi_node, prune_node,
 };
 use topolvm_kube::list_in_pages;
 

@@ -40,9 +40,52 @@ fn bind(server: &ApiServer, claim: PersistentVolumeClaim, persistent_volume: &st
         "spec": {
             "claimRef": {"namespace": "default", "name": name, "uid": uid},
             "csi": {"driver": driver, "volumeHandle": handle},
+            "persistentVolumeReclaimPolicy": "Delete",
         },
         "status": {"phase": "Bound"},
     }));
+}
+
+/// Returns the node that the scheduler has selected for a claim.
+fn node_of(server: &ApiServer, claim: &str) -> Value {
+    let claim = server.get_json(CLAIMS, "default", claim).unwrap();
+    claim["metadata"]["annotations"][SELECTED_NODE].clone()
+}
+
+/// Makes the reclaim policy of a PersistentVolume, and takes its claim off it if `claim` is false.
+fn edit_persistent_volume(server: &ApiServer, policy: &str, phase: &str, claim: bool) {
+    server.edit("persistentvolumes", "", "pvc-n1", |object| {
+        object["spec"]["persistentVolumeReclaimPolicy"] = json!(policy);
+        object["status"]["phase"] = json!(phase);
+        if !claim {
+            object["spec"]["claimRef"] = Value::Null;
+        }
+    });
+}
+
+#[rstest]
+#[case::retained("Retain", "Bound", true, true)]
+#[case::retained_and_released("Retain", "Released", true, true)]
+#[case::free_for_a_claim("Delete", "Available", false, true)]
+#[case::to_be_deleted("Delete", "Bound", true, false)]
+#[case::being_deleted("Delete", "Released", true, false)]
+#[tokio::test(start_paused = true)]
+async fn volume_stays_whose_persistent_volume_outlives_the_claim(
+    #[case] policy: &str,
+    #[case] phase: &str,
+    #[case] has_claim: bool,
+    #[case] stays: bool,
+) {
+    let server = cluster();
+    bind(&server, bound("bound-n1", "pvc-n1").build(), "pvc-n1", "topolvm.io", "id-n1");
+    edit_persistent_volume(&server, policy, phase, has_claim);
+    let harness = Harness::start(&server, DEFAULTS);
+    server.delete("nodes", "", "n1");
+    harness.gone("nodes", "", "n1").await;
+    let kept = server.get_json(LVS, "", "pvc-n1").map(|volume| volume["metadata"]["finalizers"].clone());
+    assert_eq!(kept, stays.then(|| json!(["topolvm.io/logicalvolume"])));
+    assert_eq!(harness.has(CLAIMS, "default", "bound-n1"), !has_claim, "pods of the claim can be created elsewhere");
+    harness.end().await;
 }
 
 /// A claim of ours that is bound to this PersistentVolume.
@@ -53,12 +96,14 @@ fn bound(name: &str, persistent_volume: &str) -> ClaimBuilder {
 #[tokio::test(start_paused = true)]
 async fn a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others() {
     let server = cluster();
+    bind(&server, bound("bound-n1", "pvc-n1").selected_node("n1").build(), "pvc-n1", "topolvm.io", "id-n1");
     let harness = Harness::start(&server, DEFAULTS);
     harness.settle().await;
     assert!(harness.has(CLAIMS, "default", "data-n1"), "nothing happens before");
     server.delete("nodes", "", "n1");
     harness.gone("nodes", "", "n1").await;
-    assert!(!harness.has(CLAIMS, "default", "data-n1"));
+    assert_eq!(node_of(&server, "data-n1"), Value::Null, "without a volume it may go elsewhere");
+    assert!(!harness.has(CLAIMS, "default", "bound-n1"));
     assert!(!harness.has(LVS, "", "pvc-n1"));
     for (resource, namespace, name) in [("nodes", "", "n2"), (CLAIMS, "default", "data-n2"), (LVS, "", "pvc-n2")] {
         assert!(harness.has(resource, namespace, name), "{name} is of another node");
@@ -66,7 +111,7 @@ async fn a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others() {
     let mut events = harness.events();
     events.sort();
     let event = |name: &str| ("NodeDeleted".to_owned(), name.to_owned());
-    assert_eq!(events, [event("data-n1"), event("pvc-n1")]);
+    assert_eq!(events, [event("bound-n1"), event("data-n1"), event("pvc-n1")]);
     harness.end().await;
 }
 
@@ -76,7 +121,7 @@ async fn a_node_deleted_while_no_controller_ran_is_reconciled_at_the_start() {
     server.delete("nodes", "", "n1");
     let harness = Harness::start(&server, DEFAULTS);
     harness.gone("nodes", "", "n1").await;
-    assert!(!harness.has(CLAIMS, "default", "data-n1"));
+    assert_eq!(node_of(&server, "data-n1"), Value::Null);
     harness.end().await;
 }
 
@@ -262,14 +307,14 @@ async fn a_claim_that_was_sent_to_another_node_meanwhile_stays() {
     let server = cluster();
     let harness = Harness::start(&server, DEFAULTS);
     harness.settle().await;
-    server.before_next("delete", CLAIMS, |server| {
+    server.before_next("patch", CLAIMS, |server| {
         server.edit(CLAIMS, "default", "data-n1", |claim| {
-            claim["metadata"]["annotations"][topolvm_api::SELECTED_NODE] = json!("n2");
+            claim["metadata"]["annotations"][SELECTED_NODE] = json!("n2");
         });
     });
     server.delete("nodes", "", "n1");
     harness.gone("nodes", "", "n1").await;
-    assert!(harness.has(CLAIMS, "default", "data-n1"));
+    assert_eq!(node_of(&server, "data-n1"), "n2");
     harness.end().await;
 }
 
@@ -315,6 +360,7 @@ async fn the_node_keeps_its_finalizer_until_everything_is_deleted_whatever_fails
         ("get", CLAIMS),
         ("list", "persistentvolumes"),
         ("delete", CLAIMS),
+        ("patch", CLAIMS),
         ("patch", LVS),
         ("delete", LVS),
         ("patch", "nodes"),
@@ -328,9 +374,8 @@ async fn the_node_keeps_its_finalizer_until_everything_is_deleted_whatever_fails
             server.inject(verb, resource, 1, failure);
             server.delete("nodes", "", "n1");
             harness.gone("nodes", "", "n1").await;
-            for claim in ["data-n1", "bound"] {
-                assert!(!harness.has(CLAIMS, "default", claim), "{what}: {claim}");
-            }
+            assert!(!harness.has(CLAIMS, "default", "bound"), "{what}");
+            assert_eq!(node_of(&server, "data-n1"), Value::Null, "{what}");
             assert!(!harness.has(LVS, "", "pvc-n1"), "{what}");
             harness.end().await;
         }

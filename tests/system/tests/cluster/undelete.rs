@@ -1,0 +1,162 @@
+//! LogicalVolumes that are deleted by hand, with their definition, or with a Node that comes back: the data stays as
+//! long as a PersistentVolume refers to it, and can be used again.
+
+use anyhow::{Context as _, Result, ensure};
+use libtest_mimic::Trial;
+use serde_json::json;
+use system_tests::manifests::{VolumeMode, claim, pod};
+use system_tests::plugin;
+use testbed::topolvm::{self, NODE};
+
+use crate::fixture::{self, Fixture, VG};
+use crate::orphans::OBJECTS;
+
+/// Claims of the trial: the pod of the first is stopped meanwhile.
+const CLAIMS: [&str; 2] = ["asleep", "awake"];
+const DEFINITION: &str = "crd/logicalvolumes.topolvm.io";
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let name = "deleted_objects_definitions_and_nodes_cost_no_data_that_is_needed";
+    vec![crate::trial(name.to_owned(), || fixture::with_own(&[], lose_objects))]
+}
+
+fn lose_objects(fixture: &Fixture) -> Result<()> {
+    for name in CLAIMS {
+        fixture.apply_claim(name, "waiting", "64Mi")?;
+        fixture.start_pod(name, VolumeMode::Filesystem)?;
+        fixture.write_word(name, name)?;
+    }
+    fixture.delete_pod("asleep")?;
+    delete_objects(fixture).context("all objects")?;
+    delete_definition(fixture).context("the definition")?;
+    replace_node(fixture).context("the node")
+}
+
+/// Deletes all objects and takes it back. What nothing refers to goes.
+fn delete_objects(fixture: &Fixture) -> Result<()> {
+    let unneeded = json!({
+        "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": "unneeded"},
+        "spec": {"name": "unneeded", "nodeName": fixture.node.name(), "size": "64Mi"},
+    });
+    fixture.apply(&unneeded)?;
+    fixture.wait_value_present(OBJECTS, "unneeded", ".status.volumeID")?;
+    let lvs = lvs(fixture)?;
+    fixture.kubectl(&["delete", OBJECTS, "--all", "--wait=false"])?;
+    fixture.kubectl(&["wait", "--for=delete", &format!("{OBJECTS}/unneeded"), "--timeout=180s"])?;
+    wait_blocked(fixture)?;
+    undelete(fixture, "is being deleted")?;
+    ensure!(self::lvs(fixture)?.len() == lvs.len() - 1, "{lvs:?} became {:?}", self::lvs(fixture)?);
+    check_data(fixture)
+}
+
+/// Deletes the definition and takes it back.
+fn delete_definition(fixture: &Fixture) -> Result<()> {
+    fixture.kubectl(&["delete", DEFINITION, "--wait=false"])?;
+    wait_blocked(fixture)?;
+    undelete(fixture, "is being deleted")?;
+    check_data(fixture)?;
+    // What deploys it may do the same without the plugin: then the objects are gone
+    fixture.kubectl(&["delete", DEFINITION, "--wait=false"])?;
+    wait_blocked(fixture)?;
+    for name in CLAIMS {
+        let object = format!("{OBJECTS}/{}", fixture.volume_name(name)?);
+        fixture.kubectl(&["patch", &object, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
+    }
+    fixture.kubectl(&["wait", "--for=delete", DEFINITION, "--timeout=180s"])?;
+    let definition = topolvm::manifests().join("base/crd.yaml");
+    fixture.kubectl(&["apply", "--server-side", "-f", &definition.to_string_lossy()])?;
+    let orphans: Vec<_> = CLAIMS.iter().map(|name| lv_of(fixture, name)).collect::<Result<_>>()?;
+    for lv in &orphans {
+        crate::orphans::wait_orphan(fixture, lv, "")?;
+    }
+    undelete(fixture, "is gone")?;
+    check_data(fixture)
+}
+
+/// Deletes the Node and registers it again. The volume of `asleep` is retained, and that of `awake` is not; `waits` has
+/// none yet.
+fn replace_node(fixture: &Fixture) -> Result<()> {
+    let (kept, lv) = (fixture.volume_name("asleep")?, lv_of(fixture, "asleep")?);
+    let retain = r#"{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}"#;
+    fixture.kubectl(&["patch", "pv", &kept, "-p", retain])?;
+    fixture.delete_pod("awake")?;
+    // The volume of a new claim is not made: lvmd stands still
+    fixture.node.script("kill -STOP $(pidof lvmd)")?;
+    fixture.apply(&claim("waits", "waiting", "64Mi", VolumeMode::Filesystem))?;
+    fixture.apply(&pod("waits", "waits", VolumeMode::Filesystem))?;
+    let selected = r".metadata.annotations.volume\.kubernetes\.io/selected-node";
+    fixture.wait_value_present("pvc", "waits", selected)?;
+    let waiting = fixture.value("pvc", "waits", ".metadata.uid")?;
+    fixture.node.stop_kept(NODE)?;
+    fixture.node.script("kill -CONT $(pidof lvmd)")?;
+    let node = fixture.node.name();
+    fixture.kubectl(&["delete", "node", node, "--timeout=180s"])?;
+    for name in CLAIMS {
+        fixture.kubectl(&["wait", "--for=delete", &format!("pvc/{name}"), "--timeout=180s"])?;
+    }
+    ensure!(fixture.value("pvc", "waits", ".metadata.uid")? == waiting, "a claim without a volume is another one");
+    ensure!(fixture.value(OBJECTS, &kept, ".status.volumeID")? == lv, "the retained volume is forgotten");
+
+    fixture.node.kill_kept("kubelet")?;
+    fixture.cluster.ready("apiserver", || fixture.kubectl(&["get", "node", node]))?;
+    topolvm::start_agent(&fixture.cluster, &fixture.node, &fixture.spec)?;
+    topolvm::wait_for_driver(&fixture.cluster, &fixture.node, fixture.spec.flavor)?;
+    fixture.wait_ready("waits")?;
+
+    // As everybody takes a retained volume back
+    let release = r#"[{"op":"remove","path":"/spec/claimRef"}]"#;
+    fixture.kubectl(&["patch", "pv", &kept, "--type=json", "-p", release])?;
+    let mut again = claim("asleep", "waiting", "64Mi", VolumeMode::Filesystem);
+    again["spec"]["volumeName"] = json!(kept);
+    fixture.apply(&again)?;
+    fixture.start_pod("asleep", VolumeMode::Filesystem)?;
+    ensure!(fixture.read_word("asleep")? == "asleep", "the retained data has changed");
+    Ok(())
+}
+
+/// Waits until the agent has said of both volumes that they stay, and `doctor` names the command.
+fn wait_blocked(fixture: &Fixture) -> Result<()> {
+    for name in CLAIMS {
+        let volume = fixture.volume_name(name)?;
+        let blocked = r#".status.conditions[?(@.type=="RemovalBlocked")].message"#;
+        fixture.wait_value_present(OBJECTS, &volume, blocked)?;
+        fixture.wait_event(&volume, "RemovalBlocked")?;
+        let found = format!("LogicalVolume {volume} of node {} is being deleted", fixture.node.name());
+        plugin::wait_for_findings(&fixture.cluster, "volumes", &[(&found, &format!("undelete {volume}"))])?;
+    }
+    Ok(())
+}
+
+/// Runs `kubectl topolvm undelete --all`, which must find both volumes in this state.
+fn undelete(fixture: &Fixture, state: &str) -> Result<()> {
+    let before: Vec<_> = CLAIMS.iter().map(|name| lv_of(fixture, name)).collect::<Result<_>>()?;
+    let said = plugin::run_successfully(&fixture.cluster, &["undelete", "--all"])?.text;
+    for (name, lv) in CLAIMS.iter().zip(&before) {
+        let volume = fixture.volume_name(name)?;
+        let node = fixture.node.name();
+        ensure!(said.contains(&format!("LogicalVolume {volume} of node {node} {state}")), "{said}");
+        ensure!(fixture.value(OBJECTS, &volume, ".status.volumeID")? == *lv, "{volume} has another LV");
+    }
+    Ok(())
+}
+
+/// Starts both pods anew and reads what they had written.
+fn check_data(fixture: &Fixture) -> Result<()> {
+    fixture.delete_pod("awake")?;
+    for name in CLAIMS {
+        fixture.start_pod(name, VolumeMode::Filesystem)?;
+        ensure!(fixture.read_word(name)? == name, "the data of {name} has changed");
+    }
+    fixture.delete_pod("asleep")
+}
+
+/// Returns the volume handle of a claim.
+fn lv_of(fixture: &Fixture, claim: &str) -> Result<String> {
+    fixture.value("pv", &fixture.volume_name(claim)?, ".spec.csi.volumeHandle")
+}
+
+/// Returns the names of the LVs.
+fn lvs(fixture: &Fixture) -> Result<Vec<String>> {
+    let listed = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
+    Ok(listed.split_whitespace().map(str::to_owned).collect())
+}
