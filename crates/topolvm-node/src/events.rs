@@ -56,6 +56,11 @@ impl Events {
         self.publish_warning(volume, "FilesystemMissing", "Publish", message).await;
     }
 
+    /// Publishes that the filesystem of the volume was frozen and is no more.
+    pub(crate) async fn filesystem_thawed(&self, volume: &LogicalVolume, message: &str) {
+        self.publish_warning(volume, "FilesystemThawed", "Thaw", message).await;
+    }
+
     /// Publishes that LVs of the node are without their LogicalVolumes.
     pub(crate) async fn volumes_orphaned(&self, node: &ObjectReference, message: &str) {
         self.publish(node, "OrphanedVolumes", "Compare", message).await;

@@ -13,6 +13,7 @@ mod disk_statistics;
 mod error;
 mod ext4;
 pub(crate) mod filesystem_commands;
+mod freeze;
 mod host_mounts;
 mod hung_paths;
 mod hung_task;

@@ -110,6 +110,18 @@ pub enum MountError {
         /// The thread that still waits.
         hung_task: HungTask,
     },
+    /// The filesystem is frozen, so that everything waits that would change it.
+    #[error(
+        "the filesystem at {} is frozen, as a backup tool leaves it that ended too early; wait for the tool, or thaw \
+         the filesystem on the node with fsfreeze --unfreeze {}",
+        .path.display(), .path.display()
+    )]
+    Frozen {
+        /// Path at which it is mounted.
+        path: PathBuf,
+        /// The program that waits until it is thawed.
+        waiting: Option<HungTask>,
+    },
     /// The filesystem is damaged.
     #[error(
         "the {filesystem} filesystem on {} is damaged and is not mounted: {report}; {}",
@@ -145,7 +157,8 @@ pub enum MountError {
 }
 
 impl MountError {
-    /// Returns the task that still waits for the kernel, if any.
+    /// Returns the task that still waits for the kernel, if any. One that waits for a thaw does not count: unpublishing
+    /// thaws, and must not wait for the task.
     pub(crate) const fn hung_task(&self) -> Option<&HungTask> {
         if let Self::Hung { hung_task, .. } | Self::TooSlow { hung_task: Some(hung_task), .. } = self {
             Some(hung_task)
@@ -181,6 +194,8 @@ impl GrpcCode for MountError {
             | Self::NotShared(_)
             | Self::NotVisible(_) => Code::FailedPrecondition,
             Self::TooSlow { .. } | Self::Hung { .. } => Code::DeadlineExceeded,
+            // Kubelet would not try a growth again before the pod ends that FailedPrecondition answers
+            Self::Frozen { .. } => Code::Unavailable,
             Self::Io { .. }
             | Self::Table(_)
             | Self::NotABlockDevice(_)

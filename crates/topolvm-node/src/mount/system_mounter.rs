@@ -16,7 +16,7 @@ use super::command::{CommandLine, Programs, failed_command};
 use super::{
     BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, LimitError, LimitsInForce,
     MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, PodLimits, UsageBatch, device,
-    device_uses, disk_statistics, filesystem_commands, host_mounts, mount_table, usage_batch,
+    device_uses, disk_statistics, filesystem_commands, freeze, host_mounts, mount_table, usage_batch,
 };
 use crate::filesystem::Filesystem;
 
@@ -215,6 +215,16 @@ impl Mounter for SystemMounter {
         .await
     }
 
+    async fn is_claimed(&self, device: &Path) -> Result<bool, MountError> {
+        run_blocking(FILE_DEADLINE, device, device::is_claimed).await
+    }
+
+    async fn thaw(&self, target: &Path) -> Result<bool, MountError> {
+        let command = filesystem_commands::thaw(target);
+        let output = self.programs.run(&command).await?;
+        filesystem_commands::check_thaw_output(&command, &output)
+    }
+
     async fn unmount(&self, target: &Path) -> Result<(), MountError> {
         run_blocking(MOUNT, target, |target| {
             rustix::mount::unmount(target, UnmountFlags::NOFOLLOW)
@@ -231,7 +241,8 @@ impl Mounter for SystemMounter {
             Filesystem::Xfs => true,
         };
         if can_grow {
-            self.programs.run_ok(&filesystem_commands::grow(device, target, filesystem)).await.map(drop)
+            freeze::run_unless_frozen(&self.programs, &filesystem_commands::grow(device, target, filesystem), target)
+                .await
         } else {
             Ok(())
         }

@@ -1,6 +1,7 @@
 //! The real machine: a sparse file behind a loop device, real programs and real mounts. Needs root and a loop device.
 
 mod copies;
+mod freeze;
 mod repeated;
 
 use std::os::unix::fs::FileExt as _;
