@@ -7,7 +7,7 @@ use std::time::Duration;
 use tonic::Code;
 use topolvm_runtime::grpc::GrpcCode;
 
-use super::{DeviceNumber, HungTask};
+use super::{DeviceNumber, DeviceUse, HungTask, MountHolder};
 use crate::filesystem::Filesystem;
 
 /// Error of a mount, a device or a program.
@@ -110,6 +110,25 @@ pub enum MountError {
         /// The thread that still waits.
         hung_task: HungTask,
     },
+    /// The mount is in use.
+    #[error(
+        "cannot unmount {}, which is in use: {}", .path.display(),
+        if holders.is_empty() { "by what, /proc does not show".to_owned() } else { list(holders) }
+    )]
+    Busy {
+        /// Path of the mount.
+        path: PathBuf,
+        /// What uses it.
+        holders: Vec<MountHolder>,
+    },
+    /// The device is in use, so that its filesystem cannot be checked.
+    #[error("{} is in use, so that its filesystem cannot be checked: {}", .device.display(), list(holders))]
+    Held {
+        /// Path of the device.
+        device: PathBuf,
+        /// What uses it.
+        holders: Vec<DeviceUse>,
+    },
     /// The filesystem is frozen, so that everything waits that would change it.
     #[error(
         "the filesystem at {} is frozen, as a backup tool leaves it that ended too early; wait for the tool, or thaw \
@@ -156,6 +175,11 @@ pub enum MountError {
     },
 }
 
+/// Lists what uses a device or a mount.
+fn list(uses: &[impl ToString]) -> String {
+    uses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl MountError {
     /// Returns the task that still waits for the kernel, if any. One that waits for a thaw does not count: unpublishing
     /// thaws, and must not wait for the task.
@@ -191,6 +215,8 @@ impl GrpcCode for MountError {
             | Self::WrongDevice { .. }
             | Self::Damaged { .. }
             | Self::SameIdentity { .. }
+            | Self::Busy { .. }
+            | Self::Held { .. }
             | Self::NotShared(_)
             | Self::NotVisible(_) => Code::FailedPrecondition,
             Self::TooSlow { .. } | Self::Hung { .. } => Code::DeadlineExceeded,

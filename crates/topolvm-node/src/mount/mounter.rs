@@ -48,6 +48,13 @@ pub trait Mounter: Send + Sync + 'static {
         lv: &Path,
     ) -> impl Future<Output = Result<Vec<DeviceUse>, MountError>> + Send;
 
+    /// Finds what keeps a device that LVM does not remove, given the path of its LV.
+    fn find_device_holders(
+        &self,
+        device: DeviceNumber,
+        lv: &Path,
+    ) -> impl Future<Output = Result<Vec<DeviceUse>, MountError>> + Send;
+
     /// Returns number and size of a block device.
     fn block_device(&self, path: &Path) -> impl Future<Output = Result<BlockDevice, MountError>> + Send;
 

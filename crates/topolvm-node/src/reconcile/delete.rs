@@ -5,6 +5,7 @@ use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::LogicalVolume;
 use topolvm_kube::{json_patch, remove_finalizers};
+use topolvm_runtime::error_chain;
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::create::is_refused_before_creation;
@@ -58,14 +59,17 @@ impl Reconciler {
         Ok(Some(lv))
     }
 
-    /// Publishes an Event of a removal that was refused.
+    /// Publishes an Event of a removal that was refused, and of one that waits for others who use the device, once it
+    /// has waited for some time.
     async fn publish_failed_removal(&self, volume: &LogicalVolume, removed: &Result<bool, ReconcileError>) {
-        let message = match removed {
-            Err(ReconcileError::Remove(refusal)) => refusal.detail(),
-            Err(error @ ReconcileError::InUse(_)) => error.to_string(),
+        let (may_end_soon, message) = match removed {
+            Err(ReconcileError::Remove(refusal)) => (refusal.code() == Code::FailedPrecondition, refusal.detail()),
+            Err(error @ (ReconcileError::InUse(_) | ReconcileError::Held { .. })) => (true, error.to_string()),
             Ok(_) | Err(_) => return,
         };
-        self.events.remove_failed(volume, &message).await;
+        if !may_end_soon || self.failed_removals.have_lasted(volume.uid(), (self.now)()) {
+            self.events.remove_failed(volume, &message).await;
+        }
     }
 
     /// Takes the finalizer off. Fails, and is tried again, when somebody has moved it to another place in the list, or
@@ -106,6 +110,24 @@ impl Reconciler {
         if uses.is_empty() { Ok(()) } else { Err(ReconcileError::InUse(uses)) }
     }
 
+    /// Makes the error of an LV that lvmd does not remove: with what holds its device, if that can be found out.
+    async fn explain_refusal(&self, volume: &LogicalVolume, lv: &str, refusal: LvmdError) -> ReconcileError {
+        let Some(device_uses) = &self.device_uses else { return ReconcileError::Remove(refusal) };
+        let Ok(Some(lv)) = self.lvmd.find(lv, &volume.spec.device_class).await else {
+            return ReconcileError::Remove(refusal);
+        };
+        let Some(number) = lv.number else { return ReconcileError::Remove(refusal) };
+        match device_uses.find_holders(number, lv.path).await {
+            Ok(holders) if !holders.is_empty() => ReconcileError::Held { holders, refusal },
+            Ok(_) => ReconcileError::Remove(refusal),
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::debug!(volume = volume.name(), error, "cannot find out what holds the device");
+                ReconcileError::Remove(refusal)
+            }
+        }
+    }
+
     /// Removes the LV. Returns only when it is certain that there is none, and then whether there was one.
     async fn remove_lv(&self, volume: &LogicalVolume, lv: &str) -> Result<bool, ReconcileError> {
         let class = volume.spec.device_class.as_str();
@@ -120,7 +142,7 @@ impl Reconciler {
             Absence::Unknown => false,
         };
         if !is_absent && !matches!(refusal.code(), Code::FailedPrecondition | Code::NotFound) {
-            return Err(ReconcileError::Remove(refusal));
+            return Err(self.explain_refusal(volume, lv, refusal).await);
         }
         // Other lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it
         // is gone when a list of its volume group lacks it
@@ -137,7 +159,8 @@ impl Reconciler {
                 );
                 Ok(false)
             }
-            Ok(_) | Err(_) => Err(ReconcileError::Remove(refusal)),
+            Ok(Some(_)) => Err(self.explain_refusal(volume, lv, refusal).await),
+            Ok(None) | Err(_) => Err(ReconcileError::Remove(refusal)),
         }
     }
 

@@ -56,6 +56,8 @@ struct State {
     damaged: BTreeSet<PathBuf>,
     /// Devices whose filesystem is frozen, mounted or not.
     frozen: BTreeSet<PathBuf>,
+    /// What holds each device.
+    holders: Vec<DeviceUse>,
     /// Number of times that a filesystem was to grow.
     growths: usize,
     /// The growth that waits until its filesystem is thawed.
@@ -177,6 +179,11 @@ impl Machine {
     /// The filesystem on a device cannot be repaired.
     pub(crate) fn damage(&self, device: &Path) {
         self.state().damaged.insert(device.to_owned());
+    }
+
+    /// Sets what holds each device.
+    pub(crate) fn hold(&self, holder: DeviceUse) {
+        self.state().holders.push(holder);
     }
 
     /// Freezes the filesystem on a device.
@@ -344,6 +351,11 @@ impl Mounter for Machine {
     async fn find_device_uses(&self, device: DeviceNumber, _: &Path) -> Result<Vec<DeviceUse>, MountError> {
         let is_it = |mount: &Mounted| self.device(&mount.device).is_some_and(|found| found.number == device);
         Ok(self.mounts().into_iter().filter(is_it).map(|mount| DeviceUse::Mounted(mount.target)).collect())
+    }
+
+    async fn find_device_holders(&self, device: DeviceNumber, lv: &Path) -> Result<Vec<DeviceUse>, MountError> {
+        let holders = self.state().holders.clone();
+        Ok(self.find_device_uses(device, lv).await?.into_iter().chain(holders).collect())
     }
 
     async fn block_device(&self, path: &Path) -> Result<BlockDevice, MountError> {
