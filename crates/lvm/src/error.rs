@@ -124,9 +124,9 @@ pub enum Error {
     },
     /// LVM cannot suspend a volume, because its filesystem is frozen already and the kernel freezes it only once.
     #[error(
-        "{command}: {stderr}; the filesystem on the volume is frozen, and before Linux 6.8 LVM cannot freeze it a second \
-         time, as it does by itself for a snapshot: remove hooks that freeze it, and if a backup tool has left it so, run \
-         `fsfreeze --unfreeze DIRECTORY` on the node"
+        "{command}: {stderr}; the filesystem on the volume is frozen, and before Linux 6.8 LVM cannot freeze it a \
+         second time, as it does by itself for a snapshot: remove hooks that freeze it, and if a backup tool has left \
+         it so, run `fsfreeze --unfreeze DIRECTORY` on the node"
     )]
     Frozen {
         /// The LVM command's name.
@@ -281,8 +281,8 @@ fn foreign_system_id<'a>(stderr: &'a str, vg: &VgName) -> Option<&'a str> {
     Some(system_id)
 }
 
-/// Returns whether the kernel has refused to suspend a device because the filesystem on it is frozen: it gives EBUSY for
-/// nothing else.
+/// Returns whether the kernel has refused to suspend a device because the filesystem on it is frozen: it gives EBUSY
+/// for nothing else.
 fn is_suspend_of_frozen(stderr: &str) -> bool {
     stderr.lines().any(|line| {
         line.trim().starts_with("device-mapper: suspend ioctl on ") && line.ends_with("failed: Device or resource busy")

@@ -1,4 +1,5 @@
-//! The condition `Ready` of a LogicalVolume, computed from spec and status, for people and for `kubectl wait`.
+//! The conditions of a LogicalVolume: `Ready`, computed from spec and status, for people and for `kubectl wait`, and
+//! `Removed`, of one whose LV cannot be removed.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -7,6 +8,8 @@ use crate::{LogicalVolume, LogicalVolumeStatus, parse_bytes};
 
 /// Type of the condition.
 const READY: &str = "Ready";
+/// Type of the condition of a deleted object whose LV cannot be removed.
+const REMOVED: &str = "Removed";
 /// Longest message of a condition in characters (apimachinery, `metav1.Condition`); a longer one would be refused.
 pub(crate) const LONGEST_MESSAGE: usize = 32_768;
 
@@ -80,6 +83,25 @@ pub fn ready_condition(
     }
 }
 
+/// Returns the condition of a deleted object whose LV cannot be removed, for this reason. Its time is that of the
+/// condition in `volume`, and otherwise `now`.
+pub fn removal_condition(volume: &LogicalVolume, message: &str, now: Timestamp) -> Condition {
+    let before = find_removal_condition(volume);
+    Condition {
+        type_: REMOVED.to_owned(),
+        status: "False".to_owned(),
+        reason: "RemoveFailed".to_owned(),
+        message: message.chars().take(LONGEST_MESSAGE).collect(),
+        observed_generation: volume.metadata.generation,
+        last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
+    }
+}
+
+fn find_removal_condition(volume: &LogicalVolume) -> Option<&Condition> {
+    let mut conditions = volume.status.iter().flat_map(|status| &status.conditions);
+    conditions.find(|condition| condition.type_ == REMOVED && condition.status == "False")
+}
+
 /// Returns the message about a volume that LVM on the node no longer has, with the remedy.
 pub fn lost_message(volume: &LogicalVolume) -> String {
     format!(
@@ -98,6 +120,11 @@ impl LogicalVolume {
         }
         let none = LogicalVolumeStatus::default();
         Readiness::of(self, self.status.as_ref().unwrap_or(&none))
+    }
+
+    /// Returns why the LV of a deleted object cannot be removed, if the condition says so.
+    pub fn removal_failure(&self) -> Option<&str> {
+        find_removal_condition(self).map(|condition| condition.message.as_str())
     }
 
     /// Returns true if the condition says that LVM no longer has the volume.

@@ -83,6 +83,12 @@ fn deletion_problem(flavor: ApiFlavor, volume: &LogicalVolume) -> VolumeProblem 
             format!("take the annotation off: kubectl annotate logicalvolume {name} {}-", flavor.pending_deletion()),
         );
     }
+    if let Some(why) = volume.removal_failure() {
+        return VolumeProblem::new(
+            format!("it is deleted, and its LV on node {node} cannot be removed: {why}"),
+            "have what the message names let go of it; topolvm-node tries again every 30 seconds",
+        );
+    }
     VolumeProblem::new(
         format!("it is deleted, and topolvm-node on node {node} has not removed the LV"),
         format!(

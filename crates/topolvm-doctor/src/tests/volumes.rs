@@ -72,6 +72,11 @@ fn what_belongs_to_nothing_is_named() {
     let mut facts = with_volume();
     volume_of(&mut facts).metadata.deletion_timestamp = of(json!(LONG_AGO));
     assert_named(&facts, "volumes", Outcome::Fail, "is deleted, and has the finalizers", "topolvm-node on node n1");
+    volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(json!({
+        "type": "Removed", "status": "False", "reason": "RemoveFailed", "message": "v is the file of /dev/loop7",
+        "lastTransitionTime": LONG_AGO,
+    }))];
+    assert_named(&facts, "volumes", Outcome::Fail, "stays: v is the file of /dev/loop7", "let go of the LV");
     let mut facts = with_volume();
     volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(json!({
         "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "", "lastTransitionTime": LONG_AGO,

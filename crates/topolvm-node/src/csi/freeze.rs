@@ -1,5 +1,5 @@
-//! Thaws filesystems that a backup tool has left frozen (fsfreeze(8)). The kernel unmounts a frozen filesystem and keeps
-//! it, with its device in use, and without a mount nothing thaws it any more.
+//! Thaws filesystems that a backup tool has left frozen (fsfreeze(8)). The kernel unmounts a frozen filesystem and
+//! keeps it, with its device in use, and without a mount nothing thaws it any more.
 
 use std::path::Path;
 
@@ -82,8 +82,8 @@ impl<M: Mounter> Agent<M> {
     /// Logs and publishes that the filesystem of a volume was thawed.
     async fn report_thaw(&self, id: &str, when: &str) {
         let message = format!(
-            "the filesystem was frozen (fsfreeze), and was thawed {when}: a backup tool has ended without thawing it, or \
-             still copies the volume, whose files may change from now on; let the tool thaw what it freezes"
+            "the filesystem was frozen (fsfreeze), and was thawed {when}: a backup tool has ended without thawing it, \
+             or still copies the volume, whose files may change from now on; let the tool thaw what it freezes"
         );
         tracing::warn!(volume = id, message, "thawed a filesystem");
         if let Ok(volume) = self.volumes.find(id).await {

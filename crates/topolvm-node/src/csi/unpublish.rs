@@ -27,9 +27,9 @@ impl<M: Mounter> Agent<M> {
         Ok(())
     }
 
-    /// Thaws the filesystem at a path and unmounts all layers there. Fails when something stays mounted there on the node: the kubelet, once it has a
-    /// success, never asks again. The mount table is read and not the path: a filesystem whose disk has failed
-    /// answers every access with an error.
+    /// Thaws the filesystem at a path and unmounts all layers there. Fails when something stays mounted there on the
+    /// node: the kubelet, once it has a success, never asks again. The mount table is read and not the path: a
+    /// filesystem whose disk has failed answers every access with an error.
     pub(super) async fn unmount_all(&self, id: &str, target: &Path) -> Result<(), CsiError> {
         self.thaw_before_unmount(id, target).await;
         self.discards.cancel(target).await;

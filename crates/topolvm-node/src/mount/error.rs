@@ -118,7 +118,7 @@ pub enum MountError {
     Busy {
         /// Path of the mount.
         path: PathBuf,
-        /// What uses it.
+        /// Its holders.
         holders: Vec<MountHolder>,
     },
     /// The device is in use, so that its filesystem cannot be checked.
@@ -126,7 +126,7 @@ pub enum MountError {
     Held {
         /// Path of the device.
         device: PathBuf,
-        /// What uses it.
+        /// Its holders.
         holders: Vec<DeviceUse>,
     },
     /// The filesystem is frozen, so that everything waits that would change it.

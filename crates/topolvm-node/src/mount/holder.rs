@@ -1,11 +1,11 @@
-//! What holds a device or a mount, in the words of messages.
+//! Holders of devices and mounts, in the words of messages.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::processes::ProcessName;
 
-/// What uses a device, or has its node.
+/// A user of a device, or a place that has its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceUse {
     /// The device, or the filesystem on it, is mounted here.
@@ -61,7 +61,7 @@ impl fmt::Display for DeviceUse {
     }
 }
 
-/// What keeps a filesystem mounted.
+/// A holder of a mount, which keeps it from being unmounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountHolder {
     /// Something is mounted at this path below it.

@@ -1,5 +1,5 @@
-//! Finds what keeps a filesystem from being unmounted: processes, mounts below it, and files of it that are loop devices
-//! or swap space. Only names are read, never the files: their disk may not answer.
+//! Finds what keeps a filesystem from being unmounted: processes, mounts below it, and files of it that are loop
+//! devices or swap space. Only names are read, never the files: their disk may not answer.
 
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,7 @@
 use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use tonic::Code;
-use topolvm_api::LogicalVolume;
+use topolvm_api::{LogicalVolume, removal_condition};
 use topolvm_kube::{json_patch, remove_finalizers};
 use topolvm_runtime::error_chain;
 use topolvm_runtime::grpc::GrpcCode as _;
@@ -59,16 +59,25 @@ impl Reconciler {
         Ok(Some(lv))
     }
 
-    /// Publishes an Event of a removal that was refused, and of one that waits for others who use the device, once it
-    /// has waited for some time.
+    /// Publishes an Event, and writes a condition, of a removal that was refused, and of one that waits for others who
+    /// use the device, once it has waited for some time.
     async fn publish_failed_removal(&self, volume: &LogicalVolume, removed: &Result<bool, ReconcileError>) {
         let (may_end_soon, message) = match removed {
             Err(ReconcileError::Remove(refusal)) => (refusal.code() == Code::FailedPrecondition, refusal.detail()),
             Err(error @ (ReconcileError::InUse(_) | ReconcileError::Held { .. })) => (true, error.to_string()),
             Ok(_) | Err(_) => return,
         };
-        if !may_end_soon || self.failed_removals.have_lasted(volume.uid(), (self.now)()) {
-            self.events.remove_failed(volume, &message).await;
+        if may_end_soon && !self.failed_removals.have_lasted(volume.uid(), (self.now)()) {
+            return;
+        }
+        self.events.remove_failed(volume, &message).await;
+        if volume.removal_failure() != Some(&message) && self.failed_removals.may_write(volume.uid(), (self.now)()) {
+            let failed = removal_condition(volume, &message, (self.now)());
+            let status = volume.status.clone().unwrap_or_default();
+            if let Err(error) = self.write_status_with(volume, status, Some(failed)).await {
+                let error = error_chain(&error);
+                tracing::debug!(volume = volume.name(), error, "cannot write why the volume is not removed");
+            }
         }
     }
 

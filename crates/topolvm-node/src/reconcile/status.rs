@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::{LogicalVolume, LogicalVolumeStatus, format_bytes, ready_condition};
@@ -54,10 +55,20 @@ impl Reconciler {
     pub(super) async fn write_status(
         &self,
         volume: &LogicalVolume,
+        status: LogicalVolumeStatus,
+    ) -> Result<Arc<LogicalVolume>, ReconcileError> {
+        self.write_status_with(volume, status, None).await
+    }
+
+    /// Replaces the status like [`Self::write_status`], and adds a condition to those that follow from it.
+    pub(super) async fn write_status_with(
+        &self,
+        volume: &LogicalVolume,
         mut status: LogicalVolumeStatus,
+        other: Option<Condition>,
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
         let ready = ready_condition(volume, &status, self.is_lost(volume), (self.now)());
-        status.conditions = std::iter::once(ready).chain(self.io_condition(volume)).collect();
+        status.conditions = std::iter::once(ready).chain(self.io_condition(volume)).chain(other).collect();
         let params = PatchParams::apply(FIELD_MANAGER);
         let patch = json_patch(replace_status(&volume.metadata, &status));
         let written = with_deadline("write the status", self.api.patch_status(volume.name(), &params, &patch)).await?;

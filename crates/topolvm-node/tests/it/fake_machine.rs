@@ -56,7 +56,7 @@ struct State {
     damaged: BTreeSet<PathBuf>,
     /// Devices whose filesystem is frozen, mounted or not.
     frozen: BTreeSet<PathBuf>,
-    /// What holds each device.
+    /// Holders of each device.
     holders: Vec<DeviceUse>,
     /// Number of times that a filesystem was to grow.
     growths: usize,

@@ -292,6 +292,13 @@ async fn failed_removal_names_what_holds_the_device() {
             && note.contains("losetup --detach /dev/loop7"),
         "{note}"
     );
+    // Doctor and plugin read the condition
+    let condition = |object: Option<&Value>| {
+        let conditions = object?.pointer("/status/conditions")?.as_array()?;
+        let removed = conditions.iter().find(|condition| condition["type"] == "Removed")?;
+        Some(removed["message"].as_str()?.to_owned())
+    };
+    assert_eq!(api.until(LV, "", "pvc-1", condition).await, note);
     agent.lvm.edit_volume(VG, "u1", |volume| volume.open = false);
     api.until(LV, "", "pvc-1", |object| object.is_none().then_some(())).await;
     agent.stop().await;

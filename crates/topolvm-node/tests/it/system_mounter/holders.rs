@@ -1,4 +1,4 @@
-//! What keeps a real device or mount in use, as a message names it.
+//! Holders of a real device or mount, as a message names them.
 
 use std::path::{Path, PathBuf};
 
