@@ -36,7 +36,8 @@ const TOOLS: &[&str] = &[
     "btrfstune",
     "blkid",
     "wipefs",
-    "fstrim", //
+    "fstrim",
+    "fsfreeze", //
     "fsck.ext4",
     "tune2fs",
     "dumpe2fs",

@@ -122,6 +122,18 @@ pub enum Error {
         /// LVM's standard error.
         stderr: String,
     },
+    /// LVM cannot suspend a volume, because its filesystem is frozen already and the kernel freezes it only once.
+    #[error(
+        "{command}: {stderr}; the filesystem on the volume is frozen, and before Linux 6.8 LVM cannot freeze it a \
+         second time, as it does by itself for a snapshot: remove hooks that freeze it, and if a backup tool has left \
+         it so, run `fsfreeze --unfreeze DIRECTORY` on the node"
+    )]
+    Frozen {
+        /// The LVM command's name.
+        command: String,
+        /// LVM's standard error.
+        stderr: String,
+    },
     /// LVM did not end in time.
     #[error("{command} did not end within {} s and was stopped", .after.as_secs())]
     Timeout {
@@ -248,6 +260,9 @@ impl Error {
         if let Some(id) = existing_thin_device(&output.stderr) {
             return Self::ThinDeviceExists { command, vg: vg.clone(), id, stderr };
         }
+        if is_suspend_of_frozen(&output.stderr) {
+            return Self::Frozen { command, stderr };
+        }
         let refused = find_refusal(&output.stderr)
             .map(|refused| refused(Refusal { command: command.clone(), stderr: stderr.clone() }))
             .filter(|error| !(matches!(error, Self::NoSpace(_)) && names_broken_pool(&output.stderr)));
@@ -264,6 +279,14 @@ fn foreign_system_id<'a>(stderr: &'a str, vg: &VgName) -> Option<&'a str> {
     let refusal = format!("Cannot access VG {vg} with system ID ");
     let (system_id, _) = stderr.lines().find_map(|line| line.trim().strip_prefix(&refusal))?.split_once(" with ")?;
     Some(system_id)
+}
+
+/// Returns whether the kernel has refused to suspend a device because the filesystem on it is frozen: it gives EBUSY
+/// for nothing else.
+fn is_suspend_of_frozen(stderr: &str) -> bool {
+    stderr.lines().any(|line| {
+        line.trim().starts_with("device-mapper: suspend ioctl on ") && line.ends_with("failed: Device or resource busy")
+    })
 }
 
 /// Returns the id of the thin device that is in the way of a new volume.
@@ -400,6 +423,11 @@ mod tests {
         "Busy",
         "  /run/lock/lvm/V_vg1: flock failed: Resource temporarily unavailable\n  Can't get lock for vg1.\n  Cannot \
          process volume group vg1\n"
+    )]
+    #[case::frozen(
+        "Frozen",
+        "  device-mapper: suspend ioctl on  (254:5) failed: Device or resource busy\n  Failed to suspend thin snapshot \
+         origin vg1/a.\n"
     )]
     #[case::moved("Locked", "  Can't resize locked logical volume vg1/a.\n")]
     #[case::moved_and_removed("Locked", "  Can't remove locked logical volume vg1/a.\n")]

@@ -1,5 +1,5 @@
-//! The conditions of a LogicalVolume for people and for `kubectl wait`: `Ready`, computed from spec and status, and
-//! `RemovalBlocked`.
+//! The conditions of a LogicalVolume: `Ready`, computed from spec and status, for people and for `kubectl wait`, and
+//! `Removed`, of a deleted one whose LV is still there.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -8,8 +8,8 @@ use crate::{LogicalVolume, LogicalVolumeStatus, parse_bytes};
 
 /// Type of the condition.
 const READY: &str = "Ready";
-/// Type of the condition of a deleted object whose LV stays, because something refers to the volume.
-pub const REMOVAL_BLOCKED: &str = "RemovalBlocked";
+/// Type of the condition of a deleted object whose LV is still there.
+const REMOVED: &str = "Removed";
 /// Longest message of a condition in characters (apimachinery, `metav1.Condition`); a longer one would be refused.
 pub(crate) const LONGEST_MESSAGE: usize = 32_768;
 
@@ -83,18 +83,45 @@ pub fn ready_condition(
     }
 }
 
-/// Returns the condition of a deleted object whose LV stays, because an object of this kind refers to the volume.
-pub fn removal_blocked_condition(volume: &LogicalVolume, kind: &str, message: &str, now: Timestamp) -> Condition {
-    let mut before = volume.status.iter().flat_map(|status| &status.conditions);
-    let before = before.find(|before| before.type_ == REMOVAL_BLOCKED);
+/// Reason for which the LV of a deleted object is still there: the `reason` of its condition `Removed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalFailure {
+    /// It cannot be removed.
+    RemoveFailed,
+    /// A PersistentVolume refers to the volume.
+    PersistentVolumeExists,
+    /// A VolumeSnapshotContent refers to the snapshot.
+    VolumeSnapshotContentExists,
+}
+
+impl RemovalFailure {
+    /// Returns the `reason` of the condition.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RemoveFailed => "RemoveFailed",
+            Self::PersistentVolumeExists => "PersistentVolumeExists",
+            Self::VolumeSnapshotContentExists => "VolumeSnapshotContentExists",
+        }
+    }
+}
+
+/// Returns the condition of a deleted object whose LV is still there, with the message for people. Its time is that of the
+/// condition in `volume`, and otherwise `now`.
+pub fn removal_condition(volume: &LogicalVolume, failure: RemovalFailure, message: &str, now: Timestamp) -> Condition {
+    let before = find_removal_condition(volume);
     Condition {
-        type_: REMOVAL_BLOCKED.to_owned(),
-        status: "True".to_owned(),
-        reason: format!("{kind}Exists"),
+        type_: REMOVED.to_owned(),
+        status: "False".to_owned(),
+        reason: failure.as_str().to_owned(),
         message: message.chars().take(LONGEST_MESSAGE).collect(),
         observed_generation: volume.metadata.generation,
         last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
     }
+}
+
+fn find_removal_condition(volume: &LogicalVolume) -> Option<&Condition> {
+    let mut conditions = volume.status.iter().flat_map(|status| &status.conditions);
+    conditions.find(|condition| condition.type_ == REMOVED && condition.status == "False")
 }
 
 /// Returns the message about a volume that LVM on the node no longer has, with the remedy.
@@ -117,11 +144,16 @@ impl LogicalVolume {
         Readiness::of(self, self.status.as_ref().unwrap_or(&none))
     }
 
-    /// Returns the message of the condition that says why the LV of a deleted object stays.
+    /// Returns why the LV of a deleted object stays, if that is because something refers to the volume.
     pub fn removal_blocked(&self) -> Option<&str> {
-        let mut conditions = self.status.iter().flat_map(|status| &status.conditions);
-        let blocked = conditions.find(|condition| condition.type_ == REMOVAL_BLOCKED && condition.status == "True");
+        let condition = find_removal_condition(self);
+        let blocked = condition.filter(|condition| condition.reason != RemovalFailure::RemoveFailed.as_str());
         blocked.map(|condition| condition.message.as_str())
+    }
+
+    /// Returns why the LV of a deleted object is still there, if the condition says so.
+    pub fn removal_failure(&self) -> Option<&str> {
+        find_removal_condition(self).map(|condition| condition.message.as_str())
     }
 
     /// Returns true if the condition says that LVM no longer has the volume.

@@ -24,7 +24,7 @@ mod snapshot_content;
 
 pub use capacity::{ListedClass, NodeCapacity};
 pub use claim_names::claim_names;
-pub use condition::{REMOVAL_BLOCKED, Readiness, lost_message, ready_condition, removal_blocked_condition};
+pub use condition::{Readiness, RemovalFailure, lost_message, ready_condition, removal_condition};
 pub use crd::{crd, node_storage_crd};
 pub use disk_wishes::{DiskWish, ParseDiskWishError};
 pub use extender_probe::{EXTENDER_PROBE, EXTENDER_PROVEN_KEY, EXTENDER_REASON_KEY};

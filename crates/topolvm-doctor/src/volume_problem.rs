@@ -52,7 +52,7 @@ pub fn find_volume_problem(
         return Some(VolumeProblem::new(what, remedy));
     }
     if let Some(message) = volume.removal_blocked().filter(|_| volume.is_deleting()) {
-        let (what, remedy) = message.split_once("; ").unwrap_or((message, "see its condition RemovalBlocked"));
+        let (what, remedy) = message.split_once("; ").unwrap_or((message, "see its condition Removed"));
         return Some(VolumeProblem::new(format!("it is being deleted, but {what}"), remedy));
     }
     if volume.is_deleting() {
@@ -85,6 +85,12 @@ fn deletion_problem(flavor: ApiFlavor, volume: &LogicalVolume) -> VolumeProblem 
         return VolumeProblem::new(
             format!("it is deleted, and its annotation {} keeps the agent away", flavor.pending_deletion()),
             format!("take the annotation off: kubectl annotate logicalvolume {name} {}-", flavor.pending_deletion()),
+        );
+    }
+    if let Some(why) = volume.removal_failure() {
+        return VolumeProblem::new(
+            format!("it is deleted, and its LV on node {node} cannot be removed: {why}"),
+            "have what the message names let go of it; topolvm-node tries again every 30 seconds",
         );
     }
     VolumeProblem::new(

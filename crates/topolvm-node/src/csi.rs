@@ -8,6 +8,7 @@ mod discard;
 mod discard_queue;
 mod error;
 mod expand;
+mod freeze;
 mod health;
 mod identity;
 mod node;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use kube::runtime::events::{Event, EventType};
-use topolvm_api::{ApiFlavor, LogicalVolume, REMOVAL_BLOCKED, Readiness};
+use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
 use topolvm_kube::EventRecorder;
 use topolvm_runtime::error_chain;
 
@@ -53,12 +53,17 @@ impl Events {
 
     /// Publishes that the LV of a deleted object stays, because something refers to the volume.
     pub(crate) async fn removal_blocked(&self, volume: &LogicalVolume, message: &str) {
-        self.publish_warning(volume, REMOVAL_BLOCKED, "Remove", message).await;
+        self.publish_warning(volume, "RemovalBlocked", "Remove", message).await;
     }
 
     /// Publishes that the recorded filesystem of the volume is missing.
     pub(crate) async fn filesystem_missing(&self, volume: &LogicalVolume, message: &str) {
         self.publish_warning(volume, "FilesystemMissing", "Publish", message).await;
+    }
+
+    /// Publishes that the filesystem of the volume was frozen and is no more.
+    pub(crate) async fn filesystem_thawed(&self, volume: &LogicalVolume, message: &str) {
+        self.publish_warning(volume, "FilesystemThawed", "Thaw", message).await;
     }
 
     /// Publishes that LVs of the node are without their LogicalVolumes.

@@ -12,6 +12,7 @@ mod device_uses;
 mod differences;
 mod error;
 mod expand;
+mod failed_removals;
 mod finalizer;
 mod io_limits;
 mod listing;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use topolvm_api::{ApiFlavor, LogicalVolume, SnapshotContent};
+use topolvm_api::{ApiFlavor, LogicalVolume, RemovalFailure, SnapshotContent};
 use topolvm_kube::{list_in_pages, refers_to, waits_for_removal};
 
 use crate::api_server::{ApiError, DEADLINE, call};
@@ -46,11 +46,11 @@ impl VolumeReference {
         Self::SnapshotContent { name: content.name_any() }
     }
 
-    /// Returns the kind of the object.
-    pub(crate) const fn kind(&self) -> &'static str {
+    /// Returns the reason for which the LV stays.
+    pub(crate) const fn removal_failure(&self) -> RemovalFailure {
         match self {
-            Self::PersistentVolume { .. } => "PersistentVolume",
-            Self::SnapshotContent { .. } => "VolumeSnapshotContent",
+            Self::PersistentVolume { .. } => RemovalFailure::PersistentVolumeExists,
+            Self::SnapshotContent { .. } => RemovalFailure::VolumeSnapshotContentExists,
         }
     }
 
@@ -66,11 +66,12 @@ impl VolumeReference {
 
 impl fmt::Display for VolumeReference {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::PersistentVolume { name, .. } | Self::SnapshotContent { name }) = self;
-        write!(formatter, "{} {name}", self.kind())?;
         match self {
-            Self::PersistentVolume { claim: Some(claim), .. } => write!(formatter, " of claim {claim}"),
-            Self::PersistentVolume { claim: None, .. } | Self::SnapshotContent { .. } => Ok(()),
+            Self::PersistentVolume { name, claim: Some(claim), .. } => {
+                write!(formatter, "PersistentVolume {name} of claim {claim}")
+            }
+            Self::PersistentVolume { name, claim: None, .. } => write!(formatter, "PersistentVolume {name}"),
+            Self::SnapshotContent { name } => write!(formatter, "VolumeSnapshotContent {name}"),
         }
     }
 }

@@ -140,6 +140,13 @@ fn a_volume_is_one_line_from_its_claim_to_its_lv() {
     json!({"volume": {"metadata": {"deletionTimestamp": CREATED}}}),
     "Deleting", "topolvm-node on node n1 has not removed the LV", "kubectl topolvm events"
 )]
+#[case::in_use_by_what_is_known(
+    json!({"volume": {"metadata": {"deletionTimestamp": CREATED}, "status": {"conditions": [{
+        "type": "Removed", "status": "False", "reason": "RemoveFailed", "message": "c1 is the file of /dev/loop7",
+        "lastTransitionTime": CREATED
+    }]}}}),
+    "Deleting", "cannot be removed: c1 is the file of /dev/loop7", "let go of it"
+)]
 #[case::held(
     json!({"volume": {"metadata": {"deletionTimestamp": CREATED, "finalizers": ["other/x"]}}}),
     "Deleting", "something else holds the object: other/x", "takes it off"

@@ -83,6 +83,7 @@ fn lvm_code_and_reason(error: &lvm::Error) -> (Code, &'static str) {
         // It is moved to another disk, and is free again in a moment
         lvm::Error::Locked(_) => (Code::Unavailable, "LV_BEING_MOVED"),
         lvm::Error::Busy(_) => (Code::FailedPrecondition, "LV_IN_USE"),
+        lvm::Error::Frozen { .. } => (Code::FailedPrecondition, "LV_FROZEN"),
         lvm::Error::Incomplete(_) => (Code::FailedPrecondition, "VG_INCOMPLETE"),
         // CSI: the outcome is not known, ask again.
         lvm::Error::Timeout { .. } => (Code::DeadlineExceeded, "LVM_TIMEOUT"),

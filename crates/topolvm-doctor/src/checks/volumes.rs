@@ -102,6 +102,11 @@ fn find_volume_problem(
     }
     if volume.is_deleting() {
         return facts.is_older(volume.metadata.deletion_timestamp.as_ref(), ON_THE_WAY).then(|| {
+            if let Some(why) = volume.removal_failure() {
+                let found = format!("LogicalVolume {name} is deleted, and its LV on node {node} stays: {why}");
+                let remedy = "have what the message names let go of the LV; topolvm-node tries again every 30 seconds";
+                return Finding::fail(found, remedy);
+            }
             let finalizers = volume.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
             let found = format!("LogicalVolume {name} is deleted, and has the finalizers {finalizers} for some time");
             let remedy = format!(

@@ -73,8 +73,13 @@ fn what_belongs_to_nothing_is_named() {
     let mut facts = with_volume();
     volume_of(&mut facts).metadata.deletion_timestamp = of(json!(LONG_AGO));
     assert_named(&facts, "volumes", Outcome::Fail, "is deleted, and has the finalizers", "topolvm-node on node n1");
+    volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(json!({
+        "type": "Removed", "status": "False", "reason": "RemoveFailed", "message": "v is the file of /dev/loop7",
+        "lastTransitionTime": LONG_AGO,
+    }))];
+    assert_named(&facts, "volumes", Outcome::Fail, "stays: v is the file of /dev/loop7", "let go of the LV");
     let blocked = json!({
-        "type": "RemovalBlocked", "status": "True", "reason": "PersistentVolumeExists",
+        "type": "Removed", "status": "False", "reason": "PersistentVolumeExists",
         "message": "PersistentVolume v refers to the volume", "lastTransitionTime": LONG_AGO,
     });
     volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(blocked)];

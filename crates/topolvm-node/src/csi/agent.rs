@@ -37,6 +37,8 @@ pub struct Agent<M> {
     /// about the health of a volume start no process, and read them here.
     pub(super) missing_filesystems: Mutex<HashMap<String, String>>,
     pub(super) discards: DiscardQueue,
+    /// Paths at which the growth of a filesystem waits until it is thawed.
+    pub(super) frozen_growths: HungPaths,
     pub(super) published_pods: PublishedPods,
     pub(super) io_limiter: Option<IoLimiter>,
 }
@@ -63,6 +65,7 @@ impl<M: Mounter> Agent<M> {
             hung_paths: HungPaths::default(),
             missing_filesystems: Mutex::default(),
             discards: DiscardQueue::default(),
+            frozen_growths: HungPaths::default(),
             published_pods: PublishedPods::default(),
             io_limiter: None,
         }

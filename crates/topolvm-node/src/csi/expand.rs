@@ -37,7 +37,7 @@ impl<M: Mounter> Agent<M> {
             Some(staging) if self.is_writable(&staging, device.number).await? => staging,
             _ => return Err(CsiError::GrowReadOnly(id)),
         };
-        self.mounter.grow_filesystem(&opened.node, &writable, filesystem).await?;
+        self.grow(&opened.node, &writable, filesystem).await?;
         Ok(lv.size_bytes)
     }
 

@@ -208,7 +208,9 @@ impl<M: Mounter> Node for NodeService<M> {
         request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
         let (id, staging) = parse_unstage(request.into_inner())?;
-        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unmount_all(&staging).await }).await?;
+        let volume = id.clone();
+        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unmount_all(&volume, &staging).await })
+            .await?;
         self.notify_published(id);
         Ok(Response::new(csi::NodeUnstageVolumeResponse {}))
     }

@@ -8,7 +8,7 @@ use super::error::RequestError;
 use super::volume::{Volume, WantedFilesystem};
 use super::{Agent, CsiError};
 use crate::filesystem::Filesystem;
-use crate::mount::{Contents, Mounter};
+use crate::mount::{Contents, MountError, Mounter};
 
 /// Origin of the filesystem on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +60,28 @@ impl<M: Mounter> Agent<M> {
         if volume.other.is_some() || volume.device.readonly {
             return Ok(Prepared::Existing);
         }
-        if !options.is_readonly() {
-            let checked = self.mounter.check_filesystem(device, filesystem).await;
-            checked.map_err(|error| error.of_device(&volume.lv.path))?;
+        if !options.is_readonly()
+            && let Err(error) = self.mounter.check_filesystem(device, filesystem).await
+        {
+            return Err(self.explain_failed_check(volume, error).await.into());
         }
         if !volume.object.spec.source.is_empty() {
             self.mounter.set_unique_uuid(device, filesystem, id).await?;
         }
         Ok(Prepared::Existing)
+    }
+
+    /// Returns the error of a filesystem that could not be checked: with what uses its device, if anything does.
+    async fn explain_failed_check(&self, volume: &Volume<'_>, error: MountError) -> MountError {
+        let (device, number) = (&volume.lv.path, volume.device.number);
+        if matches!(error, MountError::Failed { .. })
+            && let Ok(true) = self.mounter.is_claimed(volume.node).await
+            && let Ok(holders) = self.mounter.find_device_holders(number, device).await
+            && !holders.is_empty()
+        {
+            return MountError::Held { device: device.clone(), holders };
+        }
+        error.of_device(device)
     }
 
     /// Formats a device that does not hold the filesystem, or refuses with what it holds.

@@ -94,7 +94,7 @@ impl<M: Mounter> Agent<M> {
             self.volumes.record_filesystem(volume.object, filesystem).await?;
         }
         // A snapshot or clone can be larger than its source, and a volume can have been expanded while no pod used it
-        self.mounter.grow_filesystem(volume.node, target, filesystem).await?;
+        self.grow(volume.node, target, filesystem).await?;
         let is_left = |options: &MkfsOptions| filesystem_commands::leaves_discard(filesystem, options);
         if prepared == Prepared::Formatted && wanted.mkfs_options.as_ref().is_ok_and(is_left) {
             self.discards.push(target);
@@ -121,7 +121,7 @@ impl<M: Mounter> Agent<M> {
         } else if self.answers(&target).await? {
             Ok(true)
         } else {
-            self.unmount_all(&target).await?;
+            self.unmount_all(&id, &target).await?;
             Ok(false)
         }
     }
@@ -170,13 +170,13 @@ impl<M: Mounter> Agent<M> {
         }
         if !self.answers(staging).await? {
             let options = wanted.options.clone().in_mode(is_readonly);
-            self.unmount_all(staging).await?;
+            self.unmount_all(&volume.lv.name, staging).await?;
             prepared = self
                 .mount_filesystem(volume, staging, &WantedFilesystem { options: &options, staging: None, ..*wanted })
                 .await?;
         }
         if !is_readonly && wanted.options.is_readonly() {
-            self.bind_readonly(staging, target, wanted.options).await?;
+            self.bind_readonly(volume, staging, target, wanted.options).await?;
         } else {
             self.mounter.bind(staging, target).await?;
         }
@@ -191,6 +191,7 @@ impl<M: Mounter> Agent<M> {
         wanted: &WantedFilesystem<'_>,
     ) -> Result<Prepared, CsiError> {
         let WantedFilesystem { filesystem, options, .. } = *wanted;
+        self.thaw_unmounted(volume, target, filesystem).await?;
         let prepared = self.prepare_filesystem(volume, wanted).await?;
         if let Some(other) = &volume.other {
             let mounts = self.mounter.mounts_at(other).await?;
@@ -200,7 +201,7 @@ impl<M: Mounter> Agent<M> {
             // The kernel gives a filesystem to be read or written as a whole; a mount of it can only be less than that
             match (mounts.last().is_some_and(|mount| mount.filesystem_readonly), options.is_readonly()) {
                 (false, true) => {
-                    self.bind_readonly(other, target, options).await?;
+                    self.bind_readonly(volume, other, target, options).await?;
                     return Ok(prepared);
                 }
                 (true, false) => {
@@ -226,7 +227,7 @@ impl<M: Mounter> Agent<M> {
 
     /// Mounts a device by the path of its LV, which then stands in the mount table. The link must lead to the device
     /// before and after that.
-    async fn mount_device(
+    pub(super) async fn mount_device(
         &self,
         volume: &Volume<'_>,
         target: &Path,
@@ -245,11 +246,17 @@ impl<M: Mounter> Agent<M> {
     }
 
     /// Bind-mounts a path to another, read-only.
-    async fn bind_readonly(&self, source: &Path, target: &Path, options: &MountOptions) -> Result<(), CsiError> {
+    async fn bind_readonly(
+        &self,
+        volume: &Volume<'_>,
+        source: &Path,
+        target: &Path,
+        options: &MountOptions,
+    ) -> Result<(), CsiError> {
         self.mounter.bind(source, target).await?;
         if let Err(error) = self.mounter.make_readonly(target, options).await {
             // The next call would find a mount that can be written to
-            self.unmount_all(target).await?;
+            self.unmount_all(&volume.lv.name, target).await?;
             return Err(error.into());
         }
         Ok(())

@@ -64,7 +64,7 @@ impl<M: Mounter> Agent<M> {
     /// Unmounts staging mounts that an agent with `--stage-volumes` has left. kubelet does not unstage them while
     /// staging is not announced, and the LV would stay in use when its last pod has gone. Unpublishing comes first: a
     /// failure here is only logged.
-    pub(super) async fn unmount_leftover_staging(&self, target: &Path) {
+    pub(super) async fn unmount_leftover_staging(&self, id: &str, target: &Path) {
         if self.stages {
             return;
         }
@@ -76,7 +76,7 @@ impl<M: Mounter> Agent<M> {
             }
             for leftover in others {
                 tracing::info!(path = %leftover.display(), "unmounts what an agent with --stage-volumes has left");
-                self.unmount_all(&leftover).await?;
+                self.unmount_all(id, &leftover).await?;
             }
             Ok::<(), CsiError>(())
         };

@@ -13,8 +13,8 @@ impl<M: Mounter> Agent<M> {
     /// Unmounts a volume and removes its target path. Neither the LogicalVolume nor the LV is looked up: both can be
     /// gone, and a pod must be able to end all the same.
     pub(super) async fn unpublish(&self, id: &str, target: &Path) -> Result<(), CsiError> {
-        self.unmount_leftover_staging(target).await;
-        self.unmount_all(target).await?;
+        self.unmount_leftover_staging(id, target).await;
+        self.unmount_all(id, target).await?;
         run_blocking(FILE_DEADLINE, target, target_path::remove_target).await?;
         self.published_pods.remove(id, target).await;
         if is_file_name(id) {
@@ -27,10 +27,11 @@ impl<M: Mounter> Agent<M> {
         Ok(())
     }
 
-    /// Unmounts all layers at a path. Fails when something stays mounted there on the node: the kubelet, once it has a
-    /// success, never asks again. The mount table is read and not the path: a filesystem whose disk has failed
-    /// answers every access with an error.
-    pub(super) async fn unmount_all(&self, target: &Path) -> Result<(), CsiError> {
+    /// Thaws the filesystem at a path and unmounts all layers there. Fails when something stays mounted there on the
+    /// node: the kubelet, once it has a success, never asks again. The mount table is read and not the path: a
+    /// filesystem whose disk has failed answers every access with an error.
+    pub(super) async fn unmount_all(&self, id: &str, target: &Path) -> Result<(), CsiError> {
+        self.thaw_before_unmount(id, target).await;
         self.discards.cancel(target).await;
         for _ in 0..MAX_LAYERS {
             if self.mounter.mounts_at(target).await?.is_empty() {

@@ -191,6 +191,15 @@ pub(super) fn check_unused(path: &Path) -> Result<(), MountError> {
     opened.map(drop).map_err(|error| MountError::io("open for this program alone", path, error))
 }
 
+/// Returns whether a filesystem or another device has claimed the device at a path, in whichever namespace.
+pub(super) fn is_claimed(path: &Path) -> Result<bool, MountError> {
+    match check_unused(path) {
+        Ok(()) => Ok(false),
+        Err(MountError::Io { source, .. }) if source.kind() == io::ErrorKind::ResourceBusy => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// Has the kernel replay the log of a btrfs, in a mount that appears nowhere and ends here, also when this process is
 /// killed.
 pub(super) fn replay_btrfs_log(path: &Path) -> Result<(), MountError> {

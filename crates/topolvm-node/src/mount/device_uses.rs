@@ -2,47 +2,17 @@
 //! keep the device from being removed, and leads to somebody else's data as soon as the kernel gives the device's
 //! number to another one.
 
-use std::collections::HashSet;
-use std::fmt;
-use std::fs::{DirEntry, ReadDir};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{DeviceNumber, MountError, mount_table};
+use super::processes::{self, ProcessName, read_entries};
+use super::{DeviceNumber, DeviceUse, MountError, mount_table};
 
-const PROCESSES: &str = "/proc";
 const DEVICES: &str = "dev";
 /// Depth of directories that is searched below the /dev of a container.
 const MAX_DEPTH: usize = 4;
 /// Number of files that is searched below the /dev of a container. The kernel gives a fresh one about twenty.
 const MAX_ENTRIES: usize = 10_000;
-
-/// A place that still has the node of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceUse {
-    /// The device, or the filesystem on it, is mounted here.
-    Mounted(PathBuf),
-    /// A container has the node.
-    Container {
-        /// Process id of the container.
-        pid: u32,
-        /// Name of its program.
-        program: String,
-        /// Path of the node in the container.
-        path: PathBuf,
-    },
-}
-
-impl fmt::Display for DeviceUse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Mounted(path) => write!(f, "mounted at {}", path.display()),
-            Self::Container { pid, program, path } => {
-                write!(f, "{} in the container of process {pid} ({program})", path.display())
-            }
-        }
-    }
-}
 
 /// Finds all uses of the device whose LV has this path. In mount namespaces other than ours only /dev is searched,
 /// and only those of processes that /proc shows.
@@ -53,42 +23,14 @@ pub(super) fn find_device_uses(device: DeviceNumber, lv: &Path) -> Result<Vec<De
         own.into_iter().flatten().filter_map(|path| Some(std::fs::metadata(path).ok()?.dev())).collect();
     let mut uses: Vec<_> = mount_table::find_targets(device)?.into_iter().map(DeviceUse::Mounted).collect();
     let ours = read_bounding_set(Path::new("/proc/self"));
-    uses.extend(find_containers().into_iter().filter_map(|Process { pid, root, program, capabilities }| {
+    uses.extend(processes::list_other_namespaces().into_iter().filter_map(|pid| {
+        let process = processes::directory_of(pid);
+        let capabilities = read_bounding_set(&process);
         let is_privileged = ours.is_some_and(|ours| capabilities.is_some_and(|theirs| theirs & ours == ours));
-        let path = find_device_node(&root, &Search { device, own: &own, is_privileged })?;
-        Some(DeviceUse::Container { pid, program, path: Path::new("/").join(path) })
+        let path = find_device_node(&process.join("root"), &Search { device, own: &own, is_privileged })?;
+        Some(DeviceUse::Container { process: ProcessName::read(pid), path: Path::new("/").join(path) })
     }));
     Ok(uses)
-}
-
-/// One process of each mount namespace but ours.
-struct Process {
-    pid: u32,
-    root: PathBuf,
-    program: String,
-    /// Bounding set of its capabilities.
-    capabilities: Option<u64>,
-}
-
-/// Finds one process of each other mount namespace. Processes may end at any time, and are skipped then.
-fn find_containers() -> Vec<Process> {
-    let namespace = |process: &Path| std::fs::read_link(process.join("ns/mnt")).ok();
-    let mut seen: HashSet<PathBuf> = namespace(&Path::new(PROCESSES).join("self")).into_iter().collect();
-    let mut processes = Vec::new();
-    for entry in read_entries(Path::new(PROCESSES)) {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        let process = entry.path();
-        if namespace(&process).is_some_and(|namespace| seen.insert(namespace)) {
-            let program = std::fs::read_to_string(process.join("comm")).unwrap_or_default().trim().to_owned();
-            processes.push(Process {
-                pid,
-                root: process.join("root"),
-                program,
-                capabilities: read_bounding_set(&process),
-            });
-        }
-    }
-    processes
 }
 
 /// Reads the bounding set of the capabilities of a process.
@@ -143,9 +85,4 @@ fn find_device_node(root: &Path, search: &Search<'_>) -> Option<PathBuf> {
         }
     }
     None
-}
-
-/// Reads a directory; one that cannot be read is empty.
-fn read_entries(directory: &Path) -> impl Iterator<Item = DirEntry> {
-    std::fs::read_dir(directory).into_iter().flat_map(ReadDir::flatten)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tonic::Code;
 use topolvm_runtime::grpc::GrpcCode;
 
-use super::{DeviceNumber, HungTask};
+use super::{DeviceNumber, DeviceUse, HungTask, MountHolder};
 use crate::filesystem::Filesystem;
 
 /// Error of a mount, a device or a program.
@@ -110,6 +110,37 @@ pub enum MountError {
         /// The thread that still waits.
         hung_task: HungTask,
     },
+    /// The mount is in use.
+    #[error(
+        "cannot unmount {}, which is in use: {}", .path.display(),
+        if holders.is_empty() { "by what, /proc does not show".to_owned() } else { list(holders) }
+    )]
+    Busy {
+        /// Path of the mount.
+        path: PathBuf,
+        /// Its holders.
+        holders: Vec<MountHolder>,
+    },
+    /// The device is in use, so that its filesystem cannot be checked.
+    #[error("{} is in use, so that its filesystem cannot be checked: {}", .device.display(), list(holders))]
+    Held {
+        /// Path of the device.
+        device: PathBuf,
+        /// Its holders.
+        holders: Vec<DeviceUse>,
+    },
+    /// The filesystem is frozen, so that everything waits that would change it.
+    #[error(
+        "the filesystem at {} is frozen, as a backup tool leaves it that ended too early; wait for the tool, or thaw \
+         the filesystem on the node with fsfreeze --unfreeze {}",
+        .path.display(), .path.display()
+    )]
+    Frozen {
+        /// Path at which it is mounted.
+        path: PathBuf,
+        /// The program that waits until it is thawed.
+        waiting: Option<HungTask>,
+    },
     /// The filesystem is damaged.
     #[error(
         "the {filesystem} filesystem on {} is damaged and is not mounted: {report}; {}",
@@ -144,8 +175,14 @@ pub enum MountError {
     },
 }
 
+/// Lists what uses a device or a mount.
+fn list(uses: &[impl ToString]) -> String {
+    uses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl MountError {
-    /// Returns the task that still waits for the kernel, if any.
+    /// Returns the task that still waits for the kernel, if any. One that waits for a thaw does not count: unpublishing
+    /// thaws, and must not wait for the task.
     pub(crate) const fn hung_task(&self) -> Option<&HungTask> {
         if let Self::Hung { hung_task, .. } | Self::TooSlow { hung_task: Some(hung_task), .. } = self {
             Some(hung_task)
@@ -178,9 +215,13 @@ impl GrpcCode for MountError {
             | Self::WrongDevice { .. }
             | Self::Damaged { .. }
             | Self::SameIdentity { .. }
+            | Self::Busy { .. }
+            | Self::Held { .. }
             | Self::NotShared(_)
             | Self::NotVisible(_) => Code::FailedPrecondition,
             Self::TooSlow { .. } | Self::Hung { .. } => Code::DeadlineExceeded,
+            // Kubelet would not try a growth again before the pod ends that FailedPrecondition answers
+            Self::Frozen { .. } => Code::Unavailable,
             Self::Io { .. }
             | Self::Table(_)
             | Self::NotABlockDevice(_)

@@ -9,7 +9,7 @@ use super::{MkfsOptions, MountError};
 use crate::filesystem::Filesystem;
 
 /// Programs that are run. `btrfstune` and `btrfs` come with mkfs.btrfs, `xfs_growfs` with mkfs.xfs.
-pub(super) const PROGRAMS: [&str; 11] = [
+pub(super) const PROGRAMS: [&str; 12] = [
     "blkid",
     "wipefs",
     "mkfs.ext4",
@@ -21,10 +21,13 @@ pub(super) const PROGRAMS: [&str; 11] = [
     "btrfs",
     "btrfstune",
     "fstrim",
+    "fsfreeze",
 ];
 
 /// Deadline of a command that reads or writes a superblock.
 const SHORT: Duration = Duration::from_secs(30);
+/// Deadline of a thaw, which writes little, and for which an unmount waits.
+const THAW: Duration = Duration::from_secs(10);
 /// Deadline of mkfs, which may discard the whole device first, and of growing, which writes a bitmap per 128 MiB.
 const LONG: Duration = Duration::from_mins(10);
 /// Deadline of discarding all free blocks, for which nobody waits.
@@ -92,6 +95,24 @@ pub(crate) fn leaves_discard(filesystem: Filesystem, options: &MkfsOptions) -> b
 /// Discards the free blocks of a mounted filesystem. That a device cannot discard is no failure.
 pub(super) fn fstrim(target: &Path) -> CommandLine {
     CommandLine::new("fstrim", DISCARD, &["--quiet-unsupported"], target)
+}
+
+/// Thaws the filesystem that is mounted at a path.
+pub(super) fn thaw(target: &Path) -> CommandLine {
+    CommandLine::new("fsfreeze", THAW, &["--unfreeze"], target)
+}
+
+/// Returns whether a filesystem was frozen that [`thaw`] was run on: for one that is not frozen the kernel says EINVAL
+/// (`FITHAW`), and EOPNOTSUPP for one that cannot be.
+pub(super) fn check_thaw_output(command: &CommandLine, output: &Output) -> Result<bool, MountError> {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        Ok(true)
+    } else if stderr.contains("Invalid argument") || stderr.contains("Operation not supported") {
+        Ok(false)
+    } else {
+        Err(failed_command(command, output))
+    }
 }
 
 /// Checks and repairs a filesystem that is not mounted. xfs and btrfs check themselves when they are mounted; their

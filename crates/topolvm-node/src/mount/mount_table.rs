@@ -62,6 +62,21 @@ pub(super) fn find_targets(device: DeviceNumber) -> Result<Vec<PathBuf>, MountEr
     Ok(read_mount_table()?.into_iter().filter(is_there).map(|info| unescape_path(&info.mount_point)).collect())
 }
 
+/// Finds the paths where a device's filesystem, or a directory of it, is mounted for a process: `self` or its id.
+pub(super) fn find_all_targets(process: &Path, device: DeviceNumber) -> Result<Vec<PathBuf>, MountError> {
+    let path = Path::new("/proc").join(process).join("mountinfo");
+    let table = std::fs::read(&path).map_err(|error| MountError::io("read", &path, error))?;
+    let mut targets = Vec::new();
+    for info in parse_lines(&table) {
+        let info = info?;
+        // A bound node of a device does not keep the device
+        if !is_device_node_filesystem(&info) && parse_mount(&info).is_some_and(|mount| mount.device == device) {
+            targets.push(unescape_path(&info.mount_point));
+        }
+    }
+    Ok(targets)
+}
+
 /// Lists the devices whose filesystem is mounted, each with one of the paths at which its root is.
 pub(super) fn list_mounted_devices() -> Result<HashMap<DeviceNumber, PathBuf>, MountError> {
     let table = read_table()?;

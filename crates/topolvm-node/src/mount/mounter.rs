@@ -48,6 +48,13 @@ pub trait Mounter: Send + Sync + 'static {
         lv: &Path,
     ) -> impl Future<Output = Result<Vec<DeviceUse>, MountError>> + Send;
 
+    /// Finds what keeps a device that LVM does not remove, given the path of its LV.
+    fn find_device_holders(
+        &self,
+        device: DeviceNumber,
+        lv: &Path,
+    ) -> impl Future<Output = Result<Vec<DeviceUse>, MountError>> + Send;
+
     /// Returns number and size of a block device.
     fn block_device(&self, path: &Path) -> impl Future<Output = Result<BlockDevice, MountError>> + Send;
 
@@ -112,10 +119,18 @@ pub trait Mounter: Send + Sync + 'static {
         options: &MountOptions,
     ) -> impl Future<Output = Result<(), MountError>> + Send;
 
+    /// Returns whether a filesystem, or another device, has claimed a device, also in another mount namespace, or
+    /// without a mount: a frozen filesystem stays when it is unmounted.
+    fn is_claimed(&self, device: &Path) -> impl Future<Output = Result<bool, MountError>> + Send;
+
+    /// Thaws the filesystem that is mounted at a path. Returns whether it was frozen.
+    fn thaw(&self, target: &Path) -> impl Future<Output = Result<bool, MountError>> + Send;
+
     /// Unmounts the topmost layer at a path.
     fn unmount(&self, target: &Path) -> impl Future<Output = Result<(), MountError>> + Send;
 
-    /// Grows the filesystem that is mounted at a path to the size of its device, if it is smaller.
+    /// Grows the filesystem that is mounted at a path to the size of its device, if it is smaller;
+    /// [`MountError::Frozen`] if it is frozen.
     fn grow_filesystem(
         &self,
         device: &Path,

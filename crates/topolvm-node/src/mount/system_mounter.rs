@@ -16,7 +16,8 @@ use super::command::{CommandLine, Programs, failed_command};
 use super::{
     BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, LimitError, LimitsInForce,
     MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, PodLimits, UsageBatch, device,
-    device_uses, disk_statistics, filesystem_commands, host_mounts, mount_table, usage_batch,
+    device_holders, device_uses, disk_statistics, filesystem_commands, freeze, host_mounts, mount_holders, mount_table,
+    usage_batch,
 };
 use crate::filesystem::Filesystem;
 
@@ -95,6 +96,10 @@ impl Mounter for SystemMounter {
 
     async fn find_device_uses(&self, device: DeviceNumber, lv: &Path) -> Result<Vec<DeviceUse>, MountError> {
         run_blocking(FILE_DEADLINE, lv, move |lv| device_uses::find_device_uses(device, lv)).await
+    }
+
+    async fn find_device_holders(&self, device: DeviceNumber, lv: &Path) -> Result<Vec<DeviceUse>, MountError> {
+        run_blocking(FILE_DEADLINE, lv, move |lv| device_holders::find_device_holders(device, lv)).await
     }
 
     async fn block_device(&self, path: &Path) -> Result<BlockDevice, MountError> {
@@ -215,10 +220,22 @@ impl Mounter for SystemMounter {
         .await
     }
 
+    async fn is_claimed(&self, device: &Path) -> Result<bool, MountError> {
+        run_blocking(FILE_DEADLINE, device, device::is_claimed).await
+    }
+
+    async fn thaw(&self, target: &Path) -> Result<bool, MountError> {
+        let command = filesystem_commands::thaw(target);
+        let output = self.programs.run(&command).await?;
+        filesystem_commands::check_thaw_output(&command, &output)
+    }
+
     async fn unmount(&self, target: &Path) -> Result<(), MountError> {
         run_blocking(MOUNT, target, |target| {
-            rustix::mount::unmount(target, UnmountFlags::NOFOLLOW)
-                .map_err(|error| MountError::io("unmount", target, error))
+            rustix::mount::unmount(target, UnmountFlags::NOFOLLOW).map_err(|error| match error {
+                Errno::BUSY => mount_holders::busy(target),
+                error => MountError::io("unmount", target, error),
+            })
         })
         .await
     }
@@ -231,7 +248,8 @@ impl Mounter for SystemMounter {
             Filesystem::Xfs => true,
         };
         if can_grow {
-            self.programs.run_ok(&filesystem_commands::grow(device, target, filesystem)).await.map(drop)
+            freeze::run_unless_frozen(&self.programs, &filesystem_commands::grow(device, target, filesystem), target)
+                .await
         } else {
             Ok(())
         }

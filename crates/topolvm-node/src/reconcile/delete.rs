@@ -4,7 +4,7 @@
 use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use tonic::Code;
-use topolvm_api::LogicalVolume;
+use topolvm_api::{LogicalVolume, RemovalFailure, removal_condition};
 use topolvm_kube::{json_patch, remove_finalizers};
 use topolvm_runtime::error_chain;
 use topolvm_runtime::grpc::GrpcCode as _;
@@ -44,7 +44,12 @@ impl Reconciler {
              kubectl topolvm undelete {name}; to remove the volume with its data: delete the {}",
             user.owner()
         );
-        self.report_blocked_removal(volume, user.kind(), &message).await?;
+        if volume.removal_blocked() != Some(&message) {
+            let blocked = removal_condition(volume, user.removal_failure(), &message, (self.now)());
+            let status = volume.status.clone().unwrap_or_default();
+            let written = self.write_status_with(volume, status, Some(blocked)).await?;
+            self.events.removal_blocked(&written, &message).await;
+        }
         Err(ReconcileError::Referenced(message))
     }
 
@@ -81,16 +86,28 @@ impl Reconciler {
         Ok(Some(lv))
     }
 
-    /// Publishes an Event of a removal that was refused.
+    /// Publishes an Event, and writes a condition, of a removal that was refused, and of one that waits for others who
+    /// use the device, once it has waited for some time.
     async fn publish_failed_removal(&self, volume: &LogicalVolume, removed: &Result<bool, ReconcileError>) {
-        let message = match removed {
-            Err(ReconcileError::Remove(refusal)) => refusal.detail(),
-            Err(error @ ReconcileError::InUse(_)) => error.to_string(),
+        let (may_end_soon, message) = match removed {
+            Err(ReconcileError::Remove(refusal)) => (refusal.code() == Code::FailedPrecondition, refusal.detail()),
+            Err(error @ (ReconcileError::InUse(_) | ReconcileError::Held { .. })) => (true, error.to_string()),
             // No retry changes what the agent may read
-            Err(error @ ReconcileError::Api { .. }) if error.status() == Some(403) => error_chain(error),
+            Err(error @ ReconcileError::Api { .. }) if error.status() == Some(403) => (false, error_chain(error)),
             Ok(_) | Err(_) => return,
         };
+        if may_end_soon && !self.failed_removals.have_lasted(volume.uid(), (self.now)()) {
+            return;
+        }
         self.events.remove_failed(volume, &message).await;
+        if volume.removal_failure() != Some(&message) && self.failed_removals.may_write(volume.uid(), (self.now)()) {
+            let failed = removal_condition(volume, RemovalFailure::RemoveFailed, &message, (self.now)());
+            let status = volume.status.clone().unwrap_or_default();
+            if let Err(error) = self.write_status_with(volume, status, Some(failed)).await {
+                let error = error_chain(&error);
+                tracing::debug!(volume = volume.name(), error, "cannot write why the volume is not removed");
+            }
+        }
     }
 
     /// Takes the finalizer off. Fails, and is tried again, when somebody has moved it to another place in the list, or
@@ -131,6 +148,24 @@ impl Reconciler {
         if uses.is_empty() { Ok(()) } else { Err(ReconcileError::InUse(uses)) }
     }
 
+    /// Makes the error of an LV that lvmd does not remove: with what holds its device, if that can be found out.
+    async fn explain_refusal(&self, volume: &LogicalVolume, lv: &str, refusal: LvmdError) -> ReconcileError {
+        let Some(device_uses) = &self.device_uses else { return ReconcileError::Remove(refusal) };
+        let Ok(Some(lv)) = self.lvmd.find(lv, &volume.spec.device_class).await else {
+            return ReconcileError::Remove(refusal);
+        };
+        let Some(number) = lv.number else { return ReconcileError::Remove(refusal) };
+        match device_uses.find_holders(number, lv.path).await {
+            Ok(holders) if !holders.is_empty() => ReconcileError::Held { holders, refusal },
+            Ok(_) => ReconcileError::Remove(refusal),
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::debug!(volume = volume.name(), error, "cannot find out what holds the device");
+                ReconcileError::Remove(refusal)
+            }
+        }
+    }
+
     /// Removes the LV. Returns only when it is certain that there is none, and then whether there was one.
     async fn remove_lv(&self, volume: &LogicalVolume, lv: &str) -> Result<bool, ReconcileError> {
         let class = volume.spec.device_class.as_str();
@@ -145,7 +180,7 @@ impl Reconciler {
             Absence::Unknown => false,
         };
         if !is_absent && !matches!(refusal.code(), Code::FailedPrecondition | Code::NotFound) {
-            return Err(ReconcileError::Remove(refusal));
+            return Err(self.explain_refusal(volume, lv, refusal).await);
         }
         // Other lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it
         // is gone when a list of its volume group lacks it
@@ -162,7 +197,8 @@ impl Reconciler {
                 );
                 Ok(false)
             }
-            Ok(_) | Err(_) => Err(ReconcileError::Remove(refusal)),
+            Ok(Some(_)) => Err(self.explain_refusal(volume, lv, refusal).await),
+            Ok(None) | Err(_) => Err(ReconcileError::Remove(refusal)),
         }
     }
 

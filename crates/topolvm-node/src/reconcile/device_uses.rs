@@ -1,6 +1,6 @@
-//! The port through which the reconciler finds uses of a device. LVM would remove an LV whose device node somebody
-//! has but nobody has open, and the next volume with the same device number would be open to whoever has the old
-//! node.
+//! The port through which the reconciler finds uses of a device, and what keeps one that LVM does not remove. LVM
+//! would remove an LV whose device node somebody has but nobody has open, and the next volume with the same device
+//! number would be open to whoever has the old node.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,22 +12,37 @@ use crate::mount::{DeviceNumber, DeviceUse, MountError, Mounter};
 
 type Find = dyn Fn(DeviceNumber, PathBuf) -> BoxFuture<'static, Result<Vec<DeviceUse>, MountError>> + Send + Sync;
 
-/// The port: a function from a device and the path of its LV to the uses of the device.
-pub(crate) struct FindDeviceUses(Box<Find>);
+/// The port: functions from a device and the path of its LV to the uses of the device.
+pub(crate) struct FindDeviceUses {
+    uses: Box<Find>,
+    holders: Box<Find>,
+}
 
 impl FindDeviceUses {
     /// Makes the port of a machine.
     pub(crate) fn new(mounter: impl Mounter) -> Self {
         let mounter = Arc::new(mounter);
-        Self(Box::new(move |device, lv| {
-            let mounter = Arc::clone(&mounter);
-            Box::pin(async move { mounter.find_device_uses(device, &lv).await })
-        }))
+        let other = Arc::clone(&mounter);
+        Self {
+            uses: Box::new(move |device, lv| {
+                let mounter = Arc::clone(&mounter);
+                Box::pin(async move { mounter.find_device_uses(device, &lv).await })
+            }),
+            holders: Box::new(move |device, lv| {
+                let mounter = Arc::clone(&other);
+                Box::pin(async move { mounter.find_device_holders(device, &lv).await })
+            }),
+        }
     }
 
     /// Finds the uses of a device, given its number and the path of its LV.
     pub(super) async fn find(&self, device: DeviceNumber, lv: PathBuf) -> Result<Vec<DeviceUse>, MountError> {
-        (self.0)(device, lv).await
+        (self.uses)(device, lv).await
+    }
+
+    /// Finds what keeps a device that LVM does not remove.
+    pub(super) async fn find_holders(&self, device: DeviceNumber, lv: PathBuf) -> Result<Vec<DeviceUse>, MountError> {
+        (self.holders)(device, lv).await
     }
 }
 

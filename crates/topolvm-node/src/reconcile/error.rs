@@ -41,12 +41,23 @@ pub enum ReconcileError {
     /// The LV cannot be removed.
     #[error("cannot remove the logical volume; the object stays until it is gone")]
     Remove(#[source] LvmdError),
+    /// The LV cannot be removed, because something holds its device.
+    #[error(
+        "{}; its device is {}; the object stays until it is gone",
+        .refusal.detail().trim_end_matches('.'), list(holders)
+    )]
+    Held {
+        /// Holders of the device.
+        holders: Vec<DeviceUse>,
+        /// Answer of lvmd.
+        refusal: LvmdError,
+    },
     /// The device of the LV is in use. Whoever uses it would have access to the next volume that gets its device
     /// number.
     #[error(
         "the device of the logical volume is still in use: {}; the object stays until its last pod has ended on the \
          node",
-        .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        list(.0)
     )]
     InUse(Vec<DeviceUse>),
     /// The uses of the device cannot be found out.
@@ -55,6 +66,11 @@ pub enum ReconcileError {
     /// lvmd answers "not found" to the removal of an LV, and lists it.
     #[error("lvmd finds no logical volume {0} to remove, but lists it")]
     StillListed(String),
+}
+
+/// Lists the uses of a device.
+fn list(uses: &[DeviceUse]) -> String {
+    uses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl ReconcileError {

@@ -8,6 +8,7 @@ use kube::Api;
 use parking_lot::Mutex;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
+use super::failed_removals::FailedRemovals;
 use super::write_cache::WriteCache;
 use super::{FindDeviceUses, ReconcileError};
 use crate::events::Events;
@@ -33,6 +34,7 @@ pub struct Reconciler {
     /// True or false by UID for LVs that are lost or not, where the objects may not say so yet.
     pub(super) lost: Mutex<HashMap<String, bool>>,
     pub(super) device_uses: Option<FindDeviceUses>,
+    pub(super) failed_removals: FailedRemovals,
     /// Devices of the volumes, for their metrics.
     pub(super) devices: VolumeDevices,
     /// The API server, for questions whose answers are proofs.
@@ -68,6 +70,7 @@ impl Reconciler {
             answered_requests: Mutex::default(),
             lost: Mutex::default(),
             device_uses: None,
+            failed_removals: FailedRemovals::default(),
             devices: VolumeDevices::default(),
             io_limiter: None,
             io_reports: Mutex::default(),
@@ -137,6 +140,7 @@ impl Reconciler {
         self.answered_requests.lock().remove(volume.uid());
         self.create_attempted.lock().remove(volume.uid());
         self.lost.lock().remove(volume.uid());
+        self.failed_removals.forget(volume.uid());
         self.forget_io_limits(volume);
     }
 

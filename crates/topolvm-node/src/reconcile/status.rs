@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::PatchParams;
 use tonic::Code;
-use topolvm_api::{
-    LogicalVolume, LogicalVolumeStatus, REMOVAL_BLOCKED, format_bytes, ready_condition, removal_blocked_condition,
-};
+use topolvm_api::{LogicalVolume, LogicalVolumeStatus, format_bytes, ready_condition};
 use topolvm_kube::{json_patch, replace_status};
 
 use super::{ReconcileError, Reconciler};
@@ -65,39 +64,22 @@ impl Reconciler {
     pub(super) async fn write_status(
         &self,
         volume: &LogicalVolume,
+        status: LogicalVolumeStatus,
+    ) -> Result<Arc<LogicalVolume>, ReconcileError> {
+        self.write_status_with(volume, status, None).await
+    }
+
+    /// Replaces the status like [`Self::write_status`], and adds a condition to those that follow from it.
+    pub(super) async fn write_status_with(
+        &self,
+        volume: &LogicalVolume,
         mut status: LogicalVolumeStatus,
+        other: Option<Condition>,
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
         let ready = ready_condition(volume, &status, self.is_lost(volume), (self.now)());
-        status.conditions = std::iter::once(ready).chain(self.io_condition(volume)).collect();
-        self.patch_status(volume, &status).await
-    }
-
-    /// Writes that the LV of a deleted object stays, because an object of this kind refers to the volume, and publishes
-    /// an Event if that is new.
-    pub(super) async fn report_blocked_removal(
-        &self,
-        volume: &LogicalVolume,
-        kind: &str,
-        message: &str,
-    ) -> Result<(), ReconcileError> {
-        if volume.removal_blocked() == Some(message) {
-            return Ok(());
-        }
-        let mut status = volume.status.clone().unwrap_or_default();
-        status.conditions.retain(|condition| condition.type_ != REMOVAL_BLOCKED);
-        status.conditions.push(removal_blocked_condition(volume, kind, message, (self.now)()));
-        let written = self.patch_status(volume, &status).await?;
-        self.events.removal_blocked(&written, message).await;
-        Ok(())
-    }
-
-    async fn patch_status(
-        &self,
-        volume: &LogicalVolume,
-        status: &LogicalVolumeStatus,
-    ) -> Result<Arc<LogicalVolume>, ReconcileError> {
+        status.conditions = std::iter::once(ready).chain(self.io_condition(volume)).chain(other).collect();
         let params = PatchParams::apply(FIELD_MANAGER);
-        let patch = json_patch(replace_status(&volume.metadata, status));
+        let patch = json_patch(replace_status(&volume.metadata, &status));
         let written = with_deadline("write the status", self.api.patch_status(volume.name(), &params, &patch)).await?;
         Ok(self.write_cache.insert(written))
     }

@@ -54,6 +54,14 @@ struct State {
     inspections: usize,
     /// Devices whose filesystem cannot be repaired.
     damaged: BTreeSet<PathBuf>,
+    /// Devices whose filesystem is frozen, mounted or not.
+    frozen: BTreeSet<PathBuf>,
+    /// Holders of each device.
+    holders: Vec<DeviceUse>,
+    /// Number of times that a filesystem was to grow.
+    growths: usize,
+    /// The growth that waits until its filesystem is thawed.
+    waiting: HungTask,
     /// Devices whose filesystem the kernel has stopped.
     stopped: BTreeSet<PathBuf>,
     /// Actions on devices, such as `mkfs /dev/vg/lv -i 4096`.
@@ -171,6 +179,26 @@ impl Machine {
     /// The filesystem on a device cannot be repaired.
     pub(crate) fn damage(&self, device: &Path) {
         self.state().damaged.insert(device.to_owned());
+    }
+
+    /// Sets what holds each device.
+    pub(crate) fn hold(&self, holder: DeviceUse) {
+        self.state().holders.push(holder);
+    }
+
+    /// Freezes the filesystem on a device.
+    pub(crate) fn freeze(&self, device: &Path) {
+        self.state().frozen.insert(device.to_owned());
+    }
+
+    /// Returns the number of times that a filesystem was to grow.
+    pub(crate) fn growths(&self) -> usize {
+        self.state().growths
+    }
+
+    /// Returns whether the filesystem on a device is frozen.
+    pub(crate) fn is_frozen(&self, device: &Path) -> bool {
+        self.state().frozen.contains(device)
     }
 
     /// The kernel lets nobody change the filesystem on a device any more.
@@ -325,6 +353,11 @@ impl Mounter for Machine {
         Ok(self.mounts().into_iter().filter(is_it).map(|mount| DeviceUse::Mounted(mount.target)).collect())
     }
 
+    async fn find_device_holders(&self, device: DeviceNumber, lv: &Path) -> Result<Vec<DeviceUse>, MountError> {
+        let holders = self.state().holders.clone();
+        Ok(self.find_device_uses(device, lv).await?.into_iter().chain(holders).collect())
+    }
+
     async fn block_device(&self, path: &Path) -> Result<BlockDevice, MountError> {
         self.device_or_error(path)
     }
@@ -358,7 +391,7 @@ impl Mounter for Machine {
     }
 
     async fn check_filesystem(&self, device: &Path, filesystem: Filesystem) -> Result<(), MountError> {
-        assert!(self.mounts().iter().all(|mount| mount.device != device), "a mounted filesystem must not be checked");
+        assert!(!self.is_claimed(device).await?, "e2fsck says that the device is in use");
         let mut state = self.state();
         state.done.push(format!("check {}", device.display()));
         if state.damaged.contains(device) {
@@ -426,6 +459,16 @@ impl Mounter for Machine {
         Ok(())
     }
 
+    async fn is_claimed(&self, device: &Path) -> Result<bool, MountError> {
+        let state = self.state();
+        Ok(state.frozen.contains(device) || state.mounts.iter().any(|mount| mount.device == device))
+    }
+
+    async fn thaw(&self, target: &Path) -> Result<bool, MountError> {
+        let device = self.top(target).unwrap().device;
+        Ok(self.state().frozen.remove(&device))
+    }
+
     async fn unmount(&self, target: &Path) -> Result<(), MountError> {
         let mut state = self.state();
         state.failed.remove(target);
@@ -434,9 +477,13 @@ impl Mounter for Machine {
         Ok(())
     }
 
-    async fn grow_filesystem(&self, device: &Path, _: &Path, _: Filesystem) -> Result<(), MountError> {
+    async fn grow_filesystem(&self, device: &Path, target: &Path, _: Filesystem) -> Result<(), MountError> {
         let device_size = self.device_or_error(device)?.size_bytes;
         let mut state = self.state();
+        state.growths += 1;
+        if state.frozen.contains(device) {
+            return Err(MountError::Frozen { path: target.to_owned(), waiting: Some(state.waiting.clone()) });
+        }
         let mount = state.mounts.iter().find(|mount| mount.device == device);
         assert!(mount.is_some_and(|mount| !mount.readonly), "resize2fs needs a writable mount");
         state.contents.get_mut(device).unwrap().1 = device_size;

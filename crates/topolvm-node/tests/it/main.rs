@@ -15,6 +15,7 @@ mod disk_wishes;
 mod embedded;
 mod fake_machine;
 mod filesystems;
+mod freeze;
 mod growth_reports;
 mod health;
 mod inventory;

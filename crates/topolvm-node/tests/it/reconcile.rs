@@ -362,6 +362,8 @@ async fn a_volume_in_use_keeps_its_object() {
     cluster.api.delete(LV, "", "pvc-1");
     let error = cluster.reconcile("pvc-1").await.unwrap_err();
     assert!(matches!(error, ReconcileError::Remove(_)), "{error}");
+    // As in the deletion of a namespace, whose pods end a moment later: the clock stands still
+    assert!(cluster.api.list_json("events.events.k8s.io").is_empty());
     cluster.lvm.edit_volume(VG, "u1", |volume| volume.open = false);
     cluster.reconcile("pvc-1").await.unwrap();
     assert_eq!(cluster.api.get_json(LV, "", "pvc-1"), None);

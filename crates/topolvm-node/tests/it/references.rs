@@ -55,7 +55,7 @@ async fn blocked(cluster: &Cluster, name: &str) -> Value {
     assert_eq!(cluster.lvm.volumes(VG), [UID]);
     let object = cluster.object(name);
     let conditions = object["status"]["conditions"].as_array().unwrap();
-    conditions.iter().find(|condition| condition["type"] == "RemovalBlocked").unwrap().clone()
+    conditions.iter().find(|condition| condition["type"] == "Removed").unwrap().clone()
 }
 
 async fn assert_removed(cluster: &Cluster, name: &str) {
@@ -79,7 +79,7 @@ async fn lv_stays_while_a_persistent_volume_refers_to_it(
     cluster.api.apply_json(persistent_volume(name, policy, phase));
     delete(&cluster, "pvc-1");
     let condition = blocked(&cluster, "pvc-1").await;
-    assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("PersistentVolumeExists")));
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("PersistentVolumeExists")));
     let message = condition["message"].as_str().unwrap();
     assert!(message.starts_with(&format!("PersistentVolume {name} of claim shop/data refers to the volume")));
     assert!(message.contains("kubectl topolvm undelete pvc-1"), "{message}");

@@ -1,6 +1,8 @@
 //! The real machine: a sparse file behind a loop device, real programs and real mounts. Needs root and a loop device.
 
 mod copies;
+mod freeze;
+mod holders;
 mod repeated;
 
 use std::os::unix::fs::FileExt as _;
@@ -85,8 +87,7 @@ fn run(program: &str, args: &[&str]) -> Result<String, String> {
 async fn unmount(machine: &SystemMounter, target: &Path) {
     let unmounting = async {
         while let Err(error) = machine.unmount(target).await {
-            let why = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            assert!(why.contains("busy"), "{error}: {why}");
+            assert!(matches!(error, MountError::Busy { .. }), "{error}");
             tokio::task::yield_now().await;
         }
     };
@@ -422,14 +423,19 @@ async fn a_real_device_is_bound_to_a_file() {
 }
 
 /// A process with mounts of its own, as a container has them, that ends with its standard input.
-#[expect(clippy::disallowed_methods, reason = "stands for a container")]
 fn container(script: &str) -> std::process::Child {
+    process(&["unshare", "--mount", "sh", "-c"], script)
+}
+
+/// A process that ends with its standard input, after it has run a script in this shell.
+#[expect(clippy::disallowed_methods, reason = "stands for other programs of the node")]
+fn process(shell: &[&str], script: &str) -> std::process::Child {
     use std::io::Read as _;
     use std::process::Stdio;
 
     let script = format!("{script} && echo && exec cat");
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut command = Command::new(shell[0]);
+    command.args(&shell[1..]).arg(&script).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut ready = [0];
     child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();

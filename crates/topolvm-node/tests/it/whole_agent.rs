@@ -1,7 +1,9 @@
 //! The whole agent over real unix sockets: started, served, interrupted.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicI64, Ordering};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,6 +11,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
+use topolvm_node::mount::DeviceUse;
 use topolvm_node::{Config, LvmdConfig, OrphanSettings, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;
@@ -48,21 +51,28 @@ impl Agent {
     pub(crate) async fn start(api: &ApiServer) -> Self {
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
         let machine = Machine::new(&lvm);
-        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, None).await
+        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, None, now).await
+    }
+
+    /// Starts one with this clock.
+    async fn start_with_clock(api: &ApiServer, clock: fn() -> Timestamp) -> Self {
+        let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
+        let machine = Machine::new(&lvm);
+        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, None, clock).await
     }
 
     /// Starts one that serves lists.
     pub(crate) async fn start_with_lists(api: &ApiServer, lists: InventoryConfig) -> Self {
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
         let machine = Machine::new(&lvm);
-        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, Some(lists)).await
+        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, Some(lists), now).await
     }
 
     /// Ends it in order, and starts it again on the same machine.
     pub(crate) async fn restart(self, api: &ApiServer) -> Self {
         self.shutdown.cancel();
         self.tasks.wait().await.unwrap();
-        Self::start_on(self.dir, self.lvm, self.machine, api, None).await
+        Self::start_on(self.dir, self.lvm, self.machine, api, None, now).await
     }
 
     async fn start_on(
@@ -71,6 +81,7 @@ impl Agent {
         machine: Machine,
         api: &ApiServer,
         inventory: Option<InventoryConfig>,
+        clock: fn() -> Timestamp,
     ) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
@@ -91,7 +102,7 @@ impl Agent {
             extended_resources: false,
             orphans: OrphanSettings::default(),
         };
-        start(config, api.client(), machine.clone(), now, &tasks, &shutdown).await.unwrap();
+        start(config, api.client(), machine.clone(), clock, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, machine, metrics, health, tasks, shutdown }
     }
 
@@ -221,10 +232,16 @@ async fn an_lvm_that_hangs_in_one_volume_group_holds_up_no_other() {
     agent.stop().await;
 }
 
+/// A clock that is half a minute later each time.
+fn passing() -> Timestamp {
+    static SECONDS: AtomicI64 = AtomicI64::new(1_767_225_600);
+    Timestamp::from_second(SECONDS.fetch_add(30, Ordering::Relaxed)).unwrap()
+}
+
 #[tokio::test]
 async fn a_block_volume_that_is_still_published_is_not_removed_until_it_is_unpublished() {
     let api = ApiServer::new();
-    let agent = Agent::start(&api).await;
+    let agent = Agent::start_with_clock(&api, passing).await;
     let _lvmd = agent.lvmd().await;
     api.apply_json(logical_volume("pvc-1").uid("u1").build());
     until_ready(&api, "pvc-1").await;
@@ -253,6 +270,37 @@ async fn a_block_volume_that_is_still_published_is_not_removed_until_it_is_unpub
     csi.node_unpublish_volume(NodeUnpublishVolumeRequest { volume_id: "u1".to_owned(), target_path }).await.unwrap();
     api.until(LV, "", "pvc-1", |object| object.is_none().then_some(())).await;
     assert_eq!((agent.lvm.volumes(VG), agent.machine.mounts()), (Vec::new(), Vec::new()));
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn failed_removal_names_what_holds_the_device() {
+    let api = ApiServer::new();
+    let agent = Agent::start_with_clock(&api, passing).await;
+    let _lvmd = agent.lvmd().await;
+    api.apply_json(logical_volume("pvc-1").uid("u1").build());
+    until_ready(&api, "pvc-1").await;
+    agent.lvm.edit_volume(VG, "u1", |volume| volume.open = true);
+    agent.machine.hold(DeviceUse::Loop("/dev/loop7".to_owned()));
+
+    api.delete(LV, "", "pvc-1");
+    api.wait_for_requests("create", "events.events.k8s.io", 1).await;
+    let event = api.list_json("events.events.k8s.io").remove(0);
+    let note = event["note"].as_str().unwrap();
+    assert!(
+        note.contains("myvg/u1 in use; its device is the file of /dev/loop7")
+            && note.contains("losetup --detach /dev/loop7"),
+        "{note}"
+    );
+    // Doctor and plugin read the condition
+    let condition = |object: Option<&Value>| {
+        let conditions = object?.pointer("/status/conditions")?.as_array()?;
+        let removed = conditions.iter().find(|condition| condition["type"] == "Removed")?;
+        Some(removed["message"].as_str()?.to_owned())
+    };
+    assert_eq!(api.until(LV, "", "pvc-1", condition).await, note);
+    agent.lvm.edit_volume(VG, "u1", |volume| volume.open = false);
+    api.until(LV, "", "pvc-1", |object| object.is_none().then_some(())).await;
     agent.stop().await;
 }
 

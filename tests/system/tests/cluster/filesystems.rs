@@ -8,7 +8,7 @@ use crate::Body;
 use crate::fixture::{Fixture, VG, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 6] = [
+    let all: [(&str, Body); 7] = [
         ("an_xfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
             expand_filesystem(fixture, "xfs", ["320Mi", "640Mi", "960Mi"])
         }),
@@ -17,6 +17,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
         }),
         ("the_smallest_volume_of_each_filesystem_is_mounted_and_written_to", use_smallest_volumes),
         ("stopped_filesystem_is_a_condition_and_is_repaired", stop_filesystem),
+        ("frozen_filesystem_is_thawed_when_its_pod_ends", thaw_filesystem),
         ("a_damaged_filesystem_is_not_mounted_and_the_event_says_what_to_do", damage_filesystem),
         ("a_lost_filesystem_is_not_made_anew_and_the_event_says_how_it_is_recovered_or_given_up", lose_filesystem),
     ];
@@ -135,6 +136,24 @@ fn wait_for_discard(fixture: &Fixture) -> Result<()> {
         only_device()
     );
     fixture.node.script(&script).map(drop)
+}
+
+/// Freezes a filesystem as a backup tool does that ends before it thaws.
+fn thaw_filesystem(fixture: &Fixture) -> Result<()> {
+    apply_class(fixture, "iced", "xfs", "noatime")?;
+    fixture.apply_claim("iced", "iced", "320Mi")?;
+    fixture.start_pod("iced", VolumeMode::Filesystem)?;
+    fixture.write_word("iced", "kept")?;
+    fixture.node.script("fsfreeze --freeze $(findmnt -rno TARGET | grep -m1 'kubernetes.io~csi.*/mount$')")?;
+    fixture.delete_pod("iced")?;
+    let event = fixture.wait_event(&fixture.volume_name("iced")?, "FilesystemThawed")?;
+    ensure!(event.contains("before it was unmounted"), "{event}");
+    fixture.start_pod("iced", VolumeMode::Filesystem)?;
+    ensure!(fixture.read_word("iced")? == "kept", "the file did not survive");
+    fixture.write_word("iced", "written")?;
+    fixture.delete_pod_and_claim("iced")?;
+    fixture.kubectl(&["delete", "storageclass", "iced"])?;
+    fixture.check_volumes(0)
 }
 
 fn stop_filesystem(fixture: &Fixture) -> Result<()> {

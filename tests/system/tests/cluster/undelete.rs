@@ -118,7 +118,7 @@ fn replace_node(fixture: &Fixture) -> Result<()> {
 fn wait_blocked(fixture: &Fixture) -> Result<()> {
     for name in CLAIMS {
         let volume = fixture.volume_name(name)?;
-        let blocked = r#".status.conditions[?(@.type=="RemovalBlocked")].message"#;
+        let blocked = r#".status.conditions[?(@.type=="Removed")].message"#;
         fixture.wait_value_present(OBJECTS, &volume, blocked)?;
         fixture.wait_event(&volume, "RemovalBlocked")?;
         let found = format!("LogicalVolume {volume} of node {} is being deleted", fixture.node.name());

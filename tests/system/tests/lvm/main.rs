@@ -27,11 +27,13 @@ mod failing_disk;
 mod fixture;
 mod foreign_groups;
 mod group_pools;
+mod held_devices;
 mod kills;
 mod lvm_conf;
 mod many_disks;
 mod missing_disk;
 mod moved;
+mod node_agent;
 mod one_name;
 mod pool_growth;
 mod power_cut;
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         .chain(wiping::TESTS)
         .chain(quarantine::TESTS)
         .chain(missing_disk::TESTS)
+        .chain(held_devices::TESTS)
         .chain(wrong_device::TESTS)
         .chain(survival::TESTS)
         .chain(lvm_conf::TESTS)

@@ -14,6 +14,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_snapshots_have_what_was_in_the_source_and_stay_so", snapshots_stay_as_they_are),
     ("lvmd_restores_a_larger_volume_from_a_snapshot_of_a_mounted_one", restores_a_larger_volume),
     ("lvmd_refuses_snapshots_that_cannot_be", refuses_snapshots_that_cannot_be),
+    ("snapshot_of_frozen_filesystem_is_made_or_says_frozen_and_leaves_nothing", snapshot_frozen_filesystem),
+    ("snapshot_that_cannot_suspend_its_source_leaves_nothing", fail_to_suspend),
     ("lvmd_snapshots_outlive_their_source_and_a_new_activation", outlive_their_source_and_a_new_activation),
 ];
 
@@ -130,5 +132,61 @@ fn outlive_their_source_and_a_new_activation() {
         run_ok("vgchange", &["-qan", "myvg1"]);
         run_ok("vgchange", &["-qay", "myvg1"]);
         assert_eq!(beginning(&made.path), before);
+    });
+}
+
+/// Returns the LVs of the group, and which devices of device-mapper are suspended.
+fn state() -> (String, String) {
+    let volumes = run_ok("lvs", &["-qa", "--noheadings", "-o", "lv_name,lv_attr,lv_tags,thin_id", "myvg1"]);
+    (volumes, run_ok("dmsetup", &["info", "--columns", "--noheadings", "-o", "name,suspended"]))
+}
+
+/// Mounts a new ext4 on a volume of lvmd at `/mnt/a`.
+fn mount_ext4(source: &str) {
+    run_ok("mkfs.ext4", &["-q", source]);
+    fs::create_dir_all("/mnt/a").unwrap();
+    run_ok("mount", &[source, "/mnt/a"]);
+}
+
+fn snapshot_frozen_filesystem() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        mount_ext4(&client.create("a", 32 * MIB).await.unwrap().path);
+        let before = state();
+        run_ok("fsfreeze", &["--freeze", "/mnt/a"]);
+        let made = client.snapshot(snapshot("s", "a", "ro", 0)).await;
+        let after = state();
+        run_ok("fsfreeze", &["--unfreeze", "/mnt/a"]);
+        // From Linux 6.8 on the kernel freezes it twice
+        if let Err(status) = made {
+            assert!(status.message().contains("fsfreeze --unfreeze"), "{status}");
+            assert_eq!(after, before);
+        }
+        client.snapshot(snapshot("s", "a", "ro", 0)).await.unwrap();
+        fs::write("/mnt/a/file", "contents").unwrap();
+        run_ok("umount", &["/mnt/a"]);
+        // Of a device that stays frozen the kernel mounts nothing
+        run_ok("mount", &["/dev/myvg1/a", "/mnt/a"]);
+        run_ok("umount", &["/mnt/a"]);
+    });
+}
+
+/// LVM cannot suspend a device whose filesystem cannot be frozen: one that has shut down.
+fn fail_to_suspend() {
+    let _groups = pools();
+    let lvmd = Lvmd::start(CLASSES);
+    wait(async {
+        let client = lvmd.connect().await;
+        mount_ext4(&client.create("a", 32 * MIB).await.unwrap().path);
+        let before = state();
+        run_ok("xfs_io", &["-x", "-c", "shutdown", "/mnt/a"]);
+        let made = client.snapshot(snapshot("s", "a", "ro", 0)).await;
+        let after = state();
+        run_ok("umount", &["/mnt/a"]);
+        assert!(made.is_err(), "it can be suspended");
+        assert_eq!(after, before);
+        client.snapshot(snapshot("s", "a", "ro", 0)).await.unwrap();
     });
 }

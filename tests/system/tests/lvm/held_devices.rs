@@ -1,0 +1,158 @@
+//! LVs that are held by a frozen filesystem, by other devices, or by other programs.
+
+use std::path::Path;
+
+use tonic::Code;
+use topolvm_node::mount::{Mounter as _, SystemMounter};
+use topolvm_proto::csi::volume_capability::{AccessType, MountVolume};
+
+use crate::fixture::{Groups, MIB, run, run_ok, wait};
+use crate::node_agent::{NodeAgent, TARGET};
+
+pub(crate) const TESTS: &[(&str, fn())] = &[
+    ("frozen_filesystem_is_thawed_when_it_is_unmounted", thaw_at_unmount),
+    ("frozen_filesystem_without_a_mount_is_thawed_when_it_is_published", thaw_at_publish),
+    ("growth_of_frozen_filesystem_does_not_lock_its_volume", grow_frozen),
+    ("holders_of_an_lv_are_named_with_the_command_that_lets_go", name_holders),
+];
+
+const DEVICE: &str = "/dev/myvg1/v1";
+
+fn mount(filesystem: &str) -> AccessType {
+    AccessType::Mount(MountVolume { fs_type: filesystem.to_owned(), ..MountVolume::default() })
+}
+
+fn create() {
+    run_ok("lvcreate", &["-qy", "-L320m", "-n", "v1", "myvg1"]);
+}
+
+/// Removes the LV, which nothing may hold any more.
+fn remove() {
+    run_ok("lvremove", &["-qqy", "myvg1/v1"]);
+}
+
+fn freeze() {
+    run_ok("fsfreeze", &["--freeze", TARGET]);
+}
+
+fn word() -> String {
+    format!("{TARGET}/word")
+}
+
+/// Returns the reasons of the Events.
+fn reasons(agent: &NodeAgent) -> Vec<String> {
+    let events = agent.api.list_json("events.events.k8s.io");
+    events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
+}
+
+fn thaw_at_unmount() {
+    for filesystem in ["ext4", "xfs", "btrfs"] {
+        let _groups = Groups::one();
+        create();
+        wait(async {
+            let agent = NodeAgent::start("320Mi").await;
+            agent.publish(mount(filesystem)).await.unwrap();
+            std::fs::write(word(), "kept").unwrap();
+            freeze();
+            agent.unpublish().await.unwrap();
+            assert_eq!(reasons(&agent), ["FilesystemThawed"]);
+            agent.publish(mount(filesystem)).await.unwrap();
+            assert_eq!(std::fs::read_to_string(word()).unwrap(), "kept");
+            agent.unpublish().await.unwrap();
+            remove();
+            agent.stop().await;
+        });
+    }
+}
+
+fn thaw_at_publish() {
+    for filesystem in ["ext4", "xfs", "btrfs"] {
+        let _groups = Groups::one();
+        create();
+        wait(async {
+            let agent = NodeAgent::start("320Mi").await;
+            agent.publish(mount(filesystem)).await.unwrap();
+            std::fs::write(word(), "kept").unwrap();
+            freeze();
+            run_ok("umount", &[TARGET]);
+            assert!(!run("lvremove", &["-qqy", "myvg1/v1"]).status.success(), "the kernel keeps it");
+            agent.publish(mount(filesystem)).await.unwrap();
+            assert_eq!(reasons(&agent), ["FilesystemThawed"]);
+            assert_eq!(std::fs::read_to_string(word()).unwrap(), "kept");
+            std::fs::write(word(), "written").unwrap();
+            agent.unpublish().await.unwrap();
+            remove();
+            agent.stop().await;
+        });
+    }
+}
+
+fn grow_frozen() {
+    for filesystem in ["ext4", "xfs", "btrfs"] {
+        let _groups = Groups::one();
+        create();
+        wait(async {
+            let agent = NodeAgent::start("480Mi").await;
+            agent.publish(mount(filesystem)).await.unwrap();
+            freeze();
+            run_ok("lvextend", &["-qq", "-L480m", "myvg1/v1"]);
+            for _ in 0..2 {
+                let status = loop {
+                    let status = agent.expand(i64::try_from(480 * MIB).unwrap()).await.unwrap_err();
+                    // lvmd finds out within a second what others do
+                    if !status.message().contains("through the controller") {
+                        break status;
+                    }
+                };
+                assert_eq!(status.code(), Code::Unavailable, "{status}");
+                assert!(status.message().contains(&format!("fsfreeze --unfreeze {TARGET}")), "{status}");
+            }
+            // The program that waits has the filesystem open until it is thawed
+            while let Err(status) = agent.unpublish().await {
+                assert!(status.message().contains("in use"), "{status}");
+            }
+            agent.publish(mount(filesystem)).await.unwrap();
+            agent.expand(i64::try_from(480 * MIB).unwrap()).await.unwrap();
+            let size = run_ok("df", &["--block-size=1M", "--output=size", TARGET]);
+            let size: u64 = size.lines().nth(1).unwrap().trim().parse().unwrap();
+            assert!(size > 380, "{filesystem} has {size} MiB");
+            agent.unpublish().await.unwrap();
+            remove();
+            agent.stop().await;
+        });
+    }
+}
+
+/// Returns what holds the LV, as a message names it.
+async fn holders() -> Vec<String> {
+    let machine = SystemMounter::new();
+    let number = machine.block_device(Path::new(DEVICE)).await.unwrap().number;
+    let found = machine.find_device_holders(number, Path::new(DEVICE)).await.unwrap();
+    found.iter().map(ToString::to_string).collect()
+}
+
+fn name_holders() {
+    let _groups = Groups::one();
+    create();
+    let mut programs = vec![
+        (format!("losetup /dev/loop7 {DEVICE}"), "losetup --detach /dev/loop7"),
+        (format!("dmsetup create held --table '0 2048 linear {DEVICE} 0'"), "dmsetup remove held"),
+    ];
+    if run("mkswap", &[DEVICE]).status.success() {
+        programs.push((format!("swapon {DEVICE}"), "swapoff "));
+    }
+    wait(async {
+        for (hold, release) in programs {
+            run_ok("sh", &["-c", &hold]);
+            let found = holders().await;
+            let [holder] = &found[..] else { panic!("{hold}: {found:?}") };
+            assert!(holder.contains(release), "{hold}: {holder}");
+            assert!(!run("lvremove", &["-qqy", "myvg1/v1"]).status.success(), "{hold} holds it");
+            let (_, command) = holder.split_once(release).unwrap();
+            let rest = command.split(')').next().unwrap();
+            run_ok("sh", &["-c", &format!("{release}{rest}")]);
+            assert_eq!(holders().await, [""; 0], "{release}");
+        }
+    });
+    remove();
+}
