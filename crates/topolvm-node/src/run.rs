@@ -29,6 +29,7 @@ use crate::mount::{Mounter, SystemMounter};
 use crate::node_storage::StoragePublisher;
 use crate::published_pods::PublishedPods;
 use crate::reconcile::{FindDeviceUses, Reconciler, Triggers, VolumeGauges};
+use crate::topology_label::TopologyLabel;
 use crate::volume_devices::VolumeDevices;
 use crate::volumes::Volumes;
 
@@ -121,6 +122,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let lvmd = lvmd.connect(&csi_socket, &mut registry, &rpc_metrics, tasks, lvmd_shutdown.clone())?;
     let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry).selecting(node_labels.clone());
     let capacity = capacity.showing_resources(extended_resources);
+    let label = TopologyLabel::new(flavor, node.clone(), node_labels.clone(), client.clone());
     let storage = StoragePublisher { flavor, node: node.clone(), selection: node_labels, lvmd: lvmd.clone(), now };
     let device_classes = capacity.device_classes();
     let gauges = VolumeGauges::register(&mut registry, &node);
@@ -156,6 +158,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     }
 
     storage.start(client.clone(), capacity.node_object(), tasks, shutdown);
+    tasks.spawn("topology label", label.run(capacity.node_object(), shutdown.clone()));
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let triggers = Triggers { lvmd_returns, device_classes, published, pods, gauges };
     let reconciler = Reconciler::new(flavor, node, client, lvmd, now);
