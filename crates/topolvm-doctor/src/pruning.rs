@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntr
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, SELECTED_NODE};
 
-/// Leaves of a Node its names and times, the topology label, free space, LVs without a LogicalVolume, and what says whether pods may run
-/// there and on which kernel.
+/// Leaves of a Node its names and times, the topology label, free space, LVs without a LogicalVolume, and what says
+/// whether pods may run there and on which kernel.
 pub fn prune_node(flavor: ApiFlavor, node: &mut Node) {
     let metadata = &mut node.metadata;
     metadata.labels = metadata.labels.take().and_then(|mut labels| {
