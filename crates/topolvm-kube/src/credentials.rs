@@ -1,4 +1,4 @@
-//! Whether the API server accepts the credentials of a client, learned from the answers to all its requests.
+//! Credentials of a client: the answers to all its requests say whether the API server accepts them.
 //!
 //! "401 Unauthorized" is no matter of roles: the API server does not know who asks. A token that is bound to a Node or
 //! a pod that was deleted is never valid again. kube re-reads a token file once a minute; when that does not help, a
@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_secs(10);
 /// Time in which kube has re-read a token file twice.
 const GRACE: Duration = Duration::from_mins(2);
 
-/// Where the credentials of a client come from, which decides what makes them valid again.
+/// Origin of the credentials of a client, which decides what makes them valid again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
     /// The token file that the kubelet writes for a container. One that starts again gets a token of the present pod.

@@ -22,7 +22,7 @@ pub(super) struct State {
     pub(super) kinds: Vec<Kind>,
     pub(super) store: Store,
     pub(super) is_connected: bool,
-    /// Whether all requests are answered with 401.
+    /// All requests are answered with 401.
     pub(super) rejects_credentials: bool,
     /// Generation of new watches. A watch of an earlier one ends.
     pub(super) watch_generation: u64,
