@@ -1,6 +1,7 @@
 //! The Node informer: which Nodes there are, and which of them are being deleted. What their agents publish goes to
 //! [`Capacity`].
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -101,6 +102,15 @@ impl NodeInformer {
     pub(crate) fn takes_no_volumes(&self, segment: &str) -> bool {
         let state = self.find_by_segment(segment).map(|node| self.selection.state(node.metadata.labels.as_ref()));
         state.is_some_and(|state| state != NodeState::Selected)
+    }
+
+    /// Returns the Nodes that have the topology label of another node, by the value of the label. A volume of that node
+    /// would be reachable from both, as far as kube-scheduler knows.
+    pub(crate) fn find_impostors(&self) -> BTreeMap<String, String> {
+        let key = self.flavor.topology_key();
+        let nodes = self.cache.state().into_iter();
+        let labels = nodes.filter_map(|node| Some((node.labels().get(key)?.clone(), node.name_any())));
+        labels.filter(|(value, name)| value != name).collect()
     }
 
     /// Finds the node whose topology label has this value. A node agent answers its node's name as the segment, so that

@@ -37,7 +37,9 @@ impl Program for Args {
 
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
         let (flavor, minimums) = (config.flavor, config.minimums);
-        let client = topolvm_kube::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
+        let (client, credentials) =
+            topolvm_kube::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
+        tasks.spawn("credentials", credentials.clone().run(shutdown.clone()));
         let mut registry = Registry::default();
         let rpc_metrics = RpcMetrics::register(&mut registry);
         let doctor = doctor_context(&config, &client).register(&mut registry);
@@ -72,7 +74,9 @@ impl Program for Args {
         tasks.spawn("CSI", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
         config.metrics.start(Arc::new(registry), AccessReviews::new(client), &tasks, &shutdown);
         let health = admin::health_router(move || {
-            ready(driver.ready().and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready)))
+            let accepted = credentials.check().map_err(|rejected| rejected.to_string());
+            let ready_driver = accepted.and_then(|()| driver.ready());
+            ready(ready_driver.and_then(|()| webhooks.as_ref().map_or(Ok(()), Webhooks::ready)))
         });
         let address = config.health_probe_bind_address;
         tasks.spawn("health", async move { Ok(admin::serve(address, health, shutdown).await?) });

@@ -19,6 +19,7 @@ mod snapshots;
 mod startup;
 mod storage;
 mod switch;
+mod topology;
 mod volumes;
 
 use crate::check::{Check, CheckFn};
@@ -62,6 +63,13 @@ pub(crate) const ALL: &[Check] = &[
             the \
             agent runs means most often that kubelet has another root directory",
         programs::agents,
+    ),
+    check(
+        "topology-labels",
+        "the topology label of each node is the name of the node",
+        "the kubelet sets this label when it registers the driver and never corrects it: with another value it refuses \
+            the driver, and kube-scheduler takes the node for the one that the label names",
+        topology::labels,
     ),
     check(
         "controller",

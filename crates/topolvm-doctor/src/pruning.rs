@@ -6,11 +6,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntr
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, SELECTED_NODE};
 
-/// Leaves of a Node its names and times, free space, LVs without a LogicalVolume, and what says whether pods may run
-/// there and on which kernel.
+/// Leaves of a Node its names and times, the topology label, free space, LVs without a LogicalVolume, and what says
+/// whether pods may run there and on which kernel.
 pub fn prune_node(flavor: ApiFlavor, node: &mut Node) {
     let metadata = &mut node.metadata;
-    metadata.labels = None;
+    metadata.labels = metadata.labels.take().and_then(|mut labels| {
+        labels.retain(|key, _| key == flavor.topology_key());
+        (!labels.is_empty()).then_some(labels)
+    });
     if let Some(annotations) = &mut metadata.annotations {
         annotations.retain(|key, _| flavor.is_capacity_annotation(key) || key == flavor.orphans());
     }

@@ -96,7 +96,7 @@ fn sound() -> Facts {
         }))]),
         nodes: Ok(vec![
             of(json!({"metadata": {
-                "name": "n1", "finalizers": ["topolvm.io/node"],
+                "name": "n1", "finalizers": ["topolvm.io/node"], "labels": {"topology.topolvm.io/node": "n1"},
                 "annotations": {"capacity.topolvm.io/00default": "5", "capacity.topolvm.io/ssd": "5"},
             }})),
             of(json!({"metadata": {"name": "without-storage"}})),
@@ -150,7 +150,13 @@ fn a_sound_installation_has_nothing_wrong() {
 fn assert_sound(facts: &Facts) {
     let report = examine(facts);
     assert_eq!(report.result, Outcome::Ok, "{:#?}", faults(&report));
-    assert_eq!(report.checks.len(), 24);
+    assert_eq!(report.checks.len(), 25);
+}
+
+/// Sets the topology label of the node n1.
+fn label_first_node(facts: &mut Facts, value: &str) {
+    let labels = [("topology.topolvm.io/node".to_owned(), value.to_owned())];
+    facts.nodes.as_mut().unwrap()[0].metadata.labels = Some(labels.into());
 }
 
 /// Returns the checks that are not ok.
@@ -240,6 +246,12 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 })]
 #[case("node-agents", Outcome::Fail, "node n1: its Node has no finalizer", "lvmd run on node n1", |facts: &mut Facts| {
     facts.nodes.as_mut().unwrap()[0].metadata.finalizers = None;
+})]
+#[case("topology-labels", Outcome::Fail, "Node n1 has the label topology.topolvm.io/node=n2",
+    "kubectl label node n1 topology.topolvm.io/node=n1 --overwrite", |facts: &mut Facts| label_first_node(facts, "n2"))]
+#[case("topology-labels", Outcome::Fail, "Node n1 has no label topology.topolvm.io/node=n1",
+    "kubectl label node n1 topology.topolvm.io/node=n1 --overwrite", |facts: &mut Facts| {
+    facts.nodes.as_mut().unwrap()[0].metadata.labels = None;
 })]
 #[case("node-agents", Outcome::Fail, "1 of 2 pods are ready", "describe", |facts: &mut Facts| {
     facts.workloads = Ok(vec![workload(Role::Node, "topolvm-system", 1)]);

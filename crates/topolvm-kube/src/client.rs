@@ -6,6 +6,8 @@ use anyhow::Context as _;
 use kube::Client;
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
+use crate::credentials::{CredentialSource, Credentials};
+
 /// Read timeout of a connection. Longer than a watch, which the API server ends after 290 s at most.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 /// Timeout of the question for the API server's version.
@@ -14,8 +16,9 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// on a node, and no CSI call answered, after a long outage.
 pub(crate) const RECONNECT: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
-/// Makes a client from `KUBECONFIG`, `~/.kube/config` or, in a pod, from its service account. Nothing is sent yet.
-pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
+/// Makes a client from `KUBECONFIG`, `~/.kube/config` or, in a pod, from its service account, and what is known of its
+/// credentials. Nothing is sent yet.
+pub async fn client(user_agent: &'static str) -> anyhow::Result<(Client, Credentials)> {
     let mut config = kube::Config::infer().await.context(
         "cannot find out how to reach the Kubernetes API server; run in a pod with a service account, or set \
          KUBECONFIG to a kubeconfig file",
@@ -27,7 +30,10 @@ pub async fn client(user_agent: &'static str) -> anyhow::Result<Client> {
     config.reset_reader_on_write = true;
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_static(user_agent)));
     let server = config.cluster_url.clone();
-    Client::try_from(config).with_context(|| format!("cannot make a client for the Kubernetes API server at {server}"))
+    let source = CredentialSource::of(&config);
+    let client = Client::try_from(config)
+        .with_context(|| format!("cannot make a client for the Kubernetes API server at {server}"))?;
+    Ok(Credentials::observe(client, source))
 }
 
 /// Waits until the API server answers. An agent must not give up here: volumes that exist are still to be unmounted and

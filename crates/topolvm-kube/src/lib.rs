@@ -1,6 +1,6 @@
-//! Shared by agent and controller on top of the Kubernetes client: the client itself, watches that reconnect
-//! for ever, caches of watched objects, lists, patches of metadata, Events, the work queue of reconcilers and their
-//! metric, authorization of HTTP requests by the API server, and the pods of agents.
+//! Shared by agent and controller on top of the Kubernetes client: the client itself, whether its credentials are
+//! accepted, watches that reconnect for ever, caches of watched objects, lists, patches of metadata, Events, the work
+//! queue of reconcilers and their metric, authorization of HTTP requests by the API server, and the pods of agents.
 //!
 //! It knows no reconciler and nothing of CSI.
 
@@ -8,6 +8,7 @@ mod access_reviews;
 mod agent_pods;
 mod cache;
 mod client;
+mod credentials;
 mod events;
 mod list;
 mod logical_volumes;
@@ -21,6 +22,7 @@ pub use access_reviews::{AccessReviewError, AccessReviews};
 pub use agent_pods::AgentPod;
 pub use cache::{Cache, CacheWriter, Cached};
 pub use client::{client, wait_until_reachable};
+pub use credentials::{CredentialSource, Credentials, CredentialsRejected};
 pub use events::EventRecorder;
 pub use list::{can_select, list_in_pages, list_selected};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};

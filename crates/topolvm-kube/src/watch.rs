@@ -131,7 +131,11 @@ fn status_of(error: &watcher::Error) -> Option<u16> {
 fn advise(error: &watcher::Error) -> &'static str {
     match status_of(error) {
         Some(404) => "its CustomResourceDefinition is not installed, install it; trying again",
-        Some(401 | 403) => "allow list and watch in the ClusterRole of this service account; trying again",
+        Some(401) => {
+            "the credentials are not valid: the token has expired, or the Node, pod or service account that it is \
+             bound to was deleted; trying again"
+        }
+        Some(403) => "allow list and watch in the ClusterRole of this service account; trying again",
         Some(_) => "trying again",
         None => {
             "check the network, and the API server's address and credentials in the kubeconfig or service account; \
@@ -167,6 +171,17 @@ impl utils::Backoff for ReconnectBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn watch_that_is_unauthorized_blames_the_credentials_and_no_role() {
+        let failed = |code, reason: &str| {
+            let status = kube::core::Status::failure("", reason).with_code(code).boxed();
+            advise(&watcher::Error::InitialListFailed(kube::Error::Api(status)))
+        };
+        let (unauthorized, forbidden) = (failed(401, "Unauthorized"), failed(403, "Forbidden"));
+        assert!(unauthorized.contains("token") && !unauthorized.contains("ClusterRole"), "{unauthorized}");
+        assert!(forbidden.contains("ClusterRole"), "{forbidden}");
+    }
 
     #[test]
     fn after_a_long_outage_the_next_attempt_is_five_seconds_away_and_after_a_success_a_moment() {

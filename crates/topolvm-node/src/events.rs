@@ -141,6 +141,16 @@ impl Events {
         self.publish(node, "DiskWishRefused", "LookAtDisks", message).await;
     }
 
+    /// Publishes that the topology label of the node was wrong or missing, and is right now.
+    pub(crate) async fn topology_label_corrected(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "TopologyLabelCorrected", "LabelNode", message).await;
+    }
+
+    /// Publishes that the topology label of the node is wrong or missing.
+    pub(crate) async fn topology_label_wrong(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "TopologyLabelWrong", "LabelNode", message).await;
+    }
+
     /// Publishes that limits of I/O which a pod is to have are not in force.
     pub(crate) async fn io_limits_not_in_force(&self, pod: &PodInfo, reason: &str, message: &str) {
         let regarding = ObjectReference {

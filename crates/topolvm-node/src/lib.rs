@@ -21,6 +21,7 @@ mod orphans;
 mod published_pods;
 pub mod reconcile;
 mod run;
+pub mod topology_label;
 mod volume_devices;
 mod volume_metrics;
 mod volume_references;

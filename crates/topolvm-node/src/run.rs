@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
 use topolvm_api::{ApiFlavor, INVENTORY_AUDIENCE};
-use topolvm_kube::{AccessReviews, LogicalVolumeWriter, ReconcileMetrics};
+use topolvm_kube::{AccessReviews, Credentials, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
 use topolvm_runtime::grpc::{RpcMetrics, observed, serve};
@@ -29,6 +29,7 @@ use crate::mount::{Mounter, SystemMounter};
 use crate::node_storage::StoragePublisher;
 use crate::published_pods::PublishedPods;
 use crate::reconcile::{FindDeviceUses, Reconciler, Triggers, VolumeGauges};
+use crate::topology_label::TopologyLabel;
 use crate::volume_devices::VolumeDevices;
 use crate::volumes::Volumes;
 
@@ -55,11 +56,11 @@ impl Program for Args {
     }
 
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let client = topolvm_kube::client("topolvm-node").await?;
+        let (client, credentials) = topolvm_kube::client("topolvm-node").await?;
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = Timestamp::now;
         let mounter = SystemMounter::new().leaving_container(&format!("topolvm-node.{}", config.flavor.driver_name()));
-        start(config, client, mounter, now, &tasks, &shutdown).await
+        start(config, client, credentials, mounter, now, &tasks, &shutdown).await
     }
 }
 
@@ -85,10 +86,12 @@ impl<R: Host + Clone> LvmdConfig<R> {
 }
 
 /// Starts the tasks of the agent, after the end of another one that serves its CSI socket. The socket is served when
-/// this returns, whether or not lvmd and the API server answer yet, unless the shutdown has begun. `now` is the clock.
+/// this returns, whether or not lvmd and the API server answer yet, unless the shutdown has begun. `credentials` are
+/// those of `client`, `now` is the clock.
 pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     config: Config<R>,
     client: Client,
+    credentials: Credentials,
     mounter: M,
     now: fn() -> Timestamp,
     tasks: &Tasks,
@@ -121,6 +124,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let lvmd = lvmd.connect(&csi_socket, &mut registry, &rpc_metrics, tasks, lvmd_shutdown.clone())?;
     let capacity = Capacity::new(flavor, node.clone(), lvmd.clone(), &mut registry).selecting(node_labels.clone());
     let capacity = capacity.showing_resources(extended_resources);
+    let label = TopologyLabel::new(flavor, node.clone(), node_labels.clone(), client.clone());
     let storage = StoragePublisher { flavor, node: node.clone(), selection: node_labels, lvmd: lvmd.clone(), now };
     let device_classes = capacity.device_classes();
     let gauges = VolumeGauges::register(&mut registry, &node);
@@ -145,9 +149,10 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let (publishes, published) = mpsc::unbounded_channel();
     tasks.spawn("limits of I/O", limiter.clone().watch(publishes.clone(), shutdown.clone()));
     let (pod_changes, pods) = mpsc::unbounded_channel();
-    let readiness = Arc::new(ReadinessCheck::new(lvmd.clone(), client.clone()));
+    let readiness = Arc::new(ReadinessCheck::new(lvmd.clone(), client.clone(), credentials.clone()));
     let csi = csi_services(flavor, node.clone(), agent, Arc::clone(&readiness), tasks, publishes, shutdown);
     serve_csi(&csi_socket, &node, csi, rpc_metrics.clone(), tasks, shutdown.clone(), lvmd_shutdown).await?;
+    tasks.spawn("credentials", credentials.run(shutdown.clone()));
     metrics.start(page, AccessReviews::new(client.clone()), tasks, shutdown);
     serve_health(health, readiness, tasks, shutdown.clone());
     if let Some(inventory) = inventory {
@@ -156,6 +161,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     }
 
     storage.start(client.clone(), capacity.node_object(), tasks, shutdown);
+    tasks.spawn("topology label", label.run(capacity.node_object(), shutdown.clone()));
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let triggers = Triggers { lvmd_returns, device_classes, published, pods, gauges };
     let reconciler = Reconciler::new(flavor, node, client, lvmd, now);

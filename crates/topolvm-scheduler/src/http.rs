@@ -14,6 +14,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Request as HttpRequest, StatusCode};
 use topolvm_api::ApiFlavor;
+use topolvm_kube::Credentials;
 use topolvm_runtime::error_chain;
 use topolvm_runtime::http_server::{BodyError, read_body_with};
 
@@ -35,6 +36,7 @@ struct Extender {
     flavor: ApiFlavor,
     max_request_bytes: usize,
     answers: Answers,
+    credentials: Option<Credentials>,
 }
 
 /// Sources of what the extender knows beside requests.
@@ -44,15 +46,18 @@ pub struct Watches {
     pub nodes: Option<NodeCache>,
     /// Without it, what nodes publish as free is taken for free.
     pub reservations: Option<Reservations>,
+    /// The credentials with which both are watched.
+    pub credentials: Option<Credentials>,
 }
 
 /// `/predicate`, `/prioritize`, `/status` and `/readyz`, for any method.
 pub fn router(flavor: ApiFlavor, config: &Config, watches: Watches, metrics: Metrics) -> Router {
-    let Watches { nodes, reservations } = watches;
+    let Watches { nodes, reservations, credentials } = watches;
     let extender = Arc::new(Extender {
         flavor,
         max_request_bytes: config.max_request_bytes,
         answers: Answers { scoring: config.scoring.clone(), nodes, reservations, metrics: metrics.clone() },
+        credentials,
     });
     Router::new()
         .route("/predicate", any(predicate))
@@ -98,13 +103,20 @@ async fn prioritize(State(extender): State<Arc<Extender>>, request: HttpRequest<
 
 /// Answers 200 when requests can be answered, 503 before.
 async fn ready(State(extender): State<Arc<Extender>>) -> Response {
-    match extender.answers.check_ready() {
+    match extender.check_ready() {
         Ok(()) => reply(StatusCode::OK, TEXT, "ok"),
-        Err(error) => reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, error.to_string()),
+        Err(reason) => reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, reason),
     }
 }
 
 impl Extender {
+    /// Checks that what was asked for has been listed and is still watched; the error says what is missing.
+    fn check_ready(&self) -> Result<(), String> {
+        let credentials = self.credentials.as_ref().map_or(Ok(()), Credentials::check);
+        credentials.map_err(|rejected| rejected.to_string())?;
+        self.answers.check_ready().map_err(|error| error.to_string())
+    }
+
     /// Reads a request; returns the answer to one that cannot be read as the error.
     async fn read(&self, request: HttpRequest<Body>, bad_request: &'static str) -> Result<(Bytes, Request), Response> {
         let mut reader = RequestReader::new(self.flavor);

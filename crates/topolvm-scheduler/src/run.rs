@@ -85,7 +85,9 @@ async fn start_watches(
     if !config.node_cache && !config.reservations {
         return Ok(watches);
     }
-    let client = topolvm_kube::client(concat!("topolvm-scheduler/", env!("CARGO_PKG_VERSION"))).await?;
+    let (client, credentials) = topolvm_kube::client(concat!("topolvm-scheduler/", env!("CARGO_PKG_VERSION"))).await?;
+    tasks.spawn("credentials", credentials.clone().run(shutdown.clone()));
+    watches.credentials = Some(credentials);
     if config.node_cache {
         let (nodes, task) = NodeCache::watch(client.clone(), flavor, shutdown.clone());
         tasks.spawn("watch of Nodes", task);

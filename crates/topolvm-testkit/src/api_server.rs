@@ -109,6 +109,11 @@ impl ApiServer {
         self.change(|state| state.is_connected = true);
     }
 
+    /// Rejects the credentials of every request from now on, or accepts them again. Watches that run go on.
+    pub fn reject_credentials(&self, rejects: bool) {
+        self.shared.lock().rejects_credentials = rejects;
+    }
+
     /// Ends all watches in an orderly way, as the real server does every few minutes.
     pub fn close_watches(&self) {
         self.change(|state| state.end_watches(Ending::Closed));

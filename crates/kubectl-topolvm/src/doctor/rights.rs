@@ -17,7 +17,7 @@ const OURS: &str = "logicalvolumes";
 
 /// Rights that each program needs: API group, resource, verbs. That of the Lease is for this one object, all others for
 /// the whole cluster.
-const NEEDED: [(Role, &str, &str, &[&str]); 12] = [
+const NEEDED: [(Role, &str, &str, &[&str]); 13] = [
     (Role::Controller, OURS, "logicalvolumes", &["create", "delete", "list", "patch", "watch"]),
     (Role::Controller, "", "nodes", &["list", "patch", "watch"]),
     (Role::Controller, "", "persistentvolumeclaims", &["delete", "list", "watch"]),
@@ -29,6 +29,7 @@ const NEEDED: [(Role, &str, &str, &[&str]); 12] = [
     (Role::Node, OURS, "nodestorages", &["create", "list", "watch"]),
     (Role::Node, OURS, "nodestorages/status", &["patch"]),
     (Role::Node, "", "nodes", &["list", "patch", "watch"]),
+    (Role::Node, "storage.k8s.io", "csinodes", &["get"]),
     (Role::Node, "events.k8s.io", "events", &["create"]),
 ];
 

@@ -22,7 +22,7 @@ fn people_read_findings_remedies_commands_and_the_reason() {
     assert!(lines[1].starts_with("to do: "), "{text}");
     assert_eq!(lines[2], format!("run: kubectl patch csidriver topolvm.io --type=json -p '{patch}'"));
     assert!(lines[3].starts_with("why: "), "{text}");
-    assert!(text.lines().last().unwrap().starts_with("24 checks: "), "{text}");
+    assert!(text.lines().last().unwrap().starts_with("25 checks: "), "{text}");
 }
 
 #[test]

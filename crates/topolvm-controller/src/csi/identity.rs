@@ -52,6 +52,10 @@ impl IdentityService {
                 );
                 Ok(())
             }
+            // Nothing else works with these credentials either
+            Ok(Err(kube::Error::Api(status))) if status.code == 401 => {
+                Err(format!("the API server rejects the credentials: {}", status.message))
+            }
             Ok(Err(kube::Error::Api(status))) if status.code < 500 => {
                 tracing::warn!(message = status.message, "cannot read the CSIDriver object; check the ClusterRole");
                 Ok(())

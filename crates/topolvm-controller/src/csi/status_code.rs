@@ -60,7 +60,8 @@ impl GrpcCode for VolumeError {
             | Self::NoRoomBesideOthers { .. }
             | Self::SourceNotAccessible { .. }
             | Self::NodeBeingDeleted { .. }
-            | Self::NodeNotSelected { .. } => Code::ResourceExhausted,
+            | Self::NodeNotSelected { .. }
+            | Self::TopologyLabelShared { .. } => Code::ResourceExhausted,
             // CSI names this code for a volume that is to be smaller than its source
             Self::SmallerThanSource { .. } => Code::OutOfRange,
             Self::CreateFailed { code, is_copy, .. } => create_failure_code(Code::from_i32(*code), *is_copy),

@@ -7,7 +7,10 @@ use crate::volumes::Placement;
 
 /// A topology requirement without a segment of this driver.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("accessibility_requirements name no {0}; does the node run topolvm-node?")]
+#[error(
+    "accessibility_requirements name no {0}; does the node run topolvm-node, and do the allowedTopologies of the \
+     StorageClass use this key and no other?"
+)]
 pub(crate) struct MissingSegment(&'static str);
 
 /// Parses the nodes on which a volume may be. CSI has the preferred topologies in the order of preference, and every

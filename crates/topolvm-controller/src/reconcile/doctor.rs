@@ -20,8 +20,9 @@ use super::error::ReconcileError;
 use condition::ConditionWriter;
 
 /// The checks. Others need what only an administrator or a node can see.
-const CHECKS: [&str; 11] = [
+const CHECKS: [&str; 12] = [
     "node-agents",
+    "topology-labels",
     "storage-classes",
     "extender-called",
     "blocked-pods",

@@ -46,6 +46,17 @@ pub(crate) enum VolumeError {
         "node {node} has no label that selects it for storage any more; it keeps its volumes and takes no new ones"
     )]
     NodeNotSelected { node: String },
+    #[error(
+        "Node {impostor} has the label {key}={node} of another node, so that pods with volumes of node {node} could be \
+         sent to either; no volume is made there. Run kubectl label node {impostor} {key}={impostor} --overwrite, or \
+         {key}- if it has no storage"
+    )]
+    TopologyLabelShared {
+        node: String,
+        /// Name of the Node that has the label although it is another one.
+        impostor: String,
+        key: &'static str,
+    },
     #[error("node {node} cannot make the volume: {message}")]
     CreateFailed {
         node: String,

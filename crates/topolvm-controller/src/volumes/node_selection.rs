@@ -29,7 +29,7 @@ impl Volumes {
             }
             Placement::Anywhere => {
                 self.wait_nodes_listed(deadline).await?;
-                self.node_of_cluster(request)
+                self.refuse_closed_node(&self.node_of_cluster(request)?)
             }
         }
     }
@@ -43,13 +43,19 @@ impl Volumes {
         }
     }
 
-    /// Refuses a node that is being deleted, or that is not selected any more.
+    /// Refuses a node that is being deleted, that is not selected any more, or whose topology label another one has.
     fn refuse_closed_node(&self, node: &str) -> Result<String, VolumeError> {
         let node = node.to_owned();
         if self.nodes.is_being_deleted(&node) {
             return Err(VolumeError::NodeBeingDeleted { node });
         }
-        if self.nodes.takes_no_volumes(&node) { Err(VolumeError::NodeNotSelected { node }) } else { Ok(node) }
+        if self.nodes.takes_no_volumes(&node) {
+            return Err(VolumeError::NodeNotSelected { node });
+        }
+        match self.nodes.find_impostors().remove(&node) {
+            Some(impostor) => Err(VolumeError::TopologyLabelShared { node, impostor, key: self.flavor.topology_key() }),
+            None => Ok(node),
+        }
     }
 
     /// Returns the node of these that has enough free space, and that the strategy prefers; if none has the first,
@@ -63,9 +69,11 @@ impl Volumes {
     ) -> Result<String, VolumeError> {
         let (own, classes) = (self.capacity.exempt_volume(&request.name), request.classes());
         let free = |node: &str| self.capacity.free_bytes(node, &classes, &own).unwrap_or(0);
+        let impostors = self.nodes.find_impostors();
         let mut candidates = std::iter::once(first)
             .chain(others.iter().map(String::as_str))
             .filter(|node| !self.nodes.is_being_deleted(node) && !self.nodes.takes_no_volumes(node))
+            .filter(|node| !impostors.contains_key(*node))
             .peekable();
         let preferred = candidates.peek().copied();
         let with_free_bytes = candidates.map(|node| (node, free(node)));

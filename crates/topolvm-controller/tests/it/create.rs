@@ -231,6 +231,25 @@ async fn a_node_that_is_being_deleted_gets_no_volume() {
     assert!(harness.object("pvc-3").is_null());
 }
 
+/// As from the template of a node pool. kube-scheduler would send pods with volumes of n2 to either.
+#[tokio::test(start_paused = true)]
+async fn node_whose_topology_label_another_has_gets_no_volume() {
+    let harness = Harness::with_agent().await;
+    harness.claim("2", None, true);
+    let mut impostor = serde_json::to_value(node("n3").build()).unwrap();
+    impostor["metadata"]["labels"]["topology.topolvm.io/node"] = json!("n2");
+    harness.api.apply_json(impostor);
+    harness.api.apply_json(node("n1").capacity("", 11).build());
+    harness.until_free("", 31 * GIB).await;
+    let (code, message) = refusal(harness.create(on_nodes(volume("pvc-1"), &["n2"])).await);
+    let command = "Node n3 has the label topology.topolvm.io/node=n2 of another node";
+    assert!(code == Code::ResourceExhausted && message.contains(command), "{code} {message}");
+    assert!(message.contains("kubectl label node n3 topology.topolvm.io/node=n3 --overwrite"), "{message}");
+    assert!(harness.object("pvc-1").is_null());
+    let elsewhere = harness.create(on_nodes(volume("pvc-2"), &["n2", "n1"])).await.unwrap();
+    assert_eq!(elsewhere.accessible_topology, [topology("n1")]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_exists_is_found_on_a_node_that_is_being_deleted() {
     let harness = Harness::with_agent().await;

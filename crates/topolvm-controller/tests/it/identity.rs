@@ -69,3 +69,15 @@ async fn a_definition_that_is_missing_is_waited_for() {
     assert!(harness.driver.ready().unwrap_err().contains("LogicalVolumes"));
     assert!(!is_ready(&harness).await);
 }
+
+/// A right that is missing concerns one object, credentials that nobody knows concern all.
+#[tokio::test(start_paused = true)]
+async fn controller_whose_credentials_are_rejected_is_not_ready() {
+    let harness = Harness::new().await;
+    harness.api.fail_next("get", "csidrivers", 1, 403);
+    assert!(is_ready(&harness).await);
+    harness.api.reject_credentials(true);
+    assert!(!is_ready(&harness).await);
+    harness.api.reject_credentials(false);
+    assert!(is_ready(&harness).await);
+}

@@ -1,6 +1,6 @@
 //! Checks of agents and controllers, and of the rights of their service accounts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -9,6 +9,7 @@ use topolvm_api::ApiFlavor;
 
 use super::startup;
 use super::storage::HIDDEN_DISK;
+use super::topology;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::manifests;
@@ -39,10 +40,13 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
             [] => without_class.push(name),
             // It has no storage
             [_, _, _] if !agents.contains_key(&name) => {}
-            missing => findings.push(Finding::fail(
-                format!("node {name}: {}", missing.join(", ")),
-                remedy_for_node(&name, agents.get(&name)),
-            )),
+            missing => {
+                let found = format!("node {name}: {}", missing.join(", "));
+                findings.push(find_cause(facts.flavor, node, &registered).map_or_else(
+                    || Finding::fail(&found, remedy_for_node(&name, agents.get(&name))),
+                    |cause| Finding::fail(&found, cause).with_commands([topology::label_command(facts.flavor, &name)]),
+                ));
+            }
         }
     }
     for set in facts.workloads_of(Role::Node)?.iter().filter(|set| set.ready < set.wanted) {
@@ -67,6 +71,13 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         ));
     }
     Ok(Finding::ok_if_none(findings, describe_registered(facts.flavor, &whole, &without_class)))
+}
+
+/// Returns why the kubelet refuses the driver, if its Node says so: it sets no label that has another value.
+fn find_cause(flavor: ApiFlavor, node: &Node, registered: &BTreeSet<String>) -> Option<String> {
+    let value = topology::wrong_value(flavor, node).filter(|_| !registered.contains(&node.name_any()))?;
+    let key = flavor.topology_key();
+    Some(format!("the kubelet refuses the driver because the Node has the label {key}={value}; correct the label"))
 }
 
 /// Returns whether a node offers a device class. The default class is published with no bytes where there is none.

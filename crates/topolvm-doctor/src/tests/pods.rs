@@ -181,7 +181,7 @@ fn a_storage_class_without_a_device_class_needs_a_default_on_every_node() {
     facts.pods = Ok(Vec::new());
     let other = json!({"metadata": {"name": "n2", "annotations": {
         "capacity.topolvm.io/00default": "7", "capacity.topolvm.io/ssd": "7",
-    }, "finalizers": ["topolvm.io/node"]}});
+    }, "finalizers": ["topolvm.io/node"], "labels": {"topology.topolvm.io/node": "n2"}}});
     facts.nodes.as_mut().unwrap().push(of(other));
     let registered = json!({"metadata": {"name": "n2"}, "spec": {"drivers": [{"name": "topolvm.io", "nodeID": "n2"}]}});
     facts.csi_nodes.as_mut().unwrap().push(of(registered));

@@ -3,7 +3,9 @@
 use serde_json::json;
 use topolvm_api::ApiFlavor::Legacy;
 
-use super::{assert_named, assert_sound, certificate, class, configuration, faults, metrics, of, sound};
+use super::{
+    assert_named, assert_sound, certificate, class, configuration, faults, label_first_node, metrics, of, sound,
+};
 use crate::{Backend, Facts, Outcome, examine};
 
 #[test]
@@ -57,11 +59,24 @@ fn allowed_topologies_of_other_keys_are_named_with_the_key_of_the_driver() {
 }
 
 #[test]
+fn driver_refused_for_its_topology_label_names_the_label() {
+    let mut facts = sound();
+    label_first_node(&mut facts, "n2");
+    facts.csi_nodes = Ok(Vec::new());
+    let report = examine(&facts);
+    let [agents, labels] = faults(&report)[..] else { panic!("{report:#?}") };
+    assert_eq!((agents.name, labels.name), ("node-agents", "topology-labels"));
+    let finding = &agents.findings[0];
+    assert!(finding.remedy.as_ref().unwrap().contains("topology.topolvm.io/node=n2"), "{finding:?}");
+    assert_eq!(finding.commands, ["kubectl label node n1 topology.topolvm.io/node=n1 --overwrite"]);
+}
+
+#[test]
 fn node_without_free_space_is_named() {
     let mut facts = sound();
     let nodes = facts.nodes.as_mut().unwrap();
     let full = json!({"metadata": {
-        "name": "n2", "finalizers": ["topolvm.io/node"],
+        "name": "n2", "finalizers": ["topolvm.io/node"], "labels": {"topology.topolvm.io/node": "n2"},
         "annotations": {"capacity.topolvm.io/00default": "0", "capacity.topolvm.io/ssd": "0"},
     }});
     nodes.push(of(full));
@@ -78,7 +93,8 @@ fn node_without_free_space_is_named() {
 fn with_node_without_class() -> Facts {
     let mut facts = sound();
     facts.nodes.as_mut().unwrap().push(of(json!({"metadata": {
-        "name": "n2", "finalizers": ["topolvm.io/node"], "annotations": {"capacity.topolvm.io/00default": "0"},
+        "name": "n2", "finalizers": ["topolvm.io/node"], "labels": {"topology.topolvm.io/node": "n2"},
+        "annotations": {"capacity.topolvm.io/00default": "0"},
     }})));
     facts.csi_nodes.as_mut().unwrap().push(of(json!({
         "metadata": {"name": "n2"}, "spec": {"drivers": [{"name": "topolvm.io", "nodeID": "n2"}]},

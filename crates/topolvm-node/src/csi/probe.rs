@@ -6,6 +6,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::{Code, Status};
+use topolvm_kube::{Credentials, CredentialsRejected};
 use topolvm_runtime::grpc::{GrpcCode, into_status};
 
 use crate::api_server::{self, ApiError};
@@ -20,6 +21,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct ReadinessCheck {
     lvmd: LvmdClient,
     client: Client,
+    credentials: Credentials,
     reached: Mutex<Option<Instant>>,
 }
 
@@ -29,6 +31,9 @@ pub(crate) enum ProbeError {
     /// lvmd answered with an error, or not at all.
     #[error("not ready")]
     Lvmd(#[source] LvmdError),
+    /// The API server rejects the credentials.
+    #[error("not ready")]
+    Credentials(#[from] CredentialsRejected),
     /// The API server answered with an error, or not at all.
     #[error("not ready: the Kubernetes API server cannot be reached")]
     Api(#[from] ApiError),
@@ -38,7 +43,7 @@ impl GrpcCode for ProbeError {
     fn code(&self) -> Code {
         match self {
             // CSI's code for "not healthy" in Probe
-            Self::Lvmd(_) | Self::Api(_) => Code::FailedPrecondition,
+            Self::Lvmd(_) | Self::Credentials(_) | Self::Api(_) => Code::FailedPrecondition,
         }
     }
 }
@@ -50,12 +55,13 @@ impl From<ProbeError> for Status {
 }
 
 impl ReadinessCheck {
-    /// Makes the check of an agent that needs this lvmd and this API server.
-    pub(crate) const fn new(lvmd: LvmdClient, client: Client) -> Self {
-        Self { lvmd, client, reached: Mutex::new(None) }
+    /// Makes the check of an agent that needs this lvmd and this API server, and asks it with these credentials.
+    pub(crate) const fn new(lvmd: LvmdClient, client: Client, credentials: Credentials) -> Self {
+        Self { lvmd, client, credentials, reached: Mutex::new(None) }
     }
 
-    /// Checks lvmd, and the API server if it has not answered for a minute.
+    /// Checks lvmd, what all requests of the agent know of its credentials, and the API server if it has not answered
+    /// for a minute.
     pub(crate) async fn check(&self) -> Result<(), ProbeError> {
         let (lvmd, api) = tokio::join!(self.lvmd.check_health(), self.check_api());
         lvmd.map_err(ProbeError::Lvmd)?;
@@ -64,6 +70,7 @@ impl ReadinessCheck {
 
     /// Checks the API server if it has not answered for a minute.
     async fn check_api(&self) -> Result<(), ProbeError> {
+        self.credentials.check()?;
         let reached = *self.reached.lock();
         if reached.is_some_and(|reached| reached.elapsed() < FRESH) {
             return Ok(());

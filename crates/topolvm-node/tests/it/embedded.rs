@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::Endpoint;
 use topolvm_api::ApiFlavor;
+use topolvm_kube::{CredentialSource, Credentials};
 use topolvm_node::{Config, LvmdConfig, OrphanSettings, start};
 use topolvm_proto::csi::ProbeRequest;
 use topolvm_proto::csi::identity_client::IdentityClient;
@@ -61,7 +62,8 @@ impl Agent {
             extended_resources: false,
             orphans: OrphanSettings::default(),
         };
-        start(config, api.client(), Machine::new(&lvm), now, &tasks, &shutdown).await.unwrap();
+        let (client, credentials) = Credentials::observe(api.client(), CredentialSource::Kubeconfig);
+        start(config, client, credentials, Machine::new(&lvm), now, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, tasks, shutdown, metrics }
     }
 

@@ -37,6 +37,7 @@ mod registrar;
 mod restored;
 mod staging;
 mod system_mounter;
+mod topology_label;
 mod volume_metrics;
 mod whole_agent;
 mod wrong_device;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
+use topolvm_kube::{CredentialSource, Credentials};
 use topolvm_node::mount::DeviceUse;
 use topolvm_node::{Config, LvmdConfig, OrphanSettings, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
@@ -102,7 +104,8 @@ impl Agent {
             extended_resources: false,
             orphans: OrphanSettings::default(),
         };
-        start(config, api.client(), machine.clone(), clock, &tasks, &shutdown).await.unwrap();
+        let (client, credentials) = Credentials::observe(api.client(), CredentialSource::Kubeconfig);
+        start(config, client, credentials, machine.clone(), clock, &tasks, &shutdown).await.unwrap();
         Self { dir, lvm, machine, metrics, health, tasks, shutdown }
     }
 
@@ -168,6 +171,38 @@ async fn the_csi_socket_is_served_before_the_api_server_and_lvmd_answer_and_both
     let answer = agent.readyz().await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     agent.stop().await;
+}
+
+/// As with a token that was bound to a Node which was deleted.
+#[tokio::test]
+async fn agent_whose_credentials_are_rejected_is_not_ready_until_others_are_accepted() {
+    let api = ApiServer::new();
+    let agent = Agent::start(&api).await;
+    let _lvmd = agent.lvmd().await;
+    until_readyz(&agent, "200 ").await;
+    api.reject_credentials(true);
+    api.close_watches();
+    let answer = until_readyz(&agent, "503 ").await;
+    assert!(answer.contains("401 Unauthorized"), "{answer}");
+    let status = IdentityClient::new(agent.csi().await).probe(ProbeRequest {}).await.unwrap_err();
+    assert!(status.code() == Code::FailedPrecondition && status.message().contains("401"), "{status}");
+    api.reject_credentials(false);
+    until_readyz(&agent, "200 ").await;
+    agent.stop().await;
+}
+
+/// Asks until the status is this one, and returns the answer.
+async fn until_readyz(agent: &Agent, status: &str) -> String {
+    let asking = async {
+        loop {
+            let answer = agent.readyz().await;
+            if answer.starts_with(&format!("HTTP/1.1 {status}")) {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), asking).await.unwrap()
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use http::StatusCode;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
+use topolvm_kube::{CredentialSource, Credentials};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_scheduler::{Config, Metrics, NodeCache, Watches, router};
 use topolvm_testkit::{ApiServer, fixtures};
@@ -20,7 +21,8 @@ struct Extender {
 impl Extender {
     fn start(api: ApiServer) -> Self {
         let shutdown = CancellationToken::new();
-        let (nodes, task) = NodeCache::watch(api.client(), ApiFlavor::TopoLvm, shutdown.clone());
+        let (client, credentials) = Credentials::observe(api.client(), CredentialSource::Kubeconfig);
+        let (nodes, task) = NodeCache::watch(client, ApiFlavor::TopoLvm, shutdown.clone());
         Tasks::new(shutdown).spawn("watch of Nodes", task);
         let metrics = Metrics::register(&mut Registry::default());
         Self {
@@ -28,7 +30,7 @@ impl Extender {
             router: router(
                 ApiFlavor::TopoLvm,
                 &Config::default(),
-                Watches { nodes: Some(nodes), reservations: None },
+                Watches { nodes: Some(nodes), reservations: None, credentials: Some(credentials) },
                 metrics,
             ),
         }
@@ -52,6 +54,16 @@ impl Extender {
 
     async fn answer(&self, path: &str, body: &Value) -> Value {
         answer_of_router(&self.router, path, body).await
+    }
+
+    /// Asks until this is the status of readiness.
+    async fn wait_until_ready(&self, expected: StatusCode) {
+        let asking = async {
+            while self.post("/readyz", &Value::Null).await.0 != expected {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_mins(1), asking).await.unwrap();
     }
 
     /// Asks until the answer about a pod of 4 GiB is this.
@@ -173,4 +185,16 @@ async fn before_the_nodes_are_listed_kube_scheduler_is_told_so_and_the_program_i
     extender.api.clear_faults();
     extender.api.wait_for_requests("watch", "nodes", 1).await;
     assert_eq!(extender.post("/readyz", &Value::Null).await, (StatusCode::OK, "ok".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn extender_whose_credentials_are_rejected_is_not_ready() {
+    let extender = Extender::with_three_nodes().await;
+    extender.api.reject_credentials(true);
+    extender.api.close_watches();
+    extender.wait_until_ready(StatusCode::SERVICE_UNAVAILABLE).await;
+    let (_, reason) = extender.post("/readyz", &Value::Null).await;
+    assert!(reason.contains("401 Unauthorized"), "{reason}");
+    extender.api.reject_credentials(false);
+    extender.wait_until_ready(StatusCode::OK).await;
 }

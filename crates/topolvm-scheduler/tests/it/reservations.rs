@@ -33,7 +33,7 @@ impl Extender {
         let (nodes, task) = NodeCache::watch(api.client(), flavor, shutdown.clone());
         tasks.spawn("watch of Nodes", task);
         let reservations = Reservations::start(&api.client(), flavor, || Timestamp::UNIX_EPOCH, &tasks, &shutdown);
-        let watches = Watches { nodes: Some(nodes), reservations: Some(reservations) };
+        let watches = Watches { nodes: Some(nodes), reservations: Some(reservations), credentials: None };
         let metrics = Metrics::register(&mut Registry::default());
         Self { api, router: router(flavor, &Config::default(), watches, metrics) }
     }

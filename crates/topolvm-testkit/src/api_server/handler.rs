@@ -41,6 +41,9 @@ pub(super) async fn handle_request(server: ApiServer, http_request: Request<Body
         Some(ResourceRequest { verb, kind, target, query, headers: parts.headers })
     });
     log_request(&server, parts.method.as_str(), &parts.uri, request.as_ref());
+    if server.shared.lock().rejects_credentials {
+        return Ok(respond_error(&StatusError::injected(401)));
+    }
     let Some(request) = request else {
         return Ok(match path {
             "/version" => respond_json(StatusCode::OK, &version()),

@@ -22,6 +22,8 @@ pub(super) struct State {
     pub(super) kinds: Vec<Kind>,
     pub(super) store: Store,
     pub(super) is_connected: bool,
+    /// All requests are answered with 401.
+    pub(super) rejects_credentials: bool,
     /// Generation of new watches. A watch of an earlier one ends.
     pub(super) watch_generation: u64,
     pub(super) ending: Ending,
@@ -51,6 +53,7 @@ impl Shared {
                 kinds,
                 store: Store::new(),
                 is_connected: true,
+                rejects_credentials: false,
                 watch_generation: 0,
                 ending: Ending::Closed,
                 ended_at: 0,

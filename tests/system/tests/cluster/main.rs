@@ -48,6 +48,7 @@ mod scheduling;
 mod snapshots;
 mod switching;
 mod three_nodes;
+mod topology_label;
 mod trial;
 mod undelete;
 mod upstream_provisioner;
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
         orphans::trials(),
         replicas::trials(),
         switching::trials(),
+        topology_label::trials(),
         legacy::trials(),
         io_limits::trials_with_processes(),
     ];

@@ -24,12 +24,16 @@ const AS_CONTROLLER: &str = "--as=system:serviceaccount:topolvm-system:topolvm-c
 /// Patches that an agent sends for its own objects, and a thief of its token for those of others.
 const CAPACITY: &str = r#"{"metadata":{"annotations":
     {"capacity.topolvm.io/00default":"1","topolvm.io/lvcreate-option-class-capacity":"{}"}}}"#;
+const TOPOLOGY: &str =
+    r#"{"metadata":{"labels":{"topology.topolvm.io/node":"mine","topology.topolvm.cybozu.com/node":"mine"}}}"#;
 const NO_OPTION_CLASSES: &str = r#"{"metadata":{"annotations":{"topolvm.io/lvcreate-option-class-capacity":null}}}"#;
 const FINALIZER: &str =
     r#"{"metadata":{"finalizers":["topolvm.io/logicalvolume"],"labels":{"app.kubernetes.io/created-by":"x"}}}"#;
 const SIZE: &str = r#"{"status":{"currentSize":"1Gi"}}"#;
 /// Patches that are refused even to an object's own agent.
 const LABEL: &str = r#"{"metadata":{"labels":{"steers":"pods"}}}"#;
+const OTHER_TOPOLOGY: &str = r#"{"metadata":{"labels":{"topology.topolvm.io/node":"yours"}}}"#;
+const NO_TOPOLOGY: &str = r#"{"metadata":{"labels":{"topology.topolvm.io/node":null}}}"#;
 const ANNOTATION: &str =
     r#"{"metadata":{"annotations":{"cluster-autoscaler.kubernetes.io/scale-down-disabled":"true"}}}"#;
 const TAINTS: &str = r#"{"spec":{"unschedulable":true}}"#;
@@ -56,7 +60,7 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
     let (my_id, your_id) = (volume_id_patch(&uid("my-volume")?), volume_id_patch(&uid("your-volume")?));
     // The API server takes a moment to know a new policy
     fixture.cluster.ready("apiserver", || ensure_refused(&patch(your_node, LABEL)?, "", "a label"))?;
-    let own = [(my_node, CAPACITY), (my_node, NO_OPTION_CLASSES), (&my_volume, FINALIZER)];
+    let own = [(my_node, CAPACITY), (my_node, NO_OPTION_CLASSES), (my_node, TOPOLOGY), (&my_volume, FINALIZER)];
     for (path, content) in own.into_iter().chain([(my_status.as_str(), SIZE), (&my_status, &my_id)]) {
         let (status, said) = patch(path, content)?;
         ensure!(status == 200, "{path} {content} is refused: {said}");
@@ -64,6 +68,7 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
     let others = "node mine may not change objects of node yours";
     for (path, content, why) in [
         (your_node, CAPACITY, others),
+        (your_node, TOPOLOGY, others),
         (&your_volume, FINALIZER, others),
         (&your_status, SIZE, others),
         (&your_volume, GROW, others),
@@ -72,7 +77,9 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
         (&my_status, &your_id, "no other volume id than the UID"),
         (&my_status, &volume_id_patch("x"), "no other volume id than the UID"),
         (my_node, TAINTS, "does not change the spec"),
-        (my_node, LABEL, "does not change labels"),
+        (my_node, LABEL, "changes no label of its Node but the topology label"),
+        (my_node, OTHER_TOPOLOGY, "changes no label of its Node but the topology label"),
+        (my_node, NO_TOPOLOGY, "changes no label of its Node but the topology label"),
         (my_node, ANNOTATION, "changes no other annotations"),
         (my_node, OWNER, "does not change owners"),
         (&my_volume, OWNER, "does not change owners"),

@@ -8,6 +8,7 @@ mod burst;
 mod capacity;
 mod chart;
 mod claims;
+mod credentials;
 mod extender;
 mod fixed;
 mod fixture;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         rebuild::ALL,
         stale::ALL,
         leader::ALL,
+        credentials::ALL,
         access::ALL,
         node_storage::ALL,
         capacity::ALL,

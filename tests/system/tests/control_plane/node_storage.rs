@@ -57,7 +57,7 @@ fn write_own_alone(fixture: &Fixture) -> Result<()> {
         let path = format!("{PATH}/{name}");
         ensure_refused(
             &ask("PATCH", &path, &json!({"metadata": {"labels": {"a": "b"}}}))?,
-            if name == "ours" { "does not change labels" } else { "may not change objects of node theirs" },
+            if name == "ours" { "changes no label of its Node" } else { "may not change objects of node theirs" },
         )?;
         ensure_refused(&ask("DELETE", &path, &json!({}))?, "cannot delete")?;
     }

@@ -25,6 +25,7 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 fn track_capacity(fixture: &Fixture) -> Result<()> {
     run_in_mode(fixture, Mode::Capacity, |bed| {
         classes::place_by_class(bed)?;
+        classes::refuse_other_keys(bed)?;
         selected_node::select_by_hand(bed)?;
         copies::place_beside_source(bed)?;
         immediate::place_at_once(bed)?;

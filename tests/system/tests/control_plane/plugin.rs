@@ -23,7 +23,7 @@ use crate::Body;
 use crate::fixture::{Fixture, GRACE, LV, spec};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("doctor_finds_nothing_wrong_and_then_names_each_of_fourteen_faults_and_no_other", find_faults),
+    ("doctor_finds_nothing_wrong_and_then_names_each_of_fifteen_faults_and_no_other", find_faults),
     ("doctor_names_the_rights_that_whoever_runs_it_does_not_have", run_without_rights),
     ("a_watched_status_is_printed_again_when_a_volume_comes_and_goes", watch_status),
     ("a_support_bundle_has_the_objects_and_no_secrets", create_bundle),
@@ -40,7 +40,7 @@ fn with_node(fixture: &Fixture, body: impl FnOnce() -> Result<()>) -> Result<()>
     fixture.apply(&json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
-            "name": NODE, "finalizers": ["topolvm.io/node"],
+            "name": NODE, "finalizers": ["topolvm.io/node"], "labels": {"topology.topolvm.io/node": NODE},
             "annotations": {"capacity.topolvm.io/00default": "10737418240", "capacity.topolvm.io/ssd": "10737418240"},
         },
     }))?;
@@ -58,6 +58,10 @@ fn register_driver(fixture: &Fixture) -> Result<()> {
     }))
 }
 
+fn label_node(fixture: &Fixture, value: &str) -> Result<()> {
+    fixture.kubectl(&["label", "node", NODE, &format!("topology.topolvm.io/node={value}"), "--overwrite"]).map(drop)
+}
+
 /// A fault, with the check of `doctor` that finds it.
 struct Fault {
     check: &'static str,
@@ -67,7 +71,7 @@ struct Fault {
     heal: fn(&Fixture) -> Result<()>,
 }
 
-const FAULTS: [Fault; 14] = [
+const FAULTS: [Fault; 15] = [
     Fault {
         check: "crd",
         result: "warn",
@@ -116,6 +120,13 @@ const FAULTS: [Fault; 14] = [
         words: "node examined: the driver is not registered in its CSINode",
         plant: |fixture| delete_object(fixture, "csinode", NODE),
         heal: register_driver,
+    },
+    Fault {
+        check: "topology-labels",
+        result: "fail",
+        words: "Node examined has the label topology.topolvm.io/node=elsewhere",
+        plant: |fixture| label_node(fixture, "elsewhere"),
+        heal: |fixture| label_node(fixture, NODE),
     },
     Fault {
         check: "controller",
@@ -338,7 +349,7 @@ fn find_faults(fixture: &Fixture) -> Result<()> {
 /// is no pod.
 fn find_bad(report: &Value) -> Result<Vec<&Value>> {
     let checks = report["checks"].as_array().context("a report without checks")?;
-    ensure!(checks.len() == 24, "doctor says: {report:#}");
+    ensure!(checks.len() == 25, "doctor says: {report:#}");
     let untold = checks.iter().find(|check| check["name"] == "storage").context("storage is not checked")?;
     let words = "no metrics of pods tell of the volume groups and thin pools of node examined";
     let has_driver = !checks.iter().any(|check| check["name"] == "node-agents" && check["result"] == "fail");
@@ -356,7 +367,7 @@ fn wait_until_healthy(fixture: &Fixture) -> Result<()> {
         Ok(())
     })?;
     let answer = plugin::run(&fixture.cluster, &fixture.cluster.inner_kubeconfig(), &["doctor"])?;
-    ensure!(answer.is_success && answer.text.ends_with("23 ok, 0 warn, 0 fail, 1 unknown\n"), "{answer:?}");
+    ensure!(answer.is_success && answer.text.ends_with("24 ok, 0 warn, 0 fail, 1 unknown\n"), "{answer:?}");
     Ok(())
 }
 

@@ -17,7 +17,7 @@ fn create_node(server: &ApiServer) {
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
             "name": "n1", "annotations": {"capacity.topolvm.io/ssd": "5", "capacity.topolvm.io/00default": "0"},
-            "finalizers": ["topolvm.io/node"],
+            "finalizers": ["topolvm.io/node"], "labels": {"topology.topolvm.io/node": "n1"},
         },
     }));
     server.apply_json(json!({

@@ -35,6 +35,7 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("topolvm-system:node: get persistentvolumes", "--orphans=quarantine, and an LV without a LogicalVolume"),
     ("topolvm-system:node: list persistentvolumes", "the same, before it is put into quarantine"),
     ("topolvm-system:node: update logicalvolumes/status.topolvm.io", "TopoLVM's agents, while a cluster is switched"),
+    ("topolvm-system:node: get csinodes.storage.k8s.io", "a Node that has no topology label, or has lost it"),
     ("topolvm-system:node: get csidrivers.storage.k8s.io", "TopoLVM's agents, while a cluster is switched"),
     ("topolvm-system:csi-provisioner: patch events", "an Event that comes again is counted"),
     ("topolvm-system:csi-provisioner: get volumeattributesclasses.storage.k8s.io", "a claim names such a class"),

@@ -2,8 +2,11 @@
 
 use anyhow::Result;
 use serde_json::json;
+use system_tests::manifests::storage_class;
+use system_tests::plugin;
+use topolvm_api::ApiFlavor::TopoLvm;
 
-use super::bed::{Bed, FAR, HERE, NEAR, SLOW, WAITING};
+use super::bed::{Bed, FAR, HERE, NEAR, SLOW, WAITING, device_claim};
 use crate::fixture::LV;
 
 pub(super) fn place_by_class(bed: &Bed<'_>) -> Result<()> {
@@ -35,4 +38,32 @@ pub(super) fn place_by_class(bed: &Bed<'_>) -> Result<()> {
     }
     // It would take the room that later steps make
     bed.delete_pod("torn", &["torn-fast", "torn-slow"])
+}
+
+/// Uses StorageClasses that allow nodes by a label which is no topology of the driver: kube-scheduler finds the node by
+/// it, and no volume is made, which `doctor` explains.
+pub(super) fn refuse_other_keys(bed: &Bed<'_>) -> Result<()> {
+    const KEY: &str = "kubernetes.io/hostname";
+    let class = |name: &str, is_immediate: bool| {
+        let mut class = storage_class(TopoLvm, name, None, is_immediate);
+        class["allowedTopologies"] = json!([{"matchLabelExpressions": [{"key": KEY, "values": [NEAR]}]}]);
+        class
+    };
+    bed.apply(&[class("by-hostname", false), class("by-hostname-at-once", true)])?;
+    bed.apply_pod("by-hostname", &[("by-hostname", ("by-hostname", 1))])?;
+    bed.apply(&[device_claim("at-once", ("by-hostname-at-once", 1))])?;
+    let (theirs, ours) = ("is not in requisite", "name no topology.topolvm.io/node");
+    bed.fixture.wait_event("PersistentVolumeClaim", "by-hostname", "Warning ProvisioningFailed", theirs)?;
+    bed.fixture.wait_event("PersistentVolumeClaim", "at-once", "Warning ProvisioningFailed", ours)?;
+    for claim in ["by-hostname", "at-once"] {
+        bed.check_pending(claim)?;
+    }
+    for name in ["by-hostname", "by-hostname-at-once"] {
+        let found = format!("StorageClass {name}: allowedTopologies has {KEY}");
+        plugin::wait_for_findings(&bed.fixture.cluster, "storage-classes", &[(&found, TopoLvm.topology_key())])?;
+    }
+    bed.delete_pod("by-hostname", &["by-hostname"])?;
+    bed.fixture
+        .kubectl(&["delete", "pvc/at-once", "storageclass/by-hostname", "storageclass/by-hostname-at-once"])
+        .map(drop)
 }
