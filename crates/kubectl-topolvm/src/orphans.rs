@@ -30,7 +30,7 @@ pub(crate) use args::OrphanCommand;
 pub(crate) struct OrphanRow {
     /// Node of the LV.
     pub(crate) node: String,
-    /// What its agent says of the LV.
+    /// The LV, as the agent of the node describes it.
     #[serde(flatten)]
     pub(crate) volume: OrphanedVolume,
 }

@@ -1,4 +1,4 @@
-//! What refers to a volume: a PersistentVolume or, to a snapshot, a VolumeSnapshotContent.
+//! The objects that refer to volumes: PersistentVolumes and, to snapshots, VolumeSnapshotContents.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt as _};

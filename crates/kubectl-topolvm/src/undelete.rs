@@ -4,6 +4,7 @@
 //! Kubernetes cannot take a deletion back. So the object goes without its agent, which leaves the LV alone as long as
 //! something refers to the volume, and is made again with the same content and the request to get that very LV.
 
+mod args;
 mod definition;
 mod plan;
 
@@ -15,6 +16,7 @@ use kube::{Api, Resource as _};
 use serde_json::json;
 use topolvm_api::LogicalVolume;
 
+pub(crate) use self::args::UndeleteFlags;
 use self::plan::{Facts, Restoration};
 use crate::connection::Cluster;
 use crate::error::{Error, UndeleteError};
@@ -24,22 +26,6 @@ use crate::request::{self, RequestError, RequestResult};
 
 /// Time in which an object goes when its last finalizer is off.
 const GOES: Duration = Duration::from_mins(1);
-
-/// Flags of `undelete`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct UndeleteFlags {
-    /// Names of LogicalVolumes.
-    #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
-    names: Vec<String>,
-
-    /// All to whose volumes something refers; after a deletion of the CustomResourceDefinition, too.
-    #[arg(long)]
-    all: bool,
-
-    /// Print what would be made new.
-    #[arg(long)]
-    dry_run: bool,
-}
 
 /// Takes deletions back. A second run goes on where the first one ended.
 pub(crate) async fn run(cluster: &Cluster, flags: &UndeleteFlags) -> Result<(), Error> {

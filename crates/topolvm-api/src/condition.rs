@@ -105,8 +105,8 @@ impl RemovalFailure {
     }
 }
 
-/// Returns the condition of a deleted object whose LV is still there, with the message for people. Its time is that of the
-/// condition in `volume`, and otherwise `now`.
+/// Returns the condition of a deleted object whose LV is still there, with the message for people. Its time is that of
+/// the condition in `volume`, and otherwise `now`.
 pub fn removal_condition(volume: &LogicalVolume, failure: RemovalFailure, message: &str, now: Timestamp) -> Condition {
     let before = find_removal_condition(volume);
     Condition {

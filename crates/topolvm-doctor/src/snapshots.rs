@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-/// The resources of [`SNAPSHOT_GROUP`] without which there are no snapshots.
+/// The resources of [`SNAPSHOT_GROUP`](topolvm_api::SNAPSHOT_GROUP) without which there are no snapshots.
 pub const RESOURCES: [&str; 3] = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
 
 /// A VolumeSnapshotClass.

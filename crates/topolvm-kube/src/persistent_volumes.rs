@@ -1,4 +1,4 @@
-//! What a PersistentVolume says about its volume.
+//! Reads from a PersistentVolume which volume it has, and whether that is to be removed.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 

@@ -1,5 +1,5 @@
-//! What refers to a volume: a PersistentVolume or, to a snapshot, a VolumeSnapshotContent. The API server is asked, and
-//! never a cache.
+//! The objects that refer to a volume: a PersistentVolume or, to a snapshot, a VolumeSnapshotContent. The API server is
+//! asked, and never a cache.
 
 use std::fmt;
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! What has to be made new: pure functions from the objects of the cluster.
+//! The LogicalVolumes that have to be made new: pure functions from the objects of the cluster.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,10 +102,13 @@ impl Facts {
     fn find_origin(&self, flavor: ApiFlavor, content: &SnapshotContent) -> String {
         let handle = content.spec.source.volume_handle.as_deref().unwrap_or("unknown");
         let present = self.volumes.iter().find(|volume| volume.volume_id() == Some(handle));
-        present.map(|volume| volume.name().to_owned()).unwrap_or_else(|| match self.references.find(flavor, handle) {
+        if let Some(volume) = present {
+            return volume.name().to_owned();
+        }
+        match self.references.find(flavor, handle) {
             Some(Reference::PersistentVolume(persistent)) => persistent.name_any(),
             Some(Reference::SnapshotContent(_)) | None => handle.to_owned(),
-        })
+        }
     }
 }
 

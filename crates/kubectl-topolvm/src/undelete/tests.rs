@@ -1,7 +1,7 @@
 //! Objects that are being deleted, or are gone, while something refers to their volumes. The agent is played by an
 //! answer to each new object.
 
-use std::sync::Arc;
+use std::convert::Infallible;
 
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -17,13 +17,13 @@ const VOLUMES: &str = "logicalvolumes.topolvm.io";
 const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const FINALIZER: &str = "topolvm.io/logicalvolume";
 
-fn server() -> (Arc<ApiServer>, Cluster) {
+fn server() -> (ApiServer, Cluster) {
     let server = ApiServer::new();
     for definition in [topolvm_api::crd(ApiFlavor::TopoLvm), topolvm_api::node_storage_crd(ApiFlavor::TopoLvm)] {
         server.apply_json(definition);
     }
     let cluster = Cluster { client: server.client(), flavor: ApiFlavor::TopoLvm };
-    (Arc::new(server), cluster)
+    (server, cluster)
 }
 
 /// A LogicalVolume that is being deleted and that its agent holds.
@@ -55,7 +55,7 @@ fn node_with_orphan(server: &ApiServer, lv: &str, object: &str) {
 }
 
 /// Plays the agent: each new object that asks for an LV gets it.
-async fn give_lvs(server: Arc<ApiServer>) {
+async fn give_lvs(server: &ApiServer) -> Infallible {
     let mut changes = server.subscribe(VOLUMES);
     loop {
         let change = changes.next().await;
@@ -68,13 +68,13 @@ async fn give_lvs(server: Arc<ApiServer>) {
     }
 }
 
-async fn undelete(server: &Arc<ApiServer>, cluster: &Cluster, names: &[&str]) -> Result<(), Error> {
+async fn undelete(server: &ApiServer, cluster: &Cluster, names: &[&str]) -> Result<(), Error> {
     let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
     let flags = UndeleteFlags { all: names.is_empty(), names, dry_run: false };
-    let agent = tokio::spawn(give_lvs(Arc::clone(server)));
-    let done = run(cluster, &flags).await;
-    agent.abort();
-    done
+    tokio::select! {
+        done = run(cluster, &flags) => done,
+        never = give_lvs(server) => match never {},
+    }
 }
 
 fn volume(server: &ApiServer, name: &str) -> Value {

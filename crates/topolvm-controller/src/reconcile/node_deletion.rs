@@ -61,8 +61,8 @@ impl NodeDeletion {
     }
 
     /// Deletes the claims and volumes of a node until there are none but those that something keeps. A volume that is
-    /// created meanwhile would stay for ever, and so would its claim, so that the volumes are listed again until none is
-    /// left.
+    /// created meanwhile would stay for ever, and so would its claim, so that the volumes are listed again until none
+    /// is left.
     async fn delete_claims_and_volumes(&self, node: &str) -> Result<(), ReconcileError> {
         if !self.claims.wait_until_listed().await {
             return Err(ReconcileError::ClaimsNotListed);
@@ -99,8 +99,8 @@ impl NodeDeletion {
         for (volume, keeper) in kept {
             tracing::info!(node, volume = volume.name(), keeper, "kept a LogicalVolume of a deleted Node");
             let note = format!(
-                "Node {node} was deleted; the volume is kept because PersistentVolume {keeper} refers to it, and can be used again when a \
-                 Node of this name comes back with its disks"
+                "Node {node} was deleted; the volume is kept because PersistentVolume {keeper} refers to it, and can \
+                 be used again when a Node of this name comes back with its disks"
             );
             let about = volume.object_ref(&self.shared.flavor);
             self.shared.events.publish_normal(&about, "NodeDeleted", "KeepVolume", note).await;
@@ -121,9 +121,9 @@ impl NodeDeletion {
         Ok(rebuilt.filter_map(|claim| volume_name(claim).map(str::to_owned)).collect())
     }
 
-    /// Deletes the claims that are bound to one of these volumes of the node, and takes the node off those that wait for
-    /// a volume there: without a volume there is nothing to lose, and another node will do. `selected-node` says where
-    /// the scheduler wanted a volume; it survives binding, and the volume can have been created elsewhere.
+    /// Deletes the claims that are bound to one of these volumes of the node, and takes the node off those that wait
+    /// for a volume there: without a volume there is nothing to lose, and another node will do. `selected-node` says
+    /// where the scheduler wanted a volume; it survives binding, and the volume can have been created elsewhere.
     async fn let_claims_go(
         &self,
         node: &str,

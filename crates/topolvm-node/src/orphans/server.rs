@@ -27,7 +27,7 @@ pub(crate) struct Server {
     volumes: Api<LogicalVolume>,
     nodes: Api<Node>,
     namespaces: Api<Namespace>,
-    /// What refers to volumes.
+    /// The objects that refer to volumes.
     pub(crate) references: VolumeReferences,
     cluster: OnceCell<String>,
 }

@@ -7,14 +7,14 @@ use super::{ReconcileError, Reconciler};
 use crate::orphans::Suspect;
 use crate::volume_references::VolumeReference;
 
-/// What failed when the API server does not say what refers to a volume.
+/// Name of a request that asks what refers to a volume.
 pub(super) const LOOK_FOR_REFERENCES: &str = "look for what refers to the volume";
 
 /// The LV of an earlier object of the same name.
 #[derive(Debug)]
 pub(super) struct Predecessor {
     lv: String,
-    /// What refers to the volume; its data is needed.
+    /// The object that refers to the volume, whose data is needed then.
     reference: Option<VolumeReference>,
 }
 

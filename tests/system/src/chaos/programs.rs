@@ -219,8 +219,8 @@ pub(super) fn find_process(cluster: &Cluster, name: &str) -> Result<Option<Proce
     Process::from_file(&cluster.directory().join("run").join(format!("{name}.pid")))
 }
 
-/// Returns the lines of the nodes' logs that say that a program has exited. An lvmd whose first report was killed has no
-/// volume groups to serve, and is started again.
+/// Returns the lines of the nodes' logs that say that a program has exited. An lvmd whose first report was killed ends
+/// by itself, and is started again.
 fn exit_lines(nodes: &[Node]) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for node in nodes {

@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::json;
+use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::plugin;
 use testbed::topolvm::{self, NODE};
@@ -104,8 +105,8 @@ fn replace_node(fixture: &Fixture) -> Result<()> {
     fixture.wait_ready("waits")?;
 
     // As everybody takes a retained volume back
-    let release = r#"[{"op":"remove","path":"/spec/claimRef"}]"#;
-    fixture.kubectl(&["patch", "pv", &kept, "--type=json", "-p", release])?;
+    let release = Commands::of("node-maintenance.md", "A node that comes back under its name")?;
+    release.with("pvc-1c42", &kept)?.run(&fixture.cluster)?;
     let mut again = claim("asleep", "waiting", "64Mi", VolumeMode::Filesystem);
     again["spec"]["volumeName"] = json!(kept);
     fixture.apply(&again)?;
@@ -127,10 +128,10 @@ fn wait_blocked(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Runs `kubectl topolvm undelete --all`, which must find both volumes in this state.
+/// Takes the deletion back as the page says, which must find both volumes in this state.
 fn undelete(fixture: &Fixture, state: &str) -> Result<()> {
     let before: Vec<_> = CLAIMS.iter().map(|name| lv_of(fixture, name)).collect::<Result<_>>()?;
-    let said = plugin::run_successfully(&fixture.cluster, &["undelete", "--all"])?.text;
+    let said = Commands::of("backup-and-gitops.md", "Take a deletion back")?.run(&fixture.cluster)?;
     for (name, lv) in CLAIMS.iter().zip(&before) {
         let volume = fixture.volume_name(name)?;
         let node = fixture.node.name();

@@ -1,5 +1,5 @@
-//! What keeps the volumes of a deleted Node: a PersistentVolume that outlives its claim. The node may come back with its
-//! disks, and the PersistentVolume then needs the LogicalVolume.
+//! The PersistentVolumes of a deleted Node, which keep their volumes when they outlive their claims: the node may come
+//! back with its disks, and the PersistentVolume then needs the LogicalVolume.
 
 use std::pin::pin;
 
@@ -19,7 +19,7 @@ pub(super) struct Keepers {
     persistent: Vec<KeptVolume>,
 }
 
-/// What is known of a PersistentVolume.
+/// A PersistentVolume of the driver.
 #[derive(Debug)]
 struct KeptVolume {
     name: String,

@@ -1,0 +1,17 @@
+//! Flags of `undelete`.
+
+/// Flags of `undelete`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct UndeleteFlags {
+    /// Names of LogicalVolumes.
+    #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
+    pub(super) names: Vec<String>,
+
+    /// All to whose volumes something refers; after a deletion of the CustomResourceDefinition, too.
+    #[arg(long)]
+    pub(super) all: bool,
+
+    /// Print what would be made new.
+    #[arg(long)]
+    pub(super) dry_run: bool,
+}
