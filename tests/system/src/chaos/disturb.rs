@@ -16,6 +16,7 @@ use super::programs::Programs;
 use super::remap::{Remap, is_unchanged};
 use super::state::published;
 use super::workload::Workload;
+use crate::plugin;
 
 const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 const LVM_LOCAL: &str = "/etc/lvm/lvmlocal.conf";
@@ -81,6 +82,9 @@ impl<'a> DisturbedNodes<'a> {
             Disturbance::SignatureDestroyed(class) => self.destroy_signature(node, *class),
             Disturbance::TenantGroup(group) => self.write_tenant_group(node, *group),
             Disturbance::ForeignDisk(group) => self.use_beside(node, *group, &node.spec().last_disk()?),
+            Disturbance::ObjectsDeleted => self.delete_objects(node),
+            Disturbance::FilesystemFrozen(class) => self.freeze_filesystem(node, *class),
+            Disturbance::VolumeHeld => self.hold_volume(node),
         };
         let kept = done.and_then(|()| self.workloads_on(node).try_for_each(Workload::check));
         self.history.record(EVENTS, Fact::Restored);
@@ -145,11 +149,64 @@ impl<'a> DisturbedNodes<'a> {
         node.restart(true)
     }
 
+    /// Deletes the LogicalVolumes of the workloads by hand, restarts their pods meanwhile, and takes the deletion back.
+    fn delete_objects(&self, node: &'a Node) -> Result<()> {
+        let volumes: Vec<_> = self.workloads_on(node).map(Workload::volume).collect::<Result<_>>()?;
+        for volume in &volumes {
+            self.cluster.kubectl_ok(["delete", "logicalvolumes.topolvm.io", volume, "--wait=false"])?;
+        }
+        self.workloads_on(node).try_for_each(Workload::restart)?;
+        let names = volumes.iter().map(String::as_str);
+        plugin::run_successfully(self.cluster, &["undelete"].into_iter().chain(names).collect::<Vec<_>>())?;
+        self.use_volumes(node)
+    }
+
+    /// Deletes the definition of LogicalVolumes, restarts the pods meanwhile, and takes the deletion back.
+    pub(super) fn delete_definition(&self) -> Result<()> {
+        self.history.record(EVENTS, Fact::Disturbed("the definition of LogicalVolumes is deleted".to_owned()));
+        self.cluster.kubectl_ok(["delete", "crd/logicalvolumes.topolvm.io", "--wait=false"])?;
+        let done = self.workloads.iter().try_for_each(Workload::restart);
+        let back = plugin::run_successfully(self.cluster, &["undelete", "--all"]);
+        self.history.record(EVENTS, Fact::Restored);
+        done.and(back.map(drop))?;
+        self.nodes.iter().try_for_each(|node| self.use_volumes(node))
+    }
+
+    /// Freezes a filesystem, as a backup tool that dies before it thaws it, and replaces its pod.
+    fn freeze_filesystem(&self, node: &'a Node, class: Class) -> Result<()> {
+        let workload = self.workload(node, class)?;
+        workload.write()?;
+        let mount = format!("kubernetes.io~csi/{}/mount", workload.volume()?);
+        node.script(&format!("fsfreeze -f $(awk '$2 ~ \"{mount}\" {{print $2; exit}}' /proc/mounts)"))?;
+        workload.stop_pod()?;
+        workload.start_pod()?;
+        workload.check()?;
+        workload.restart()
+    }
+
+    /// Deletes a volume while a process in a mount namespace of its own has it mounted. The Event names the process,
+    /// and the volume goes when that has ended.
+    fn hold_volume(&self, node: &'a Node) -> Result<()> {
+        let held = Workload::new(self.cluster, node, self.patience, "held", Class::Thick);
+        held.start()?;
+        let holder = node.script("setsid unshare -m sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; sleep 1")?;
+        let waits = held.begin_deletion()?;
+        let said = held.wait_for_event(&waits, "RemoveFailed");
+        node.script(&format!("kill {holder}"))?;
+        let said = said?;
+        ensure!(said.contains(holder.trim()), "the Event does not name process {holder}: {said}");
+        held.wait_until_removed(&waits)
+    }
+
+    /// Returns the workload of a class on a node.
+    fn workload<'b>(&'b self, node: &'b Node, class: Class) -> Result<&'b Workload<'a>> {
+        self.workloads_on(node).find(|workload| workload.class() == class).context("no such workload")
+    }
+
     /// Overwrites the first 4 KiB of a volume. No pod may get an empty filesystem instead of the damaged one. Then
     /// repairs it as an administrator would.
     fn destroy_signature(&self, node: &Node, class: Class) -> Result<()> {
-        let workload =
-            self.workloads_on(node).find(|workload| workload.class() == class).context("no such workload")?;
+        let workload = self.workload(node, class)?;
         workload.write()?;
         workload.stop_pod()?;
         let device = workload.device()?;

@@ -28,13 +28,21 @@ pub enum DisturbanceKind {
     TenantGroup,
     /// A disk with the volume group of another machine comes.
     ForeignDisk,
+    /// LogicalVolumes are deleted by hand, and made new.
+    ObjectsDeleted,
+    /// A filesystem is frozen when its pod ends.
+    FilesystemFrozen,
+    /// A process in another mount namespace has the filesystem of a volume that is deleted.
+    VolumeHeld,
+    /// The CustomResourceDefinition of LogicalVolumes is deleted, and made new. Once, at the end of a run.
+    DefinitionDeleted,
     /// The Node object is deleted, and later the node registers again. Once, at the end of a run.
     NodeDeleted,
 }
 
 impl DisturbanceKind {
     /// Kinds that happen while the sequences run.
-    pub(super) const MEANWHILE: [Self; 7] = [
+    pub(super) const MEANWHILE: [Self; 10] = [
         Self::ClassRemapped,
         Self::LvmConfig,
         Self::LvmKilled,
@@ -42,6 +50,9 @@ impl DisturbanceKind {
         Self::SignatureDestroyed,
         Self::TenantGroup,
         Self::ForeignDisk,
+        Self::ObjectsDeleted,
+        Self::FilesystemFrozen,
+        Self::VolumeHeld,
     ];
 
     /// Returns the name of the kind in a report.
@@ -54,6 +65,10 @@ impl DisturbanceKind {
             Self::SignatureDestroyed => "signature destroyed",
             Self::TenantGroup => "tenant's volume group",
             Self::ForeignDisk => "foreign disk",
+            Self::ObjectsDeleted => "objects deleted",
+            Self::FilesystemFrozen => "filesystem frozen",
+            Self::VolumeHeld => "volume held",
+            Self::DefinitionDeleted => "definition deleted",
             Self::NodeDeleted => "node deleted",
         }
     }
@@ -74,6 +89,10 @@ pub(super) enum Disturbance {
     TenantGroup(ForeignGroup),
     /// The group on the disk.
     ForeignDisk(ForeignGroup),
+    ObjectsDeleted,
+    /// The class of the workload whose filesystem is frozen.
+    FilesystemFrozen(Class),
+    VolumeHeld,
 }
 
 impl Disturbance {
@@ -89,7 +108,12 @@ impl Disturbance {
             }
             DisturbanceKind::TenantGroup => Self::TenantGroup(random.of(&ForeignGroup::OF_TENANTS).copied()?),
             DisturbanceKind::ForeignDisk => Self::ForeignDisk(random.of(&ForeignGroup::ON_DISKS).copied()?),
-            DisturbanceKind::NodeDeleted => return None,
+            DisturbanceKind::ObjectsDeleted => Self::ObjectsDeleted,
+            DisturbanceKind::FilesystemFrozen => {
+                Self::FilesystemFrozen(random.of(&[Class::Thick, Class::Thin]).copied()?)
+            }
+            DisturbanceKind::VolumeHeld => Self::VolumeHeld,
+            DisturbanceKind::DefinitionDeleted | DisturbanceKind::NodeDeleted => return None,
         })
     }
 
@@ -102,6 +126,9 @@ impl Disturbance {
             Self::SignatureDestroyed(_) => DisturbanceKind::SignatureDestroyed,
             Self::TenantGroup(_) => DisturbanceKind::TenantGroup,
             Self::ForeignDisk(_) => DisturbanceKind::ForeignDisk,
+            Self::ObjectsDeleted => DisturbanceKind::ObjectsDeleted,
+            Self::FilesystemFrozen(_) => DisturbanceKind::FilesystemFrozen,
+            Self::VolumeHeld => DisturbanceKind::VolumeHeld,
         }
     }
 }
@@ -118,6 +145,9 @@ impl fmt::Display for Disturbance {
             }
             Self::TenantGroup(group) => write!(f, "a tenant's raw block volume has {group}"),
             Self::ForeignDisk(group) => write!(f, "a disk has {group}"),
+            Self::ObjectsDeleted => f.write_str("LogicalVolumes are deleted by hand"),
+            Self::FilesystemFrozen(class) => write!(f, "the filesystem of a {class:?} volume is frozen"),
+            Self::VolumeHeld => f.write_str("a process in another mount namespace holds a deleted volume"),
         }
     }
 }

@@ -104,11 +104,13 @@ pub(super) struct PlannedEvent {
     pub(super) event: Event,
 }
 
-/// Sequences, events and the node that is deleted at the end.
+/// Sequences, events, and what is deleted at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) sequences: Vec<Sequence>,
     pub(super) events: Vec<PlannedEvent>,
+    /// The CustomResourceDefinition of LogicalVolumes is deleted when all sequences have been done, and made new.
+    pub(super) deletes_definition: bool,
     /// The number of the node that is deleted when all sequences have been done, and that registers again.
     pub(super) deleted_node: Option<usize>,
 }
@@ -116,7 +118,7 @@ pub(super) struct Plan {
 impl Plan {
     /// Makes a plan with so many sequences, at least two kills of each of the four processes, an outage of a few
     /// seconds, one of a minute for every fifty sequences, each kind of disturbance once for every thirty, and a
-    /// deleted node at the end. With `only` there is this kind of disturbance and nothing else, at least four times.
+    /// deleted definition and node at the end. With `only` there is this kind of disturbance and nothing else, at least four times.
     pub(super) fn new(seed: u64, sequences: usize, only: Option<DisturbanceKind>) -> Self {
         let mut random = Random::new(seed);
         let sequences: Vec<Sequence> = (0..sequences).map(|number| build_sequence(&mut random, number)).collect();
@@ -132,9 +134,9 @@ impl Plan {
             Some(kind) => disturbances(&mut random, kind, (sequences.len() / 5).max(4)),
         };
         let events = schedule(&mut random, all, steps);
-        let is_deleted = only.is_none_or(|kind| kind == DisturbanceKind::NodeDeleted);
-        let deleted_node = is_deleted.then(|| choose_node(&mut random));
-        Self { sequences, events, deleted_node }
+        let happens = |wanted| only.is_none_or(|kind| kind == wanted);
+        let deleted_node = happens(DisturbanceKind::NodeDeleted).then(|| choose_node(&mut random));
+        Self { sequences, events, deletes_definition: happens(DisturbanceKind::DefinitionDeleted), deleted_node }
     }
 }
 
@@ -402,14 +404,17 @@ mod tests {
         let mut happen: Vec<_> = kinds(&all).into_iter().flatten().collect();
         happen.sort();
         assert_eq!(happen, DisturbanceKind::MEANWHILE);
-        assert!(all.deleted_node.is_some());
+        assert!(all.deleted_node.is_some() && all.deletes_definition);
         for kind in DisturbanceKind::MEANWHILE {
             let plan = Plan::new(1, 10, Some(kind));
             assert_eq!((kinds(&plan), plan.deleted_node), (vec![Some(kind); 4], None));
+            assert!(!plan.deletes_definition);
             assert_eq!(plan.sequences, all.sequences, "the same sequences, whatever disturbs them");
         }
         let plan = Plan::new(1, 10, Some(DisturbanceKind::NodeDeleted));
-        assert!(plan.events.is_empty() && plan.deleted_node.is_some());
+        assert!(plan.events.is_empty() && plan.deleted_node.is_some() && !plan.deletes_definition);
+        let plan = Plan::new(1, 10, Some(DisturbanceKind::DefinitionDeleted));
+        assert!(plan.events.is_empty() && plan.deleted_node.is_none() && plan.deletes_definition);
     }
 
     #[test]

@@ -100,6 +100,11 @@ impl Run<'_> {
         let settling = start.elapsed();
         self.programs.check()?;
         let mut abandoned = settled.abandoned;
+        if self.plan.deletes_definition {
+            self.disturbed.delete_definition()?;
+            abandoned += self.wait_for_agreement(&expected)?.abandoned;
+            *totals.disturbances.entry(DisturbanceKind::DefinitionDeleted).or_default() += 1;
+        }
         if let Some(node) = self.plan.deleted_node {
             abandoned += self.delete_node(node, &expected)?;
             *totals.disturbances.entry(DisturbanceKind::NodeDeleted).or_default() += 1;

@@ -31,6 +31,14 @@ pub(super) struct Workload<'a> {
     written: AtomicU64,
 }
 
+/// A volume whose claim is deleted.
+#[derive(Debug)]
+pub(super) struct DeletedVolume {
+    /// Name of PersistentVolume and LogicalVolume.
+    name: String,
+    lv: String,
+}
+
 impl<'a> Workload<'a> {
     /// Returns a workload that is not started.
     pub(super) fn new(cluster: &'a Cluster, node: &'a Node, patience: Duration, purpose: &str, class: Class) -> Self {
@@ -135,13 +143,35 @@ impl<'a> Workload<'a> {
 
     /// Deletes pod and claim, and waits until the volume is gone from Kubernetes and from LVM.
     pub(super) fn delete(&self) -> Result<()> {
-        let (volume, lv) = (self.volume()?, self.lv()?);
+        let volume = self.begin_deletion()?;
+        self.wait_until_removed(&volume)
+    }
+
+    /// Deletes pod and claim, and returns the volume, which may still be there.
+    pub(super) fn begin_deletion(&self) -> Result<DeletedVolume> {
+        let volume = DeletedVolume { name: self.volume()?, lv: self.lv()? };
         self.stop_pod()?;
         self.cluster.kubectl_ok(["delete", "persistentvolumeclaim", &self.name, "--timeout=180s"])?;
-        self.cluster.kubectl_ok(["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=180s"])?;
+        Ok(volume)
+    }
+
+    /// Waits until a volume is gone from Kubernetes and from LVM.
+    pub(super) fn wait_until_removed(&self, DeletedVolume { name, lv }: &DeletedVolume) -> Result<()> {
+        self.cluster.kubectl_ok(["wait", "--for=delete", &format!("persistentvolume/{name}"), "--timeout=180s"])?;
         let there = self.node.script("lvs --noheadings -o lv_name")?;
-        ensure!(!there.contains(&lv), "LV {lv} of {} is still there when its PersistentVolume is gone", self.name);
+        ensure!(!there.contains(lv), "LV {lv} of {} is still there when its PersistentVolume is gone", self.name);
         Ok(())
+    }
+
+    /// Waits for an Event about a volume, and returns its message.
+    pub(super) fn wait_for_event(&self, volume: &DeletedVolume, reason: &str) -> Result<String> {
+        let selector = format!("involvedObject.name={},reason={reason}", volume.name);
+        let format = "jsonpath={.items[*].message}";
+        self.retry("waits for the Event", || {
+            let said = self.cluster.kubectl_ok(["get", "events", "-A", "--field-selector", &selector, "-o", format])?;
+            ensure!(!said.is_empty(), "no Event {reason}");
+            Ok(said)
+        })
     }
 
     /// Returns the path of the volume's device in the node.
@@ -156,7 +186,8 @@ impl<'a> Workload<'a> {
         Ok(text(&self.object("persistentvolume", &self.volume()?)?, "/spec/csi/volumeHandle").to_owned())
     }
 
-    fn volume(&self) -> Result<String> {
+    /// Returns the name of PersistentVolume and LogicalVolume.
+    pub(super) fn volume(&self) -> Result<String> {
         Ok(text(&self.object("persistentvolumeclaim", &self.name)?, "/spec/volumeName").to_owned())
     }
 
