@@ -168,7 +168,8 @@ impl<'a> DisturbedNodes<'a> {
         let done = self.workloads.iter().try_for_each(Workload::restart);
         let back = plugin::run_successfully(self.cluster, &["undelete", "--all"]);
         self.history.record(EVENTS, Fact::Restored);
-        done.and(back.map(drop))?;
+        done?;
+        back?;
         self.nodes.iter().try_for_each(|node| self.use_volumes(node))
     }
 

@@ -118,7 +118,8 @@ pub(super) struct Plan {
 impl Plan {
     /// Makes a plan with so many sequences, at least two kills of each of the four processes, an outage of a few
     /// seconds, one of a minute for every fifty sequences, each kind of disturbance once for every thirty, and a
-    /// deleted definition and node at the end. With `only` there is this kind of disturbance and nothing else, at least four times.
+    /// deleted definition and node at the end. With `only` there is this kind of disturbance and nothing else, at least
+    /// four times.
     pub(super) fn new(seed: u64, sequences: usize, only: Option<DisturbanceKind>) -> Self {
         let mut random = Random::new(seed);
         let sequences: Vec<Sequence> = (0..sequences).map(|number| build_sequence(&mut random, number)).collect();
