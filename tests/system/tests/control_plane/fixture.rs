@@ -109,7 +109,8 @@ impl Fixture {
             "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume},
             "spec": {
                 "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": CLASS,
-                "claimRef": claim_ref, "csi": {"driver": "topolvm.io", "volumeHandle": handle},
+                "persistentVolumeReclaimPolicy": "Delete", "claimRef": claim_ref,
+                "csi": {"driver": "topolvm.io", "volumeHandle": handle},
             },
         }))?;
         self.wait("--for=jsonpath={.status.phase}=Bound", "pvc", claim)

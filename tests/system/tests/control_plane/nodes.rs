@@ -40,28 +40,40 @@ fn delete_node(fixture: &Fixture) -> Result<()> {
     fixture.apply(&foreign)?;
 
     fixture.kubectl(&["delete", "node", "n1", "--timeout=180s"])?;
-    for (kind, name) in
-        [("pvc", "waiting-n1"), ("pvc", "immediate"), ("pvc", "by-hand"), (LV, "pvc-n1"), (LV, "pvc-by-hand")]
-    {
+    for (kind, name) in [("pvc", "immediate"), ("pvc", "by-hand"), (LV, "pvc-n1")] {
         fixture.wait("--for=delete", kind, name)?;
     }
-    for (kind, name) in
-        [("node", "n2"), ("pvc", "waiting-n2"), ("pvc", "foreign"), ("pvc", "made-elsewhere"), (LV, "pvc-n2")]
-    {
+    for (kind, name) in [
+        ("node", "n2"),
+        ("pvc", "waiting-n1"),
+        ("pvc", "waiting-n2"),
+        ("pvc", "foreign"),
+        ("pvc", "made-elsewhere"),
+        (LV, "pvc-n2"),
+        // Its PersistentVolume is retained
+        (LV, "pvc-by-hand"),
+    ] {
         ensure!(fixture.exists(kind, name)?, "{kind} {name} has gone too");
         let deleted = fixture.value(kind, name, ".metadata.deletionTimestamp")?;
         ensure!(deleted.is_empty(), "{kind} {name} is on its way out");
     }
-    for claim in ["waiting-n1", "immediate"] {
-        fixture.wait_event("PersistentVolumeClaim", claim, "Warning NodeDeleted", "Node n1, which has the volume")?;
+    for (claim, what) in [("immediate", "Warning NodeDeleted"), ("waiting-n1", "Normal NodeDeleted")] {
+        fixture.wait_event("PersistentVolumeClaim", claim, what, "Node n1, which ")?;
     }
-    fixture.wait_event("LogicalVolume", "pvc-n1", "Normal NodeDeleted", "Node n1 was deleted")?;
+    for volume in ["pvc-n1", "pvc-by-hand"] {
+        fixture.wait_event("LogicalVolume", volume, "Normal NodeDeleted", "Node n1 was deleted")?;
+    }
     fixture.kubectl(&["delete", "node", "n2", "--timeout=180s"])?;
-    for claim in ["waiting-n2", "made-elsewhere"] {
-        fixture.wait("--for=delete", "pvc", claim)?;
+    fixture.wait("--for=delete", "pvc", "made-elsewhere")?;
+    for claim in ["waiting-n1", "waiting-n2"] {
+        let selected = fixture.value("pvc", claim, r".metadata.annotations.volume\.kubernetes\.io/selected-node")?;
+        ensure!(selected.is_empty(), "{claim} has the deleted Node {selected}");
     }
     fixture.kubectl(&["delete", "pvc", "--all", "--timeout=180s"])?;
     fixture.kubectl(&["delete", "pv", "pvc-n1", "pvc-n2", "any-name", "--timeout=180s"])?;
+    let no_finalizers = r#"{"metadata":{"finalizers":null}}"#;
+    fixture.kubectl(&["patch", LV, "pvc-by-hand", "--type=merge", "-p", no_finalizers])?;
+    fixture.kubectl(&["delete", LV, "pvc-by-hand", "--timeout=180s"])?;
     fixture.check_rights()
 }
 

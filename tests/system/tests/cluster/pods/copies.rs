@@ -64,6 +64,7 @@ pub(super) fn delete_with_node(shared: &TestCluster) -> Result<()> {
         "spec": {
             "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "storageClassName": "thin",
             "claimRef": {"namespace": "default", "name": "lost"},
+            "persistentVolumeReclaimPolicy": "Delete",
             "csi": {"driver": "topolvm.io", "volumeHandle": handle},
         },
     }))?;
