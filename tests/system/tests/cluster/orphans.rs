@@ -57,8 +57,8 @@ fn lose(fixture: &Fixture) -> Result<String> {
     let message = fixture.wait_event(fixture.node.name(), "OrphanedVolumes")?;
     ensure!(message.contains(&id), "{message}");
     let report = plugin::json(&fixture.cluster, &["doctor"])?.to_string();
-    let commands = format!("kubectl topolvm orphans restore {} {id}", fixture.node.name());
-    ensure!(report.contains(&commands), "doctor does not tell of it: {report}");
+    let command = format!("kubectl topolvm undelete {volume}");
+    ensure!(report.contains(&command), "doctor does not tell of it: {report}");
     ensure!(fixture.read_word("lost")? == "precious", "the pod has lost its volume");
 
     fixture.delete_pod("lost")?;

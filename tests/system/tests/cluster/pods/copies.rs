@@ -77,7 +77,8 @@ pub(super) fn delete_with_node(shared: &TestCluster) -> Result<()> {
     for object in ["pvc/lost".to_owned(), format!("{LV}/lost")] {
         shared.kubectl(&["wait", "--for=delete", &object, "--timeout=180s"])?;
     }
-    shared.kubectl(&["delete", "pv", "lost", "--timeout=180s"]).map(drop)
+    // csi-provisioner deletes it, too
+    shared.kubectl(&["delete", "pv", "lost", "--ignore-not-found", "--timeout=180s"]).map(drop)
 }
 
 fn start(shared: &TestCluster, name: &str) -> Result<()> {
