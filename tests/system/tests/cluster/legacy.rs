@@ -59,13 +59,7 @@ fn use_older_group(fixture: &Fixture) -> Result<()> {
         },
     )?;
 
-    // The group is served again, and what was asked of it is done
-    fixture.kubectl(&[
-        "wait",
-        "--for=delete",
-        &format!("{}/{doomed}", logical_volume_resource(TopoLvm)),
-        "--timeout=180s",
-    ])?;
+    // The group is served again, and the object goes with its claim
     fixture.delete_claim("doomed")?;
     fixture.delete_pod_and_claim("other")?;
     fixture.wait_no_volumes()?;
