@@ -34,6 +34,10 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("topolvm-system:node: patch events.events.k8s.io", "an Event that comes again is counted"),
     ("topolvm-system:node: get persistentvolumes", "--orphans=quarantine, and an LV without a LogicalVolume"),
     ("topolvm-system:node: list persistentvolumes", "the same, before it is put into quarantine"),
+    (
+        "topolvm-system:node: list volumesnapshotcontents.snapshot.storage.k8s.io",
+        "a deleted snapshot whose content has another name",
+    ),
     ("topolvm-system:node: update logicalvolumes/status.topolvm.io", "TopoLVM's agents, while a cluster is switched"),
     ("topolvm-system:node: get csinodes.storage.k8s.io", "a Node that has no topology label, or has lost it"),
     ("topolvm-system:node: get csidrivers.storage.k8s.io", "TopoLVM's agents, while a cluster is switched"),
