@@ -21,7 +21,7 @@ use crate::request::{self, RequestResult};
 use crate::size::human;
 use crate::table::table;
 
-pub(crate) use adoption::await_lv;
+pub(crate) use adoption::{await_lv, failed};
 pub(crate) use args::OrphanCommand;
 
 /// An LV without its LogicalVolume.

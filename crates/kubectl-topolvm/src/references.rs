@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt as _};
-use topolvm_api::{ApiFlavor, SnapshotContent, same_lv};
+use topolvm_api::{ApiFlavor, SnapshotContent, same_lv, waits_for_removal};
 
 use crate::connection::Cluster;
 use crate::request::{self, RequestError, RequestResult};
@@ -22,6 +22,14 @@ pub(crate) enum Reference<'a> {
 }
 
 impl Reference<'_> {
+    /// Returns whether the object is on its way out together with the volume.
+    pub(crate) fn waits_for_removal(self) -> bool {
+        match self {
+            Self::PersistentVolume(persistent) => waits_for_removal(persistent),
+            Self::SnapshotContent(content) => content.waits_for_removal(),
+        }
+    }
+
     /// Returns kind and name of the object.
     pub(crate) fn describe(self) -> String {
         match self {

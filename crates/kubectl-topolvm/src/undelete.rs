@@ -10,9 +10,9 @@ mod plan;
 
 use std::time::Duration;
 
+use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
-use kube::{Api, Resource as _};
 use serde_json::json;
 use topolvm_api::LogicalVolume;
 
@@ -20,7 +20,7 @@ pub(crate) use self::args::UndeleteFlags;
 use self::plan::{Facts, Restoration};
 use crate::connection::Cluster;
 use crate::error::{Error, UndeleteError};
-use crate::orphans;
+use crate::orphans::{self, failed};
 use crate::output;
 use crate::request::{self, RequestError, RequestResult};
 
@@ -95,7 +95,7 @@ async fn release(cluster: &Cluster, api: &Api<LogicalVolume>, restoration: &Rest
 async fn restore(cluster: &Cluster, api: &Api<LogicalVolume>, restoration: &Restoration) -> Result<(), Error> {
     let object = &restoration.object;
     match api.create(&PostParams::default(), object).await {
-        // Of an earlier run, or of a backup tool, which waits to be told what to do
+        // Of an earlier run, or of a backup tool, which waits for an administrator
         Err(kube::Error::Api(status)) if status.code == 409 => request_lv(cluster, api, object).await?,
         created => drop(created.map_err(|error| failed(cluster, "create", error))?),
     }
@@ -114,10 +114,6 @@ async fn request_lv(cluster: &Cluster, api: &Api<LogicalVolume>, wanted: &Logica
     let patch = Patch::Merge(json!({"metadata": {"uid": found.uid(), "annotations": annotations}}));
     let patched = api.patch(name, &PatchParams::default(), &patch).await;
     patched.map(drop).map_err(|error| failed(cluster, "patch", error))
-}
-
-fn failed(cluster: &Cluster, verb: &'static str, error: kube::Error) -> RequestError {
-    RequestError::new(verb, format!("{}.{}", LogicalVolume::plural(&cluster.flavor), cluster.flavor), error)
 }
 
 /// Lists the LogicalVolumes; none where their definition is gone.

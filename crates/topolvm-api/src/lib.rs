@@ -19,6 +19,7 @@ mod node_selection;
 mod node_storage;
 mod node_strategy;
 mod orphans;
+mod persistent_volumes;
 mod quantity;
 mod snapshot_content;
 
@@ -49,6 +50,7 @@ pub use node_storage::{
 };
 pub use node_strategy::{NodeStrategy, ParseNodeStrategyError};
 pub use orphans::{NodeOrphans, OrphanedVolume, same_lv};
+pub use persistent_volumes::{refers_to, waits_for_removal};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 pub use snapshot_content::{SNAPSHOT_GROUP, SnapshotContent};
 

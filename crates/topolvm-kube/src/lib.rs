@@ -13,7 +13,6 @@ mod events;
 mod list;
 mod logical_volumes;
 mod patches;
-mod persistent_volumes;
 mod reconcile_metrics;
 mod watch;
 mod work_queue;
@@ -30,7 +29,6 @@ pub use patches::{
     add_finalizer, has_finalizer, json_patch, remove_finalizers, replace_status, set_annotation, set_label,
     take_annotation_off,
 };
-pub use persistent_volumes::{refers_to, waits_for_removal};
 pub use reconcile_metrics::ReconcileMetrics;
 pub use watch::{watch_all, watch_one, watch_one_if_served, watch_selected};
 pub use work_queue::{WorkQueueConfig, reconcile_changes, watch_and_reconcile};

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn watch_that_is_unauthorized_blames_the_credentials_and_no_role() {
+    fn unauthorized_watch_blames_the_credentials_and_no_role() {
         let failed = |code, reason: &str| {
             let status = kube::core::Status::failure("", reason).with_code(code).boxed();
             advise(&watcher::Error::InitialListFailed(kube::Error::Api(status)))

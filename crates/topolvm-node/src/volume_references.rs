@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use topolvm_api::{ApiFlavor, LogicalVolume, RemovalFailure, SnapshotContent};
-use topolvm_kube::{list_in_pages, refers_to, waits_for_removal};
+use topolvm_api::{ApiFlavor, LogicalVolume, RemovalFailure, SnapshotContent, refers_to, waits_for_removal};
+use topolvm_kube::list_in_pages;
 
 use crate::api_server::{ApiError, DEADLINE, call};
 

@@ -167,6 +167,7 @@ pub(super) async fn delete(
     }
 }
 
-fn failed(cluster: &Cluster, verb: &'static str, error: kube::Error) -> RequestError {
+/// Makes the error of a failed request about LogicalVolumes.
+pub(crate) fn failed(cluster: &Cluster, verb: &'static str, error: kube::Error) -> RequestError {
     RequestError::new(verb, format!("{}.{}", LogicalVolume::plural(&cluster.flavor), cluster.flavor), error)
 }

@@ -270,7 +270,7 @@ async fn an_lv_is_deleted_by_an_object_that_has_got_it_first() {
 #[case::in_quarantine(LV)]
 #[case::former_name(FORMER)]
 #[tokio::test]
-async fn lv_that_a_persistent_volume_refers_to_is_neither_deleted_nor_restored_otherwise(#[case] lv: &str) {
+async fn referenced_lv_is_neither_deleted_nor_restored_otherwise(#[case] lv: &str) {
     let (server, cluster) = server();
     server.apply_json(json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "archive"},

@@ -61,7 +61,7 @@ impl Facts {
 
     fn restore_deleted(&self, flavor: ApiFlavor, volume: &LogicalVolume) -> Option<Restoration> {
         let lv = volume.volume_id().filter(|_| volume.is_deleting())?;
-        let reference = self.references.find(flavor, lv)?.describe();
+        let reference = self.find_user(flavor, lv)?.describe();
         let mut object = LogicalVolume::new(flavor, volume.spec.clone());
         object.metadata.labels.clone_from(&volume.metadata.labels);
         let mut annotations = volume.metadata.annotations.clone().unwrap_or_default();
@@ -78,7 +78,7 @@ impl Facts {
         if self.volumes.iter().any(has_lv) {
             return None;
         }
-        let reference = self.references.find(flavor, lv)?;
+        let reference = self.find_user(flavor, lv)?;
         let (name, source) = match reference {
             Reference::PersistentVolume(persistent) => (persistent.name_any(), None),
             Reference::SnapshotContent(content) => (String::new(), Some(self.find_origin(flavor, content))),
@@ -95,6 +95,11 @@ impl Facts {
         };
         let object = request_lv(flavor, LogicalVolume::new(flavor, spec), lv);
         (!object.name().is_empty()).then(|| Restoration { object, deleted: None, reference: reference.describe() })
+    }
+
+    /// Finds what needs a volume. CSI removes that of an object which is on its way out.
+    fn find_user(&self, flavor: ApiFlavor, lv: &str) -> Option<Reference<'_>> {
+        self.references.find(flavor, lv).filter(|reference| !reference.waits_for_removal())
     }
 
     /// Returns the name of the LogicalVolume, present or former, that a snapshot was made of. Any name will do if that

@@ -111,6 +111,20 @@ async fn object_that_nothing_refers_to_goes_on_being_deleted() {
 }
 
 #[tokio::test]
+async fn object_that_csi_deletes_goes_on_being_deleted() {
+    let (server, cluster) = server();
+    deleted_volume(&server);
+    persistent_volume(&server);
+    server.edit("persistentvolumes", "", "pvc-1", |object| {
+        object["spec"]["persistentVolumeReclaimPolicy"] = json!("Delete");
+        object["status"]["phase"] = json!("Released");
+    });
+    let before = volume(&server, "pvc-1");
+    undelete(&server, &cluster, &[]).await.unwrap();
+    assert_eq!(volume(&server, "pvc-1"), before);
+}
+
+#[tokio::test]
 async fn object_with_another_finalizer_is_left_alone() {
     let (server, cluster) = server();
     delete_volume(&server, &[FINALIZER, "example.com/it"]);

@@ -85,7 +85,7 @@ impl NodeDeletion {
                 }
             }
             if forgotten.is_empty() {
-                self.tell_kept(node, &kept).await;
+                self.report_kept(node, &kept).await;
                 return Ok(());
             }
             for volume in forgotten {
@@ -95,7 +95,7 @@ impl NodeDeletion {
     }
 
     /// Publishes which volumes stay although their Node is deleted.
-    async fn tell_kept(&self, node: &str, kept: &[(&LogicalVolume, String)]) {
+    async fn report_kept(&self, node: &str, kept: &[(&LogicalVolume, String)]) {
         for (volume, keeper) in kept {
             tracing::info!(node, volume = volume.name(), keeper, "kept a LogicalVolume of a deleted Node");
             let note = format!(

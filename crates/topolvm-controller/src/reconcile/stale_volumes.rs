@@ -12,8 +12,8 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{ListParams, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
-use topolvm_api::LogicalVolume;
-use topolvm_kube::{json_patch, list_in_pages, refers_to, remove_finalizers, waits_for_removal};
+use topolvm_api::{LogicalVolume, refers_to, waits_for_removal};
+use topolvm_kube::{json_patch, list_in_pages, remove_finalizers};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;

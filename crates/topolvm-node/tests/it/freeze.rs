@@ -52,7 +52,7 @@ async fn frozen_filesystem_without_a_mount_is_thawed_and_checked(#[case] readonl
 }
 
 #[tokio::test]
-async fn growth_of_frozen_filesystem_fails_and_does_not_lock_the_volume() {
+async fn growth_of_frozen_filesystem_fails_and_locks_nothing() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     node.grow_lv(2 * GIB);

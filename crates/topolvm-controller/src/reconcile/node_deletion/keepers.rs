@@ -7,8 +7,8 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use topolvm_api::LogicalVolume;
-use topolvm_kube::{list_in_pages, waits_for_removal};
+use topolvm_api::{LogicalVolume, waits_for_removal};
+use topolvm_kube::list_in_pages;
 
 use super::super::error::ReconcileError;
 use super::has_id;

@@ -43,7 +43,7 @@ async fn frozen_filesystem_is_thawed_also_after_it_was_unmounted(#[case] filesys
 #[case(Filesystem::Xfs)]
 #[case(Filesystem::Btrfs)]
 #[tokio::test]
-async fn growth_of_frozen_filesystem_names_the_thaw_and_goes_on_after_it(#[case] filesystem: Filesystem) {
+async fn growth_of_frozen_filesystem_names_the_thaw(#[case] filesystem: Filesystem) {
     let Some(device) = device_for(filesystem) else { return };
     let (machine, target, disk) = (SystemMounter::new(), device.target(), &device.path);
     machine.format(disk, filesystem, &MkfsOptions::default()).await.unwrap();

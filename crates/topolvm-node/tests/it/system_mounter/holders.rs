@@ -51,7 +51,7 @@ async fn mounts_that_hold_a_device_are_named_in_each_namespace() {
 }
 
 #[tokio::test]
-async fn stacked_devices_loops_and_processes_that_hold_a_device_are_named() {
+async fn stacked_devices_loops_and_holding_processes_are_named() {
     let machine = SystemMounter::new();
     let Some(device) = device_for(Filesystem::Ext4) else { return };
     let path = device.path.display().to_string();
