@@ -100,6 +100,7 @@ impl Layer {
         let output = child.stdout.take().context("cargo has no output")?;
         let mut counts = Counts::default();
         let mut is_failure = false;
+        let mut tail = VecDeque::new();
         for line in BufReader::new(output).lines() {
             let line = line?;
             if let Some(result) = line.strip_prefix("test result: ") {
@@ -114,10 +115,15 @@ impl Layer {
                 failure.said.push(line.clone());
             }
             println!("{:<13} | {line}", self.name());
+            if !line.is_empty() {
+                tail.push_back(line);
+                tail.drain(..tail.len().saturating_sub(REASON_LINES));
+            }
         }
         let status = child.wait()?;
         if !status.success() && counts.failed == 0 {
-            bail!("{command:?} failed before its tests could say so ({status})");
+            // The last line of what it printed names the test that ran
+            counts = counts.plus(Counts::of_error(format!("cargo ended with {status}"), tail.into()));
         }
         Ok(counts)
     }
@@ -150,6 +156,11 @@ impl Failure {
 }
 
 impl Counts {
+    /// Returns one failure that no test has reported itself.
+    fn of_error(error: String, said: Vec<String>) -> Self {
+        Self { failed: 1, failures: vec![Failure { test: error, said }], ..Self::default() }
+    }
+
     fn plus(self, other: Self) -> Self {
         Self {
             passed: self.passed + other.passed,
@@ -222,7 +233,7 @@ fn measure(layer: Layer) -> Row {
     let start = Instant::now();
     let counts = layer.run().unwrap_or_else(|error| {
         eprintln!("{}: {error:#}", layer.name());
-        Counts { failed: 1, ..Counts::default() }
+        Counts::of_error(format!("{error:#}"), Vec::new())
     });
     if counts.failed > 0 {
         println!("run this layer alone with: make test-{}", layer.name());

@@ -146,7 +146,8 @@ async fn room_above(client: &Client, bytes: u64) -> u64 {
 }
 
 fn adds_no_disk_with_a_signature() {
-    let disks = ScsiDisks::new(SIGNATURES.len() + 1, &["scsi"]);
+    // Small: all of them, and a copy of each, are in the guest's memory
+    let disks = ScsiDisks::of_size(8, SIGNATURES.len() + 1, &["scsi"]);
     let marked: Vec<_> =
         SIGNATURES.iter().enumerate().map(|(index, signature)| (signature, disks.device(index))).collect();
     for (signature, device) in &marked {
