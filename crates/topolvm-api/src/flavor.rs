@@ -95,6 +95,9 @@ impl ApiFlavor {
         /// Finalizer on claims that are being deleted so that their StatefulSets make them again, while pods wait for
         /// them.
         rebuilding = "", "/rebuilding";
+        /// LogicalVolume annotation: bytes that were asked for, where the size was rounded up or raised to a minimum. A
+        /// copy of so many is allowed, and made as large as its source.
+        requested_size = "", "/requested-size";
         /// LogicalVolume annotation that the controller changes together with a new size.
         resize_requested_at = "", "/resize-requested-at";
         /// LogicalVolume annotation: id of the snapshot that the volume was restored from.

@@ -57,8 +57,11 @@ pub use snapshot_content::{SNAPSHOT_GROUP, SnapshotContent};
 /// Number of bytes in one GiB.
 pub const GIB: u64 = 1 << 30;
 
-/// The filesystems that the agents make, as CSI, `mkfs` and the kernel spell them. The first is the default.
-pub const FILESYSTEMS: [&str; 3] = ["ext4", "xfs", "btrfs"];
+/// The filesystems that the agents make, as CSI, `mkfs` and the kernel spell them.
+pub const FILESYSTEMS: [&str; 3] = [DEFAULT_FILESYSTEM, "xfs", "btrfs"];
+
+/// The filesystem of a volume whose StorageClass names none.
+pub const DEFAULT_FILESYSTEM: &str = "ext4";
 
 /// Volume sizes are rounded up to this many bytes, a page on every machine that we run on.
 pub const SECTOR_SIZE: u64 = 4096;

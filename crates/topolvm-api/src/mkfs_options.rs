@@ -5,6 +5,8 @@ mod allowed;
 
 use allowed::{Table, Value};
 
+use crate::DEFAULT_FILESYSTEM;
+
 /// Longest value of an option, in characters.
 const LONGEST_VALUE: usize = 255;
 
@@ -41,7 +43,7 @@ impl MkfsOptions {
     /// Reads options that are separated by spaces, such as `-i size=512 -K`, for a filesystem type as CSI spells it;
     /// the empty one is ext4. There is no shell and no quoting. Of filesystems that are not known no option is allowed.
     pub fn parse(filesystem: &str, text: &str) -> Result<Self, MkfsOptionError> {
-        let filesystem = if filesystem.is_empty() { "ext4" } else { filesystem };
+        let filesystem = if filesystem.is_empty() { DEFAULT_FILESYSTEM } else { filesystem };
         let known = allowed::options(filesystem);
         let fails = |option: &str, reason| {
             let option = option.chars().take(LONGEST_VALUE).collect();

@@ -33,7 +33,9 @@ pub(crate) enum CapacityRangeError {
 pub(crate) struct VolumeSize {
     /// Bytes to make, a multiple of [`SECTOR_SIZE`].
     pub(crate) bytes: u64,
-    /// `required_bytes` of the request, before they were rounded up or raised to a minimum.
+    /// Bytes that were asked for, before they were rounded up or raised to a minimum; 0 if none were named.
+    requested: u64,
+    /// Fewest bytes that satisfy the request.
     required: u64,
     /// `limit_bytes` of the request.
     limit: u64,
@@ -66,14 +68,14 @@ impl VolumeSize {
         } else if bytes > limit {
             Err(Error::RoundedAboveLimit { required: raised, limit })
         } else {
-            Ok(Self { bytes, required, limit })
+            Ok(Self { bytes, requested: required, required, limit })
         }
     }
 
-    /// Returns the size of a snapshot: that of its source. Any existing size is accepted, because a snapshot may have
-    /// been taken before its source grew.
-    pub(crate) fn of_snapshot(bytes: u64) -> Self {
-        Self { bytes, required: 0, limit: LARGEST }
+    /// Returns the size of a snapshot: that of its source, which was asked for with `requested` bytes. Any existing
+    /// size is accepted, because a snapshot may have been taken before its source grew.
+    pub(crate) fn of_snapshot(bytes: u64, requested: u64) -> Self {
+        Self { bytes, requested, required: 0, limit: LARGEST }
     }
 
     /// Raises the size to `bytes`, the least that a copy takes; `None` if the caller does not allow as many.
@@ -82,9 +84,14 @@ impl VolumeSize {
         (bytes <= self.limit).then_some(Self { bytes, ..self })
     }
 
-    /// Returns `required_bytes` of the request, unless it names none.
+    /// Returns the bytes that were asked for, unless none were named.
     pub(crate) fn requested(&self) -> Option<u64> {
-        Some(self.required).filter(|&bytes| bytes > 0)
+        Some(self.requested).filter(|&bytes| bytes > 0)
+    }
+
+    /// Returns the bytes that were asked for, if they are other than those that are made.
+    pub(crate) fn requested_other_than(&self, made: u64) -> Option<u64> {
+        self.requested().filter(|&requested| requested != made)
     }
 
     /// Returns whether an existing volume of this many bytes satisfies the request. One that has grown since it was

@@ -65,6 +65,8 @@ pub(crate) struct VolumeRequest {
     pub(crate) lvcreate_option_class: String,
     /// Limits of its I/O. They are no part of what the volume is: they may be others by the time of a repeated request.
     pub(crate) io_limits: IoLimits,
+    /// Filesystem that the volume is mounted with; `None` for a device.
+    pub(crate) filesystem: Option<String>,
     pub(crate) placement: Placement,
     /// The claim that the volume is for, where the request names it.
     pub(crate) claim: Option<ClaimName>,

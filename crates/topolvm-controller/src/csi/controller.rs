@@ -104,9 +104,9 @@ impl Controller for ControllerService {
         request: Request<pb::ControllerExpandVolumeRequest>,
     ) -> Result<Response<pb::ControllerExpandVolumeResponse>, Status> {
         let deadline = Deadline::from_request(&request);
-        let ExpandVolume { id, bytes, has_filesystem } = ExpandVolume::parse(request.get_ref())?;
+        let ExpandVolume { id, size, has_filesystem } = ExpandVolume::parse(request.get_ref())?;
         let _lock = self.ids.lock(&id)?;
-        let bytes = deadline.run(self.volumes.expand(&id, bytes, deadline.wait)).await?;
+        let bytes = deadline.run(self.volumes.expand(&id, size, deadline.wait)).await?;
         Ok(Response::new(pb::ControllerExpandVolumeResponse {
             capacity_bytes: signed_bytes(bytes),
             node_expansion_required: has_filesystem,

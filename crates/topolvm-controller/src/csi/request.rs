@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use topolvm_api::{ApiFlavor, FILESYSTEMS, IoLimit, IoLimitError, IoLimits, MkfsOptionError, MkfsOptions};
+use topolvm_api::{
+    ApiFlavor, DEFAULT_FILESYSTEM, FILESYSTEMS, IoLimit, IoLimitError, IoLimits, MkfsOptionError, MkfsOptions,
+};
 use topolvm_capacity::VolumeClasses;
 use topolvm_proto::csi::volume_capability::{AccessType, access_mode::Mode};
 use topolvm_proto::csi::{
@@ -77,6 +79,7 @@ pub(crate) fn parse_create_volume(
         device_class: parameter(&request.parameters, flavor.device_class_parameter()),
         lvcreate_option_class: option_class,
         io_limits: if has_mutable { mutable.io_limits } else { of_class },
+        filesystem: modes.iter().find_map(requested_filesystem).map(str::to_owned),
         placement: parse_placement(flavor, request.accessibility_requirements.as_ref())?,
         claim: claim_name(&request.parameters),
         source: None,
@@ -97,6 +100,15 @@ fn check_mkfs_options(
         }
     }
     Ok(())
+}
+
+/// Returns the filesystem that the node mounts; none for a device.
+fn requested_filesystem(mode: &VolumeMode) -> Option<&str> {
+    match mode {
+        VolumeMode::Block => None,
+        VolumeMode::Filesystem(name) if name.is_empty() => Some(DEFAULT_FILESYSTEM),
+        VolumeMode::Filesystem(name) => Some(name),
+    }
 }
 
 /// Returns the claim that the volume is for. external-provisioner names it with `--extra-create-metadata`.
@@ -141,8 +153,8 @@ fn parse_io_limits(parameters: &HashMap<String, String>, flavor: ApiFlavor) -> R
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExpandVolume {
     pub(crate) id: String,
-    /// Bytes to grow to.
-    pub(crate) bytes: u64,
+    /// The size to grow to.
+    pub(crate) size: VolumeSize,
     /// True if a filesystem has to grow as well, which the node does.
     pub(crate) has_filesystem: bool,
 }
@@ -156,7 +168,7 @@ impl ExpandVolume {
         let mode = request.volume_capability.as_ref().map(parse_capability).transpose()?;
         Ok(Self {
             id,
-            bytes: parse_capacity_range(request.capacity_range, 0)?.bytes,
+            size: parse_capacity_range(request.capacity_range, 0)?,
             // A caller that does not tell must assume a filesystem: growing one that is not there is no work
             has_filesystem: mode != Some(VolumeMode::Block),
         })

@@ -26,7 +26,8 @@ pub(crate) fn volume(flavor: ApiFlavor, volume: Volume, volume_context: HashMap<
 /// Builds CSI's message about a snapshot, which can be used as soon as its LV exists.
 pub(crate) fn snapshot(flavor: ApiFlavor, snapshot: Volume) -> pb::Snapshot {
     pb::Snapshot {
-        size_bytes: signed_bytes(snapshot.bytes),
+        // external-provisioner refuses a claim for less than this: not the real size, which LVM rounded up
+        size_bytes: signed_bytes(snapshot.requested_bytes),
         snapshot_id: snapshot.id,
         source_volume_id: snapshot.source.map(|source| source.id().to_owned()).unwrap_or_default(),
         creation_time: snapshot

@@ -47,9 +47,10 @@ impl GrpcCode for VolumeError {
             | Self::VolumesNotListed
             | Self::ShuttingDown => Code::Unavailable,
             // Never changes: a StorageClass and the class of a source are what they are
-            Self::InvalidObject { .. } | Self::SourceClassDiffers { .. } | Self::Immutable { .. } => {
-                Code::InvalidArgument
-            }
+            Self::InvalidObject { .. }
+            | Self::SourceClassDiffers { .. }
+            | Self::SourceFilesystemDiffers { .. }
+            | Self::Immutable { .. } => Code::InvalidArgument,
             Self::AlreadyExists { .. } => Code::AlreadyExists,
             // external-provisioner then lets the scheduler choose another node. It does not know where the source of a
             // copy is, and may have chosen a wrong node; CSI names this code for that. After INVALID_ARGUMENT, which

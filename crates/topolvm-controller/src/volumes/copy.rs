@@ -4,11 +4,11 @@
 //! at least as large. Once created it does not need its source any more.
 
 use tokio::time::Instant;
-use topolvm_api::{AccessType, IoLimits, LogicalVolume, parse_bytes};
+use topolvm_api::{AccessType, ApiFlavor, IoLimits, LogicalVolume};
 
 use super::delete::{Deletion, exact_version};
 use super::existing::{Existing, compare_existing};
-use super::volume::size_bytes;
+use super::volume::{requested_bytes, size_bytes};
 use super::{ContentSource, CopySource, Placement, Volume, VolumeError, VolumeRequest, Volumes};
 use crate::volume_size::VolumeSize;
 
@@ -37,11 +37,12 @@ impl Volumes {
             return self.wait_provisioned(copy, deadline).await;
         }
         let object = object.ok_or_else(|| source_not_found(&source))?;
+        check_filesystem(request.filesystem.as_deref(), object.annotation(self.flavor.filesystem()))?;
         // Also for a pod that was scheduled to another node: the copy can be nowhere else, and where the request allows
         // its node, the scheduler sends the pod after the volume
         let placement = copy_placement(&request.placement, &object)?;
         let request = VolumeRequest {
-            size: copy_size(request.size, &object)?,
+            size: copy_size(request.size, self.flavor, &object)?,
             device_class: copy_device_class(request.device_class, &object)?,
             placement,
             source: Some(self.copy_source(&object, source, AccessType::ReadWrite)),
@@ -63,12 +64,13 @@ impl Volumes {
         };
         let request = VolumeRequest {
             name,
-            size: VolumeSize::of_snapshot(size_bytes(&object)),
+            size: VolumeSize::of_snapshot(size_bytes(&object), requested_bytes(self.flavor, &object)),
             device_class: object.spec.device_class.clone(),
             lvcreate_option_class: String::new(),
             io_limits: IoLimits::default(),
             placement: copy_placement(&placement, &object)?,
             claim: None,
+            filesystem: None,
             source: Some(self.copy_source(&object, source, AccessType::ReadOnly)),
         };
         self.create(&request, deadline).await
@@ -142,15 +144,27 @@ fn source_not_found(source: &ContentSource) -> VolumeError {
 }
 
 /// Returns the size of the copy. A request for the size that the source was requested with gets the source's real size:
-/// LVM rounds up, and a claim of the same size must do for a copy.
-fn copy_size(requested: VolumeSize, source: &LogicalVolume) -> Result<VolumeSize, VolumeError> {
+/// LVM and the filesystem round up, and a claim of the same size must do for a copy.
+fn copy_size(requested: VolumeSize, flavor: ApiFlavor, source: &LogicalVolume) -> Result<VolumeSize, VolumeError> {
     let source_bytes = size_bytes(source);
-    let nominal = parse_bytes(&source.spec.size).unwrap_or(source_bytes).min(source_bytes);
-    let too_small = |asked| VolumeError::SmallerThanSource { source_bytes, asked };
-    if let Some(asked) = requested.requested().filter(|&asked| asked < nominal) {
+    let least = requested_bytes(flavor, source);
+    let too_small = |asked| VolumeError::SmallerThanSource { least, asked };
+    // What an older version recorded was rounded up, as the bytes of this request are
+    if let Some(asked) = requested.requested().filter(|_| requested.bytes < least) {
         return Err(too_small(asked));
     }
     requested.raised_to(source_bytes).ok_or_else(|| too_small(requested.bytes))
+}
+
+/// Refuses a copy that is to be mounted with another filesystem than its source has, as far as that is known: it would
+/// take its room and never be mounted.
+fn check_filesystem(wanted: Option<&str>, found: Option<&str>) -> Result<(), VolumeError> {
+    match (wanted, found) {
+        (Some(wanted), Some(found)) if wanted != found => {
+            Err(VolumeError::SourceFilesystemDiffers { found: found.to_owned(), wanted: wanted.to_owned() })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the device class of the copy. A StorageClass that names none leaves it to the source.

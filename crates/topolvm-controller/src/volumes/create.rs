@@ -141,8 +141,10 @@ impl Volumes {
         let id = source.map(|source| (source.id.annotation(self.flavor), source.id.id().to_owned()));
         let filesystem =
             source.and_then(|source| source.filesystem.clone()).map(|value| (self.flavor.filesystem(), value));
+        let requested = request.size.requested_other_than(request.size.bytes);
+        let requested = requested.map(|bytes| (self.flavor.requested_size(), format_bytes(bytes).0));
         let limits = request.io_limits.annotations(self.flavor).filter_map(|(key, value)| Some((key, value?)));
-        let annotations = [claim, id, filesystem].into_iter().flatten().chain(limits);
+        let annotations = [claim, id, filesystem, requested].into_iter().flatten().chain(limits);
         let annotations: BTreeMap<_, _> = annotations.map(|(key, value)| (key.to_owned(), value)).collect();
         object.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
         object.metadata.finalizers = Some(vec![self.flavor.logical_volume_finalizer().to_owned()]);

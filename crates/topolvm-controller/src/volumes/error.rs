@@ -85,10 +85,15 @@ pub(crate) enum VolumeError {
     )]
     SourceClassDiffers { source_class: String, wanted: String },
     #[error(
-        "a copy is as large as its source of {source_bytes} bytes or larger, but {asked} bytes are asked for; ask for \
-         more"
+        "the source of the copy has the filesystem {found}, and so will the copy, but the StorageClass names {wanted}; \
+         use a StorageClass with {found}"
     )]
-    SmallerThanSource { source_bytes: u64, asked: u64 },
+    SourceFilesystemDiffers { found: String, wanted: String },
+    #[error(
+        "a copy is as large as its source, which was requested with {least} bytes, or larger, but {asked} bytes are \
+         asked for; ask for {least} or more"
+    )]
+    SmallerThanSource { least: u64, asked: u64 },
     #[error(
         "{key} of a volume is decided when the volume is made; it is {is:?} and cannot become {wanted:?}, make a new \
          volume and copy the data"

@@ -6,21 +6,23 @@ use tokio::time::Instant;
 use topolvm_api::{CREATED_BY, LogicalVolume, format_bytes, parse_bytes};
 
 use super::{VolumeError, VolumeKind, Volumes, api_error};
+use crate::volume_size::VolumeSize;
 
 impl Volumes {
-    /// Expands the volume to at least this many bytes and waits until its node has done so. Returns the real size in
-    /// bytes; a volume that is as large already is left alone.
-    pub(crate) async fn expand(&self, id: &str, bytes: u64, deadline: Instant) -> Result<u64, VolumeError> {
+    /// Expands the volume to at least this size and waits until its node has done so. Returns the real size in bytes; a
+    /// volume that is as large already is left alone.
+    pub(crate) async fn expand(&self, id: &str, size: VolumeSize, deadline: Instant) -> Result<u64, VolumeError> {
+        let bytes = size.bytes;
         loop {
             let volume = self.find_live(VolumeKind::Volume, id).await?;
             if let Some(current) = size_if_at_least(&volume, bytes) {
-                if self.withdraw_pending_size(&volume, current).await? {
+                if self.withdraw_pending_size(&volume, size, current).await? {
                     return Ok(current);
                 }
                 continue;
             }
             let request = (self.now)().to_string();
-            if let Some(patched) = self.request_size(&volume, bytes, &request).await? {
+            if let Some(patched) = self.request_size(&volume, size, bytes, &request).await? {
                 return self.wait_expanded(&patched, bytes, &request, deadline).await;
             }
             // Somebody changed the object meanwhile: look at it again
@@ -30,20 +32,26 @@ impl Volumes {
     /// Withdraws a requested size that the node could not provide, once the user has stepped back to the current size.
     /// Otherwise the volume would grow as soon as there is room, which nobody wants any more. Returns `false` if the
     /// object has changed since it was read.
-    async fn withdraw_pending_size(&self, volume: &LogicalVolume, current: u64) -> Result<bool, VolumeError> {
+    async fn withdraw_pending_size(
+        &self,
+        volume: &LogicalVolume,
+        size: VolumeSize,
+        current: u64,
+    ) -> Result<bool, VolumeError> {
         let asks_for_more = parse_bytes(&volume.spec.size).is_ok_and(|asked| asked > current);
         if volume.failure().is_none() || !asks_for_more {
             return Ok(true);
         }
         let request = (self.now)().to_string();
-        self.request_size(volume, current, &request).await.map(|patched| patched.is_some())
+        self.request_size(volume, size, current, &request).await.map(|patched| patched.is_some())
     }
 
-    /// Writes the requested size, and the annotation that makes the agent try again even if the size is not new. `None`
+    /// Writes the bytes to grow to, those that were asked for, and the annotation that makes the agent try again even if the size is not new. `None`
     /// if the object has changed since it was read.
     async fn request_size(
         &self,
         volume: &LogicalVolume,
+        asked: VolumeSize,
         bytes: u64,
         request: &str,
     ) -> Result<Option<LogicalVolume>, VolumeError> {
@@ -55,7 +63,10 @@ impl Volumes {
         let patch = json!({
             "metadata": {
                 "resourceVersion": volume.metadata.resource_version,
-                "annotations": { self.flavor.resize_requested_at(): request },
+                "annotations": {
+                    self.flavor.resize_requested_at(): request,
+                    self.flavor.requested_size(): asked.requested_other_than(size).map(format_bytes),
+                },
             },
             "spec": { "size": format_bytes(size) },
         });

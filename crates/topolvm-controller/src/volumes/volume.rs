@@ -1,6 +1,7 @@
 //! Reads a volume or snapshot from its `LogicalVolume` object.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use topolvm_api::{ApiFlavor, LogicalVolume, lost_message, parse_bytes};
 
 use crate::volume_informer::VolumeInformer;
@@ -86,6 +87,8 @@ pub(crate) struct Volume {
     pub(crate) id: String,
     /// Real size in bytes, as rounded up by LVM.
     pub(crate) bytes: u64,
+    /// Bytes that it was requested with, of a snapshot those of its source: the least that a copy can ask for.
+    pub(crate) requested_bytes: u64,
     /// Name of the node that has the LV.
     pub(crate) node: String,
     /// The source of a copy.
@@ -104,12 +107,21 @@ impl Volume {
         Some(Self {
             id: object.volume_id()?.to_owned(),
             bytes: size_bytes(object),
+            requested_bytes: requested_bytes(flavor, object),
             node: object.spec.node_name.clone(),
             source: ContentSource::from_object(flavor, object, informer),
             created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
             lost: object.is_lost().then(|| lost_message(object)),
         })
     }
+}
+
+/// Returns the bytes that the volume was requested with: rounded up where only that is known, but never more than it
+/// has.
+pub(super) fn requested_bytes(flavor: ApiFlavor, object: &LogicalVolume) -> u64 {
+    let recorded = object.annotation(flavor.requested_size()).and_then(|size| parse_bytes(&Quantity(size.into())).ok());
+    let real = size_bytes(object);
+    recorded.or_else(|| parse_bytes(&object.spec.size).ok()).unwrap_or(real).min(real)
 }
 
 /// Returns the real size in bytes, else the requested size, else 0.

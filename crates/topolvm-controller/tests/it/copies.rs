@@ -6,8 +6,10 @@ use tonic::Code;
 use topolvm_proto::csi::CreateVolumeRequest;
 use topolvm_testkit::fixtures::logical_volume;
 
+use crate::agent::Agent;
 use crate::harness::{
-    GIB, Harness, LVS, MIB, cloned, create, on_nodes, refusal, restored, sized, topology, volume, with_parameter,
+    GIB, Harness, LVS, MIB, block, cloned, create, on_nodes, refusal, restored, sized, topology, volume,
+    with_filesystem, with_parameter,
 };
 
 /// A controller with a volume `u-1` of 1025 MiB, which LVM made 1028 MiB, in class ssd on n2, and its snapshot `s-1`.
@@ -73,8 +75,50 @@ async fn a_copy_is_at_least_as_large_as_its_source(
     } else {
         let (code, message) = refusal(answer);
         assert_eq!(code, Code::OutOfRange);
-        assert!(message.contains("ask for more"), "{message}");
+        assert!(message.contains("or larger"), "{message}");
     }
+}
+
+/// What the claim of the source asked for was rounded up to a sector, raised to what the filesystem takes, and rounded
+/// up to LVM's extents.
+#[rstest]
+#[case::of_mebibytes(50 * MIB, "ext4")]
+#[case::of_decimal_bytes(100_000_000, "ext4")]
+#[case::of_a_tenth_of_a_gibibyte(107_374_183, "btrfs")]
+#[case::below_the_least_of_xfs(128 * MIB, "xfs")]
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_copy_may_have_the_size_of_the_first_claim(#[case] bytes: u64, #[case] filesystem: &str) {
+    let harness = Harness::with_agent().await;
+    let request = |name: &str| sized(with_filesystem(volume(name), filesystem), bytes, 0);
+    let source = harness.create(request("pvc-1")).await.unwrap();
+    assert!(u64::try_from(source.capacity_bytes).unwrap() > bytes);
+    let clone = harness.create(cloned(request("pvc-2"), &source.volume_id)).await.unwrap();
+    let snapshot = harness.snapshot("snapshot-1", &clone.volume_id).await.unwrap();
+    assert_eq!(u64::try_from(snapshot.size_bytes), Ok(bytes), "external-provisioner would refuse such a claim");
+    let copy = harness.create(restored(request("pvc-3"), &snapshot.snapshot_id)).await.unwrap();
+    assert_eq!(copy.capacity_bytes, source.capacity_bytes);
+
+    let too_small = sized(request("pvc-4"), bytes - 4096, 0);
+    let refused = harness.create(cloned(too_small, &source.volume_id)).await;
+    // The least of xfs is as much for fewer bytes
+    assert_eq!(refused.is_ok(), filesystem != "ext4", "{refused:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_with_another_filesystem_than_its_source_is_refused() {
+    let harness = Harness::new().await;
+    let source = logical_volume("pvc-1").uid("u-1").annotation("topolvm.io/filesystem", "ext4").ready("u-1", "1Gi");
+    harness.api.apply_json(source.build());
+    harness.start(&Agent::with_free(3 * GIB));
+    let request = cloned(volume("pvc-2"), "u-1");
+    let (code, message) = refusal(harness.create(with_filesystem(request.clone(), "xfs")).await);
+    assert_eq!((code, message.contains("filesystem ext4")), (Code::InvalidArgument, true), "{message}");
+    assert!(harness.object("pvc-2").is_null());
+    // No filesystem is the default one, and a device has whatever the source has
+    harness.create(with_filesystem(request, "")).await.unwrap();
+    let mut device = cloned(volume("pvc-3"), "u-1");
+    device.volume_capabilities = vec![block()];
+    harness.create(device).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

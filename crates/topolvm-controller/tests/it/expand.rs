@@ -47,6 +47,10 @@ async fn a_volume_grows_to_the_real_size_and_its_filesystem_is_next() {
     assert!(answer.node_expansion_required);
     let annotations = harness.object("pvc-1")["metadata"]["annotations"].clone();
     assert!(annotations["topolvm.io/resize-requested-at"].is_string(), "{annotations}");
+    assert_eq!(annotations["topolvm.io/requested-size"], (2 * GIB + 1).to_string());
+
+    harness.expand("u-1", 3 * GIB).await.unwrap();
+    assert!(harness.object("pvc-1")["metadata"]["annotations"]["topolvm.io/requested-size"].is_null());
 }
 
 #[tokio::test(start_paused = true)]

@@ -231,6 +231,12 @@ pub(crate) fn volume(name: &str) -> CreateVolumeRequest {
     }
 }
 
+/// Mounted with this filesystem.
+pub(crate) fn with_filesystem(mut request: CreateVolumeRequest, filesystem: &str) -> CreateVolumeRequest {
+    request.volume_capabilities = vec![mount(filesystem)];
+    request
+}
+
 /// With a parameter of the StorageClass.
 pub(crate) fn with_parameter(mut request: CreateVolumeRequest, key: &str, value: &str) -> CreateVolumeRequest {
     request.parameters.insert(key.to_owned(), value.to_owned());

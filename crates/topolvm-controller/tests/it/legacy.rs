@@ -53,7 +53,7 @@ async fn a_snapshot_of_a_volume_without_real_size_has_the_size_that_the_volume_w
     };
     let (snapshot, ()) = tokio::join!(harness.snapshot("snapshot-1", "u-1"), making);
     let snapshot = snapshot.unwrap();
-    assert_eq!((snapshot.snapshot_id.as_str(), snapshot.size_bytes), ("s-1", 1028 << 20));
+    assert_eq!((snapshot.snapshot_id.as_str(), snapshot.size_bytes), ("s-1", 1 << 30));
 }
 
 /// A snapshot that TopoLVM took: no annotation says what it was taken of.

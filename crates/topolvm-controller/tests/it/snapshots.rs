@@ -8,7 +8,8 @@ use topolvm_testkit::fixtures::logical_volume;
 
 use crate::agent::Agent;
 use crate::harness::{
-    GIB, Harness, LVS, MIB, in_ten_seconds, on_nodes, refusal, restored, sized, topology, volume, with_parameter,
+    GIB, Harness, LVS, in_ten_seconds, on_nodes, refusal, restored, sized, topology, volume, with_filesystem,
+    with_parameter,
 };
 
 /// A request for a snapshot of `source`, allowed on `node`.
@@ -39,12 +40,15 @@ async fn a_snapshot_is_a_read_only_copy_beside_its_source() {
             "source": "pvc-1", "accessType": "ro",
         })
     );
-    assert_eq!(object["metadata"]["annotations"], json!({"topolvm.io/source-volume-id": source.volume_id}));
+    let annotations = json!({
+        "topolvm.io/source-volume-id": source.volume_id, "topolvm.io/requested-size": (GIB + 1).to_string(),
+    });
+    assert_eq!(object["metadata"]["annotations"], annotations);
     assert_eq!(object["metadata"]["finalizers"], json!(["topolvm.io/logicalvolume"]));
 
     assert_eq!(snapshot.snapshot_id, object["metadata"]["uid"]);
     assert_eq!(snapshot.source_volume_id, source.volume_id);
-    assert_eq!(u64::try_from(snapshot.size_bytes), Ok(GIB + 4 * MIB));
+    assert_eq!(u64::try_from(snapshot.size_bytes), Ok(GIB + 1));
     assert!(snapshot.ready_to_use);
     assert_eq!(snapshot.accessible_topology, []);
 }
@@ -57,7 +61,7 @@ async fn a_copy_has_the_record_of_its_sources_filesystem() {
     harness.api.apply_json(source.build());
     harness.start(&Agent::with_free(3 * GIB));
     let snapshot = harness.snapshot("snapshot-1", "u-1").await.unwrap().snapshot_id;
-    let request = restored(volume("pvc-2"), &snapshot);
+    let request = restored(with_filesystem(volume("pvc-2"), "xfs"), &snapshot);
     let restored = harness.create(request.clone()).await.unwrap();
     assert_eq!(
         harness.object("snapshot-1")["metadata"]["annotations"],

@@ -39,12 +39,17 @@ fn find_claim<'a>(facts: &'a Facts, namespace: &str, name: &str) -> Option<&'a P
     facts.claims.iter().flatten().find(is_it)
 }
 
+/// Returns the size that a claim requests.
+fn requested(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
+    claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
+}
+
 /// Returns the source of a claim; none if it is not there.
 fn find_source<'a>(facts: &'a Facts, kind: &str, namespace: &str, name: &str) -> Option<Source<'a>> {
     if kind == "PersistentVolumeClaim" {
         let claim = find_claim(facts, namespace, name)?;
-        let size = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
-        return Some(Source { name: format!("claim {namespace}/{name}"), size, claim: Some(claim) });
+        let name = format!("claim {namespace}/{name}");
+        return Some(Source { name, size: requested(claim), claim: Some(claim) });
     }
     let is_it = |snapshot: &&Snapshot| {
         snapshot.metadata.namespace.as_deref() == Some(namespace) && snapshot.metadata.name.as_deref() == Some(name)
@@ -91,9 +96,7 @@ fn find_mismatch(
     classes: &[&StorageClass],
 ) -> Option<Finding> {
     let name = full_name(claim);
-    let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
-    let wanted = resources.and_then(|resources| resources.requests.as_ref()?.get("storage"));
-    if let (Some(wanted), Some(size)) = (wanted, source.size)
+    if let (Some(wanted), Some(size)) = (requested(claim), source.size)
         && let (Ok(wanted_bytes), Ok(bytes)) = (parse_bytes(wanted), parse_bytes(size))
         && wanted_bytes < bytes
     {

@@ -356,6 +356,14 @@ fn a_copy_that_cannot_be_made_is_named() {
     }))]);
     facts.claims = Ok(vec![original.clone(), claim("copy", "fast", "2Gi", snapshot())]);
     assert_sound(&facts);
+    // The real size of the source is no matter
+    let clone = || json!({"kind": "PersistentVolumeClaim", "name": "data"});
+    let mut rounded = original.clone();
+    rounded.status = of(json!({"capacity": {"storage": "2052Mi"}}));
+    facts.claims = Ok(vec![rounded.clone(), claim("copy", "fast", "2Gi", clone())]);
+    assert_sound(&facts);
+    facts.claims = Ok(vec![rounded, claim("copy", "fast", "2047Mi", clone())]);
+    assert_named(&facts, "copies", Outcome::Fail, "claim shop/copy asks for 2047Mi", "at least 2Gi");
     facts.claims = Ok(vec![original.clone(), claim("copy", "fast", "1Gi", snapshot())]);
     assert_named(&facts, "copies", Outcome::Fail, "claim shop/copy asks for 1Gi", "at least 2Gi");
     facts.claims = Ok(vec![original.clone(), claim("copy", "slow", "2Gi", snapshot())]);

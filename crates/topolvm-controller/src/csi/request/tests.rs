@@ -56,6 +56,7 @@ fn the_fields_of_a_request_are_parsed() {
             device_class: "ssd".to_owned(),
             lvcreate_option_class: "raid".to_owned(),
             io_limits: IoLimits::default(),
+            filesystem: Some("xfs".to_owned()),
             placement: Placement::Anywhere,
             claim: Some(ClaimName { namespace: "ns".to_owned(), name: "data".to_owned() }),
             source: None,
@@ -236,7 +237,8 @@ fn a_filesystem_grows_on_the_node_unless_the_volume_is_a_block_device(
         volume_capability: capability,
         ..ControllerExpandVolumeRequest::default()
     };
-    assert_eq!(ExpandVolume::parse(&request), Ok(ExpandVolume { id: "v".to_owned(), bytes: 8192, has_filesystem }));
+    let size = VolumeSize::from_range(5000, 0, 0).unwrap();
+    assert_eq!(ExpandVolume::parse(&request), Ok(ExpandVolume { id: "v".to_owned(), size, has_filesystem }));
 }
 
 #[test]
