@@ -9,8 +9,9 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 3] = [
+    let all: [(&str, Body); 4] = [
         ("a_snapshot_is_restored_and_a_volume_is_cloned_with_their_data", create_copies),
+        ("copies_may_request_what_the_claim_of_their_source_requests", copy_at_requested_size),
         ("larger_copies_of_xfs_and_btrfs_volumes_are_mounted_beside_their_source", mount_beside_source),
         ("what_was_fsynced_is_in_a_restored_btrfs_beside_its_source", snapshot_fsynced_data),
     ];
@@ -53,6 +54,66 @@ fn create_copies(fixture: &Fixture) -> Result<()> {
     let left = fixture.node.script(&format!("lvs --noheadings -o lv_name {THIN_VG}"))?;
     ensure!(left.trim() == THIN_POOL, "LVs are left: {left}");
     Ok(())
+}
+
+/// Restores and clones volumes whose size was rounded up to a sector, to LVM's extents, or to what the filesystem takes,
+/// with claims of the same size; external-provisioner compares these before it asks the driver. A copy with another
+/// filesystem is refused.
+fn copy_at_requested_size(fixture: &Fixture) -> Result<()> {
+    let sources = [
+        ("m50", "50Mi", "ext4"),
+        ("d100", "100M", "ext4"),
+        ("m10", "10Mi", "ext4"),
+        ("tenth", "0.1Gi", "btrfs"),
+        ("m128", "128Mi", "xfs"),
+        ("m64", "64Mi", "ext4"),
+    ];
+    let classes = ["ext4", "xfs", "btrfs"];
+    for filesystem in classes {
+        let mut class = storage_class(ApiFlavor::TopoLvm, filesystem, Some(THIN_CLASS), false);
+        class["parameters"]["csi.storage.k8s.io/fstype"] = filesystem.into();
+        class["volumeBindingMode"] = "Immediate".into();
+        fixture.apply(&class)?;
+    }
+    for (name, size, filesystem) in sources {
+        fixture.apply_claim(name, filesystem, size)?;
+        fixture.apply(&pod(name, name, VolumeMode::Filesystem))?;
+    }
+    for (name, _, _) in sources {
+        fixture.wait_ready(name)?;
+        fixture.write_word(name, name)?;
+        fixture.apply(&snapshot(name, "snapshots", name))?;
+    }
+    for (name, size, filesystem) in sources {
+        fixture.wait_snapshot(name)?;
+        let [restored, clone] = copies(name);
+        fixture.apply(&copied_claim(&restored, filesystem, size, DataSource::Snapshot(name)))?;
+        fixture.apply(&copied_claim(&clone, filesystem, size, DataSource::Claim(name)))?;
+    }
+    fixture.apply(&copied_claim("other", "xfs", "512Mi", DataSource::Claim("m50")))?;
+    fixture.wait_event_with("other", "ProvisioningFailed", "has the filesystem ext4")?;
+    fixture.kubectl(&["delete", "pvc", "other", "--timeout=180s"])?;
+    for (name, _, _) in sources {
+        for copy in copies(name) {
+            fixture.wait_bound(&copy)?;
+            fixture.start_pod(&copy, VolumeMode::Filesystem)?;
+            ensure!(fixture.read_word(&copy)? == name, "{copy} says {:?}", fixture.read_word(&copy)?);
+            fixture.delete_pod_and_claim(&copy)?;
+        }
+    }
+    for (name, _, _) in sources {
+        fixture.kubectl(&["delete", "volumesnapshot", name, "--timeout=180s"])?;
+        fixture.delete_pod_and_claim(name)?;
+    }
+    for filesystem in classes {
+        fixture.kubectl(&["delete", "storageclass", filesystem])?;
+    }
+    fixture.wait_no_volumes()
+}
+
+/// Returns the names of the copies of a source.
+fn copies(source: &str) -> [String; 2] {
+    ["restored", "clone"].map(|kind| format!("{source}-{kind}"))
 }
 
 /// Mounts a filesystem and its copy, which have the same UUID: by default the kernel refuses the second.
