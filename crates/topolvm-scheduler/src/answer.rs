@@ -66,8 +66,7 @@ impl Answers {
             }
             Candidates::Names(_) => {
                 let kept = names.iter().zip(&verdicts).filter_map(|(name, verdict)| verdict.is_ok().then_some(name));
-                let result = NamesResult { nodenames: kept.collect(), failed };
-                Ok(vec![serde_json::to_vec(&result)?.into()])
+                Ok(vec![serde_json::to_vec(&NamesResult::new(kept.collect(), &failed))?.into()])
             }
         }
     }
