@@ -5,6 +5,7 @@
 
 mod annotations;
 mod pod;
+mod preemption;
 mod scan;
 
 use std::borrow::Cow;
@@ -20,6 +21,7 @@ use crate::capacity::{Capacity, Requested};
 
 use annotations::CapacityAnnotations;
 use pod::Pod;
+pub(crate) use preemption::{PreemptionCandidate, PreemptionRequest, PreemptionResult};
 use scan::{NodeExtent, ScanError, Scanner};
 
 /// Size up to which an answer is copied into one piece. Below it many small pieces would take longer to send.
@@ -69,7 +71,7 @@ pub(crate) struct Node {
 }
 
 /// Name of a Node.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub(crate) struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Error of a request that cannot be answered.
