@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use system_tests::manifests::{VolumeMode, claim};
 use system_tests::scheduling::restart_kube_scheduler;
 
 use super::{Bed, CLASS, annotations, pod};
@@ -10,6 +11,8 @@ use super::{Bed, CLASS, annotations, pod};
 const PRIORITY_CLASS: &str = "urgent";
 /// Nodes whose CPU the victims take. The third node has CPU, and no device class.
 const FULL: [&str; 2] = ["roomy", "small"];
+/// Pod and claim for which the extender is not asked.
+const TRACKED: &str = "tracked";
 /// End of the message of a pod for which kube-scheduler has considered preemption, and evicts nothing.
 const NO_CANDIDATE: &str = "no candidate node for preemption";
 
@@ -33,7 +36,8 @@ impl Bed<'_> {
         self.check_cpu_and_storage().context("victims as UIDs")?;
         self.start_shipped(|config| config)?;
         self.check_cpu_and_storage().context("victims as pods")?;
-        self.check_ephemeral_volume().context("a victim with an ephemeral volume")
+        self.check_ephemeral_volume().context("a victim with an ephemeral volume")?;
+        self.check_capacity_tracking().context("storage capacity tracking")
     }
 
     /// Starts kube-scheduler again with the file that ships, as `edit` changes it.
@@ -88,6 +92,24 @@ impl Bed<'_> {
         self.wait_bound("heir", "small")?;
         self.fixture.kubectl(&["annotate", "node", "small", "--overwrite", &room(4)])?;
         self.delete_pods(&["heir"])
+    }
+
+    /// Checks that with storage capacity tracking kube-scheduler compares free space before it evicts. There are no
+    /// CSIStorageCapacity objects, and so there is none.
+    fn check_capacity_tracking(&self) -> Result<()> {
+        self.restart_kube_scheduler(&self.usual_config)?;
+        let mut pod = urgent(TRACKED, 1);
+        pod["spec"]["containers"][0]["resources"]["limits"] = Value::Null;
+        pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": TRACKED}}]);
+        let victims = FULL.iter().map(|node| victim(node, "60"));
+        self.create(&victims.chain([claim(TRACKED, CLASS, "1Gi", VolumeMode::Filesystem), pod]).collect::<Vec<_>>())?;
+        self.wait_condition(TRACKED, "Unschedulable", "2 Insufficient cpu")?;
+        self.wait_condition(TRACKED, "Unschedulable", "preemption: 0/3 nodes are available")?;
+        for node in FULL {
+            self.ensure_spared(node)?;
+        }
+        self.delete_pods(&[TRACKED, "victim-roomy", "victim-small"])?;
+        self.fixture.kubectl(&["delete", "pvc", TRACKED]).map(drop)
     }
 
     fn ensure_spared(&self, node: &str) -> Result<()> {
