@@ -1,4 +1,4 @@
-//! Answers of the extender: to which nodes a pod may go, and how good each of them is.
+//! Answers of the extender: to which nodes a pod may go, how good each of them is, and where evictions let it go.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -6,15 +6,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
 
-use crate::capacity::Capacity;
+use crate::capacity::{Capacity, Requested};
 use crate::extender::{
-    Candidates, Error, FailedNodes, HostPriority, Name, NamesResult, Request, nodes_result, read_names,
+    Candidates, Error, FailedNodes, HostPriority, Name, NamesResult, PreemptionCandidate, PreemptionRequest,
+    PreemptionResult, Request, nodes_result, read_names,
 };
 use crate::metrics::Metrics;
 use crate::node_cache::{NodeCache, Nodes};
 use crate::predicate::{FilterReason, check_node};
 use crate::prioritize::Scoring;
-use crate::reservations::{Fit, Reservations};
+use crate::reservations::{Fit, OthersReservations, Reservations};
 
 /// Time for which an answer may wait until it is known where other pods go. kube-scheduler writes that within
 /// milliseconds, and waits for an answer for 5 s unless it is told otherwise.
@@ -66,8 +67,7 @@ impl Answers {
             }
             Candidates::Names(_) => {
                 let kept = names.iter().zip(&verdicts).filter_map(|(name, verdict)| verdict.is_ok().then_some(name));
-                let result = NamesResult { nodenames: kept.collect(), failed };
-                Ok(vec![serde_json::to_vec(&result)?.into()])
+                Ok(vec![serde_json::to_vec(&NamesResult::new(kept.collect(), &failed))?.into()])
             }
         }
     }
@@ -80,8 +80,7 @@ impl Answers {
         let deadline = Instant::now() + LONGEST_WAIT;
         let mut changes = self.reservations.as_ref().map(Reservations::changes);
         let cache = self.nodes.as_ref().filter(|_| matches!(request.candidates, Candidates::Names(_)));
-        let mut node_changes = cache.map(NodeCache::changes);
-        let mut news_until = None;
+        let mut news = cache.map(NodeCache::news);
         loop {
             let fits = self.check_nodes(request, names)?;
             let fits_nowhere = !fits.contains(&Fit::Fits);
@@ -92,10 +91,9 @@ impl Answers {
             };
             if fits_nowhere
                 && !has_changed
-                && let (Some(cache), Some(changes)) = (cache, &mut node_changes)
-                && let Some(until) = *news_until.get_or_insert_with(|| cache.begin_wait())
+                && let Some(news) = &mut news
             {
-                has_changed = timeout_at(until, changes.changed()).await.is_ok();
+                has_changed = news.wait().await;
             }
             if !has_changed {
                 return Ok(fits.into_iter().map(Fit::into_verdict).collect());
@@ -109,10 +107,7 @@ impl Answers {
             self.check_reservations()?;
         }
         let others = self.reservations.as_ref().map(|reservations| reservations.of_others(pod));
-        let check = |name: &str, capacity: &Capacity| match &others {
-            Some(others) => others.check_node(name, capacity, requested),
-            None => check_node(capacity, requested, |_| 0).map_or_else(Fit::Fails, |()| Fit::Fits),
-        };
+        let check = |name: &str, capacity: &Capacity| check_fit(others.as_ref(), name, capacity, requested);
         match candidates {
             Candidates::Nodes(nodes) => Ok(nodes.items.iter().map(|node| check(&node.name, &node.capacity)).collect()),
             Candidates::Names(_) => {
@@ -129,6 +124,47 @@ impl Answers {
     fn cached_nodes(&self) -> Result<impl Deref<Target = Nodes>, Error> {
         let cache = self.nodes.as_ref().ok_or(Error::NamesOnly)?;
         cache.read().ok_or(Error::NotListed)
+    }
+
+    /// Returns the candidates on which the pod fits when the victims are gone. kube-scheduler finds candidates by its
+    /// own plugins, and would evict pods on nodes that are refused to the pod afterwards. A node of which the cache
+    /// does not know stays. So do all where there is no cache: an error would end the preemption.
+    pub(crate) async fn preempt<'a>(&self, request: &'a PreemptionRequest<'a>) -> PreemptionResult<'a> {
+        let mut news = self.nodes.as_ref().map(NodeCache::news);
+        loop {
+            let kept = self.keep_candidates(request);
+            // Without a candidate kube-scheduler may not try the pod again for minutes
+            let has_changed = match news.as_mut().filter(|_| kept.is_empty()) {
+                Some(news) => news.wait().await,
+                None => false,
+            };
+            if !has_changed {
+                let (candidates, kept_count) = (request.candidates.len(), kept.len());
+                if kept_count < candidates {
+                    // The message of the pod says only that there is no candidate
+                    tracing::info!(
+                        pod = &*request.pod.uid,
+                        candidates,
+                        kept = kept_count,
+                        "nodes without free space are no candidates for preemption"
+                    );
+                }
+                return kept.into_iter().collect();
+            }
+        }
+    }
+
+    fn keep_candidates<'a>(&self, request: &'a PreemptionRequest<'a>) -> Vec<&'a PreemptionCandidate<'a>> {
+        let PreemptionRequest { pod, requested, candidates } = request;
+        let Some(nodes) = self.nodes.as_ref().and_then(NodeCache::read) else { return candidates.iter().collect() };
+        let others = self.reservations.as_ref().map(|reservations| reservations.of_others(pod));
+        let may_fit = |candidate: &PreemptionCandidate<'_>| {
+            let name = candidate.node.as_str();
+            nodes.get(name).is_none_or(|capacity| {
+                !matches!(check_fit(others.as_ref(), name, capacity, &candidate.required(requested)), Fit::Fails(_))
+            })
+        };
+        candidates.iter().filter(|candidate| may_fit(candidate)).collect()
     }
 
     /// Returns the answer how good each node is. One that the cache does not know has no space.
@@ -156,6 +192,14 @@ impl Answers {
             }
         };
         Ok(serde_json::to_string(&scores)?)
+    }
+}
+
+/// Checks that a node has the requested bytes beside what others have been promised, where that is known.
+fn check_fit(others: Option<&OthersReservations<'_>>, name: &str, capacity: &Capacity, requested: &Requested) -> Fit {
+    match others {
+        Some(others) => others.check_node(name, capacity, requested),
+        None => check_node(capacity, requested, |_| 0).map_or_else(Fit::Fails, |()| Fit::Fits),
     }
 }
 

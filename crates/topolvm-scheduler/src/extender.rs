@@ -5,6 +5,7 @@
 
 mod annotations;
 mod pod;
+mod preemption;
 mod scan;
 
 use std::borrow::Cow;
@@ -20,6 +21,7 @@ use crate::capacity::{Capacity, Requested};
 
 use annotations::CapacityAnnotations;
 use pod::Pod;
+pub(crate) use preemption::{PreemptionCandidate, PreemptionRequest, PreemptionResult};
 use scan::{NodeExtent, ScanError, Scanner};
 
 /// Size up to which an answer is copied into one piece. Below it many small pieces would take longer to send.
@@ -69,7 +71,7 @@ pub(crate) struct Node {
 }
 
 /// Name of a Node.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 pub(crate) struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Error of a request that cannot be answered.
@@ -197,6 +199,26 @@ impl Node {
 /// Reasons for which nodes are filtered out, by name.
 pub(crate) type FailedNodes<'a> = BTreeMap<&'a str, String>;
 
+/// The fields of an `ExtenderFilterResult` about the nodes that are filtered out.
+///
+/// No eviction helps there. Claims outlive their pods. Those of generic ephemeral volumes do not, but kube-scheduler
+/// selects victims with its own plugins, which the node passes with all its pods: it would find none and report an
+/// error. `failedNodes` is for kube-schedulers before 1.21 and for other readers; the second field takes precedence.
+#[derive(Serialize)]
+struct FailedFields<'a> {
+    #[serde(rename = "failedNodes")]
+    failed: &'a FailedNodes<'a>,
+    #[serde(rename = "failedAndUnresolvableNodes")]
+    unresolvable: &'a FailedNodes<'a>,
+}
+
+impl<'a> FailedFields<'a> {
+    /// Returns the fields; none if no node is filtered out.
+    fn of(failed: &'a FailedNodes<'a>) -> Option<Self> {
+        (!failed.is_empty()).then_some(Self { failed, unresolvable: failed })
+    }
+}
+
 /// The parts of an `ExtenderFilterResult` with Node objects, which are slices of the request's body.
 pub(crate) fn nodes_result(
     body: &Bytes,
@@ -211,11 +233,12 @@ pub(crate) fn nodes_result(
         }
         parts.push(body.slice(place));
     }
-    let mut end = "]}".to_owned();
-    if !failed.is_empty() {
-        end = format!("{end},\"failedNodes\":{}", serde_json::to_string(failed)?);
-    }
-    parts.push(Bytes::from(end + "}"));
+    let end = match FailedFields::of(failed) {
+        // They follow in the object that has begun
+        Some(fields) => serde_json::to_string(&fields)?.replacen('{', "]},", 1),
+        None => "]}}".to_owned(),
+    };
+    parts.push(Bytes::from(end));
     Ok(copy_if_short(parts))
 }
 
@@ -246,9 +269,15 @@ fn copy_if_short(parts: Vec<Bytes>) -> Vec<Bytes> {
 /// An `ExtenderFilterResult` with names. kube-scheduler takes a result without `nodenames` for one with Node objects.
 #[derive(Serialize)]
 pub(crate) struct NamesResult<'a> {
-    pub(crate) nodenames: Vec<&'a Name<'a>>,
-    #[serde(rename = "failedNodes", skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) failed: FailedNodes<'a>,
+    nodenames: Vec<&'a Name<'a>>,
+    #[serde(flatten)]
+    failed: Option<FailedFields<'a>>,
+}
+
+impl<'a> NamesResult<'a> {
+    pub(crate) fn new(nodenames: Vec<&'a Name<'a>>, failed: &'a FailedNodes<'a>) -> Self {
+        Self { nodenames, failed: FailedFields::of(failed) }
+    }
 }
 
 /// An `ExtenderFilterResult` that makes kube-scheduler show a reason in the pod's events.

@@ -21,7 +21,7 @@ use topolvm_runtime::http_server::{BodyError, read_body_with};
 use crate::access_log;
 use crate::answer::Answers;
 use crate::config::Config;
-use crate::extender::{Error, Failure, Request, RequestReader};
+use crate::extender::{Error, Failure, PreemptionRequest, Request, RequestReader};
 use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
 use crate::reservations::Reservations;
@@ -50,7 +50,7 @@ pub struct Watches {
     pub credentials: Option<Credentials>,
 }
 
-/// `/predicate`, `/prioritize`, `/status` and `/readyz`, for any method.
+/// `/predicate`, `/prioritize`, `/preempt`, `/status` and `/readyz`, for any method.
 pub fn router(flavor: ApiFlavor, config: &Config, watches: Watches, metrics: Metrics) -> Router {
     let Watches { nodes, reservations, credentials } = watches;
     let extender = Arc::new(Extender {
@@ -62,6 +62,7 @@ pub fn router(flavor: ApiFlavor, config: &Config, watches: Watches, metrics: Met
     Router::new()
         .route("/predicate", any(predicate))
         .route("/prioritize", any(prioritize))
+        .route("/preempt", any(preempt))
         .route("/status", any(|| async { "ok" }))
         .route("/readyz", any(ready))
         .fallback(|| async { reply(StatusCode::NOT_FOUND, TEXT, "not found") })
@@ -101,6 +102,22 @@ async fn prioritize(State(extender): State<Arc<Extender>>, request: HttpRequest<
     }
 }
 
+async fn preempt(State(extender): State<Arc<Extender>>, request: HttpRequest<Body>) -> Response {
+    const BAD_REQUEST: &str = "bad request";
+    let body = match extender.receive(request, BAD_REQUEST, |_| ()).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let request = match PreemptionRequest::parse(extender.flavor, &body) {
+        Ok(request) => request,
+        Err(error) => return refuse_request(&error, BAD_REQUEST),
+    };
+    match serde_json::to_string(&extender.answers.preempt(&request).await) {
+        Ok(answer) => reply(StatusCode::OK, JSON, answer),
+        Err(error) => refuse_request(&error.into(), BAD_REQUEST),
+    }
+}
+
 /// Answers 200 when requests can be answered, 503 before.
 async fn ready(State(extender): State<Arc<Extender>>) -> Response {
     match extender.check_ready() {
@@ -121,16 +138,25 @@ impl Extender {
     async fn read(&self, request: HttpRequest<Body>, bad_request: &'static str) -> Result<(Bytes, Request), Response> {
         let mut reader = RequestReader::new(self.flavor);
         // A big cluster's nodes are read while they arrive, so that probes and the other requests go on meanwhile
-        let reading = read_body_with(request.into_body(), self.max_request_bytes, |body| reader.advance(body));
-        let body = match tokio::time::timeout(READ_TIMEOUT, reading).await {
-            Ok(Ok(body)) => body,
-            Ok(Err(error)) => return Err(refuse_body(&error, bad_request)),
-            Err(_) => {
-                return Err(reply(StatusCode::REQUEST_TIMEOUT, TEXT, "the request did not arrive within 30 s"));
-            }
-        };
+        let body = self.receive(request, bad_request, |body| reader.advance(body)).await?;
         let request = reader.finish(&body).map_err(|error| refuse_request(&error, bad_request))?;
         Ok((body, request))
+    }
+
+    /// Receives the body of a request, with `advance` for what has arrived so far; returns the answer to one that does
+    /// not arrive as the error.
+    async fn receive(
+        &self,
+        request: HttpRequest<Body>,
+        bad_request: &'static str,
+        advance: impl FnMut(&[u8]),
+    ) -> Result<Bytes, Response> {
+        let reading = read_body_with(request.into_body(), self.max_request_bytes, advance);
+        match tokio::time::timeout(READ_TIMEOUT, reading).await {
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(error)) => Err(refuse_body(&error, bad_request)),
+            Err(_) => Err(reply(StatusCode::REQUEST_TIMEOUT, TEXT, "the request did not arrive within 30 s")),
+        }
     }
 }
 

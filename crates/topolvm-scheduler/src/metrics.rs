@@ -37,7 +37,8 @@ impl Metrics {
 
     pub(crate) fn observe_request(&self, path: &str, code: u16, seconds: f64) {
         // One series for all that is asked by mistake
-        let known = ["/predicate", "/prioritize", "/readyz", "/status"].into_iter().find(|known| *known == path);
+        let known =
+            ["/predicate", "/preempt", "/prioritize", "/readyz", "/status"].into_iter().find(|known| *known == path);
         let path = known.unwrap_or("other");
         self.duration.get_or_create(&[("path", path.to_owned()), ("code", code.to_string())]).observe(seconds);
     }

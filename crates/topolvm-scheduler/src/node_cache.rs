@@ -14,7 +14,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::watch;
-use tokio::time::{Duration, Instant};
+use tokio::time::{Duration, Instant, timeout_at};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::watch_selected;
 use topolvm_runtime::CancellationToken;
@@ -67,13 +67,13 @@ impl NodeCache {
         RwLockReadGuard::try_map(self.nodes.read(), Option::as_ref).ok()
     }
 
-    /// Subscribes to changes of Nodes.
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
+    /// Subscribes to news of Nodes, for one answer.
+    pub(crate) fn news(&self) -> News<'_> {
+        News { cache: self, changes: self.changed.subscribe(), has_waited: false, until: None }
     }
 
     /// Returns until when an answer may wait for news of Nodes; `None` when another has waited a moment ago.
-    pub(crate) fn begin_wait(&self) -> Option<Instant> {
+    fn begin_wait(&self) -> Option<Instant> {
         let (now, mut waited_at) = (Instant::now(), self.waited_at.lock());
         if waited_at.is_some_and(|waited_at| now.duration_since(waited_at) < WAIT_INTERVAL) {
             return None;
@@ -85,6 +85,29 @@ impl NodeCache {
     /// Returns whether all Nodes have been listed once.
     pub fn is_listed(&self) -> bool {
         self.nodes.read().is_some()
+    }
+}
+
+/// The changes of Nodes since an answer has begun.
+#[derive(Debug)]
+pub(crate) struct News<'a> {
+    cache: &'a NodeCache,
+    changes: watch::Receiver<()>,
+    has_waited: bool,
+    /// Until when it may wait on; set by the first wait.
+    until: Option<Instant>,
+}
+
+impl News<'_> {
+    /// Waits for the next change, if the answer may; returns whether there was one.
+    pub(crate) async fn wait(&mut self) -> bool {
+        if !mem::replace(&mut self.has_waited, true) {
+            self.until = self.cache.begin_wait();
+        }
+        match self.until {
+            Some(until) => timeout_at(until, self.changes.changed()).await.is_ok(),
+            None => false,
+        }
     }
 }
 

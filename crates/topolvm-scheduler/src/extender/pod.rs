@@ -53,7 +53,11 @@ struct ClaimVolume<'a> {
     claim_name: Option<Name<'a>>,
 }
 
-impl Pod<'_> {
+impl<'a> Pod<'a> {
+    pub(super) fn into_uid(self) -> Name<'a> {
+        self.metadata.uid.unwrap_or_default()
+    }
+
     /// Returns the requested bytes; what is no number is not ours.
     pub(super) fn requested(&self, flavor: ApiFlavor) -> Requested {
         let annotations = self.metadata.annotations.iter().flat_map(|annotations| annotations.of(flavor));
@@ -68,6 +72,13 @@ impl Pod<'_> {
             namespace: text(&self.metadata.namespace),
             claims: volumes.filter_map(|volume| self.claim_of(volume)).collect(),
         }
+    }
+
+    /// Returns the bytes that an eviction of the pod frees, at most. Claims outlive their pod, but for those of generic
+    /// ephemeral volumes. The annotations are the sums of both.
+    pub(super) fn freed_by_eviction(&self, flavor: ApiFlavor) -> Requested {
+        let mut volumes = self.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        if volumes.any(|volume| volume.ephemeral.is_some()) { self.requested(flavor) } else { Requested::new() }
     }
 
     /// Returns the name of the claim of a volume; kube-controller-manager makes that of an ephemeral volume.

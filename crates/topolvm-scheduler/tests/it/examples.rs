@@ -56,8 +56,8 @@ fn kube_scheduler_is_told_the_same_in_every_version_of_its_api(
         let changed = exchanged(&text, |line| line.ends_with(address) || line.ends_with(&resource));
         let config: Value = serde_saphyr::from_str(&changed).unwrap();
         let mut expected = json!({
-            "urlPrefix": address, "filterVerb": "predicate", "prioritizeVerb": "prioritize", "weight": 1,
-            "nodeCacheCapable": false, "httpTimeout": "30s",
+            "urlPrefix": address, "filterVerb": "predicate", "prioritizeVerb": "prioritize",
+            "preemptVerb": "preempt", "weight": 1, "nodeCacheCapable": false, "httpTimeout": "30s",
             "managedResources": [{"name": resource, "ignoredByScheduler": true}],
         });
         if version == "v1" {

@@ -6,6 +6,7 @@ mod bodies;
 mod examples;
 mod names;
 mod predicate;
+mod preemption;
 mod prioritize;
 mod program;
 mod reservations;

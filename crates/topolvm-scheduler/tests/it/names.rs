@@ -10,7 +10,7 @@ use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_scheduler::{Config, Metrics, NodeCache, Watches, router};
 use topolvm_testkit::{ApiServer, fixtures};
 
-use crate::support::{answer_of_router, node, pod, post_to_router, request};
+use crate::support::{answer_of_router, kept_and_refused, node, pod, post_to_router, request};
 
 /// An extender that watches the Nodes of a fake API server.
 struct Extender {
@@ -90,14 +90,14 @@ async fn names_are_answered_with_names_and_reasons() {
     let extender = Extender::with_three_nodes().await;
     assert_eq!(
         extender.answer("/predicate", &of_names(&["c", "a", "b", "d"])).await,
-        json!({
-            "nodenames": ["a"],
-            "failedNodes": {
+        kept_and_refused(
+            &["a"],
+            &json!({
                 "b": "out of VG free space",
                 "c": "no capacity annotation",
                 "d": "topolvm-scheduler has not seen this Node yet",
-            },
-        })
+            })
+        )
     );
     // Without the list kube-scheduler would take the Node objects, of which there are none
     assert_eq!(extender.answer("/predicate", &of_names(&[])).await, json!({"nodenames": []}));
@@ -148,18 +148,15 @@ async fn changes_of_nodes_are_followed_and_whole_nodes_are_still_answered() {
     });
     extender.api.apply_json(fixtures::node("d").capacity("ssd", 4).build());
     extender.api.delete("nodes", "", "b");
-    let expected = json!({
-        "nodenames": ["d"],
-        "failedNodes": {"a": "out of VG free space", "b": "topolvm-scheduler has not seen this Node yet"},
-    });
-    extender.wait_until(&names, &expected).await;
+    let refused = json!({"a": "out of VG free space", "b": "topolvm-scheduler has not seen this Node yet"});
+    extender.wait_until(&names, &kept_and_refused(&["d"], &refused)).await;
     // The watch begins anew with a list, in which a Node is missing
     extender.api.disconnect();
     extender.api.delete("nodes", "", "a");
     extender.api.reconnect();
     extender.api.expire();
     let gone = "topolvm-scheduler has not seen this Node yet";
-    extender.wait_until(&names, &json!({"nodenames": ["d"], "failedNodes": {"a": gone, "b": gone}})).await;
+    extender.wait_until(&names, &kept_and_refused(&["d"], &json!({"a": gone, "b": gone}))).await;
 
     let sent = node("b", &[("ssd", "4294967296")]);
     let answer = extender.answer("/predicate", &request(&pod(&[("ssd", 4)]), std::slice::from_ref(&sent))).await;

@@ -26,15 +26,15 @@ async fn nodes_without_room_fail_with_their_reason() {
     ];
     let answer = answer("/predicate", &request(&pod(&[("ssd", 1)]), &nodes)).await;
     assert_eq!(names(&answer), ["roomy", "exact"]);
-    assert_eq!(
-        answer["failedNodes"],
-        json!({
-            "full": "out of VG free space",
-            "odd": "bad capacity annotation: foo",
-            "without": "no capacity annotation",
-            "bare": "no capacity annotation",
-        })
-    );
+    let reasons = json!({
+        "full": "out of VG free space",
+        "odd": "bad capacity annotation: foo",
+        "without": "no capacity annotation",
+        "bare": "no capacity annotation",
+    });
+    assert_eq!(answer["failedNodes"], reasons);
+    // No eviction of pods makes room
+    assert_eq!(answer["failedAndUnresolvableNodes"], reasons);
 }
 
 #[tokio::test]
@@ -51,7 +51,7 @@ async fn all_nodes_fit_a_pod_that_requests_nothing() {
     pod["metadata"]["annotations"] = json!({"capacity.topolvm.io/ssd": "a lot", "other": "1"});
     let answer = answer("/predicate", &request(&pod, &[node("a", &[]), node("b", &[])])).await;
     assert_eq!(names(&answer), ["a", "b"]);
-    assert_eq!(answer.get("failedNodes"), None);
+    assert_eq!(answer.as_object().unwrap().keys().collect::<Vec<_>>(), ["nodes"]);
 }
 
 #[tokio::test]
@@ -67,7 +67,9 @@ async fn kept_nodes_come_back_byte_for_byte() {
     let (status, body) = post("/predicate", text).await;
     assert_eq!(status, StatusCode::OK);
     let nodes = format!(r#"{{"apiVersion":"v1","kind":"NodeList",{list}[{kept}]}}"#);
-    assert_eq!(body, format!(r#"{{"nodes":{nodes},"failedNodes":{{"b":"no capacity annotation"}}}}"#));
+    let failed = r#"{"b":"no capacity annotation"}"#;
+    let fields = format!(r#""failedNodes":{failed},"failedAndUnresolvableNodes":{failed}"#);
+    assert_eq!(body, format!(r#"{{"nodes":{nodes},{fields}}}"#));
 }
 
 #[tokio::test]

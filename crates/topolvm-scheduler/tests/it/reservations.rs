@@ -13,7 +13,7 @@ use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_scheduler::{Config, Metrics, NodeCache, Reservations, Watches, router};
 use topolvm_testkit::{ApiServer, fixtures};
 
-use crate::support::{answer_of_router, node, pod, post_to_router, request};
+use crate::support::{answer_of_router, kept_and_refused, node, pod, post_to_router, request};
 
 const FULL: &str = "out of VG free space";
 
@@ -94,7 +94,7 @@ async fn what_a_claim_with_a_node_will_take_is_not_free_for_others() {
     let extender = Extender::ready().await;
     extender.select("one", "a", "6Gi");
     let two = of_both(&pod_with_claim("two", 4));
-    extender.wait_until(&two, &json!({"nodenames": ["b"], "failedNodes": {"a": FULL}})).await;
+    extender.wait_until(&two, &kept_and_refused(&["b"], &json!({"a": FULL}))).await;
     assert_eq!(
         extender.answer("/prioritize", &two).await,
         json!([{"host": "a", "score": 1}, {"host": "b", "score": 3}])
@@ -104,7 +104,7 @@ async fn what_a_claim_with_a_node_will_take_is_not_free_for_others() {
     assert_eq!(whole["failedNodes"], json!({"a": FULL}));
     // It does not stand in its own way when it is scheduled again; the second pod may be on its way to the other node
     let one = of_both(&pod_with_claim("one", 6));
-    assert_eq!(extender.answer("/predicate", &one).await, json!({"nodenames": ["a"], "failedNodes": {"b": FULL}}));
+    assert_eq!(extender.answer("/predicate", &one).await, kept_and_refused(&["a"], &json!({"b": FULL})));
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn a_pod_without_another_choice_waits_until_it_is_known_where_the_one_befo
         extender.select("one", "a", "5Gi");
     };
     let (two, ()) = tokio::join!(extender.answer("/predicate", &two), binding);
-    assert_eq!(two, json!({"nodenames": ["b"], "failedNodes": {"a": FULL}}));
+    assert_eq!(two, kept_and_refused(&["b"], &json!({"a": FULL})));
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     // One that fits beside it does not wait
     let small = extender.answer("/predicate", &of_both(&pod_with_claim("small", 2))).await;
@@ -166,7 +166,7 @@ async fn a_pod_that_is_never_bound_holds_up_others_for_seconds_only() {
     extender.answer("/predicate", &of_both(&pod_with_claim("one", 5))).await;
     let started = Instant::now();
     let two = of_both(&pod_with_claim("two", 5));
-    let refused = json!({"nodenames": [], "failedNodes": {"a": FULL, "b": FULL}});
+    let refused = kept_and_refused(&[], &json!({"a": FULL, "b": FULL}));
     assert_eq!(extender.answer("/predicate", &two).await, refused);
     assert_eq!(started.elapsed().as_secs(), 1);
     tokio::time::sleep(Duration::from_secs(9)).await;

@@ -45,6 +45,11 @@ fn as_json((status, body): (StatusCode, String)) -> Value {
     serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
 }
 
+/// The answer that keeps nodes by name and refuses others for these reasons, which no eviction removes.
+pub(crate) fn kept_and_refused(kept: &[&str], reasons: &Value) -> Value {
+    json!({"nodenames": kept, "failedNodes": reasons, "failedAndUnresolvableNodes": reasons})
+}
+
 /// A pod that wants so many GiB of these classes.
 pub(crate) fn pod(requests: &[(&str, u64)]) -> Value {
     annotated("pod", requests.iter().map(|&(class, gib)| (class, (gib << 30).to_string())))

@@ -69,7 +69,7 @@ fn decode_configurations() -> Result<()> {
         let timeout = if version == "v1" { json!(30_000_000_000_u64) } else { json!("30s") };
         let expected = json!([{
             "urlPrefix": format!("http://{host}:9251"), "filterVerb": "predicate", "prioritizeVerb": "prioritize",
-            "weight": 1, "httpTimeout": timeout,
+            "preemptVerb": "preempt", "weight": 1, "httpTimeout": timeout,
             "managedResources": [{"name": format!("{group}/capacity"), "ignoredByScheduler": true}],
         }]);
         ensure!(read["extenders"] == expected, "{file}: {read}");

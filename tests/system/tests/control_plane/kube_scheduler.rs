@@ -1,16 +1,18 @@
 //! topolvm-scheduler, asked by a real kube-scheduler. Nodes are objects without machines, which is enough to see where
 //! pods are bound, and what is said of those that are not.
 
+mod preemption;
 mod restart;
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim, storage_class};
+use tempfile::TempDir;
 use testbed::assets;
 use testbed::cluster::SCHEDULER_PROCESS;
 use testbed::failure::WithState as _;
@@ -21,8 +23,10 @@ use topolvm_api::ApiFlavor;
 use crate::Body;
 use crate::fixture::{Fixture, GRACE};
 
-pub(crate) const ALL: &[(&str, Body)] =
-    &[("kube_scheduler_filters_and_scores_nodes_as_the_extender_says", check_extender)];
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("kube_scheduler_filters_and_scores_nodes_as_the_extender_says", |fixture| with_bed(fixture, Bed::check)),
+    ("preemption_evicts_no_pod_where_storage_is_missing", |fixture| with_bed(fixture, Bed::check_preemption)),
+];
 
 const PROGRAM: &str = "topolvm-scheduler";
 const ADDRESS: &str = "127.0.0.1:9251";
@@ -38,19 +42,19 @@ const SELECTED_NODE: &str = r".metadata.annotations.volume\.kubernetes\.io/selec
 /// Label of a node that some pods prefer.
 const PREFERRED: (&str, &str) = ("example.com/preferred", "small");
 
-fn check_extender(fixture: &Fixture) -> Result<()> {
+fn with_bed<'a>(fixture: &'a Fixture, check: fn(&Bed<'a>) -> Result<()>) -> Result<()> {
     let directory = tempfile::tempdir().context("create a directory for configurations")?;
     let config = fixture.cluster.directory().join(SCHEDULER_CONFIG);
     let usual_config = fs::read_to_string(&config).with_context(|| format!("read {}", config.display()))?;
-    let bed = Bed { fixture, directory: directory.path(), usual_config };
-    let done = bed.prepare().and_then(|()| bed.check()).with_state(|| bed.state());
+    let bed = Bed { fixture, directory, usual_config };
+    let done = bed.prepare().and_then(|()| check(&bed)).with_state(|| bed.state());
     bed.restore()?;
     done
 }
 
 struct Bed<'a> {
     fixture: &'a Fixture,
-    directory: &'a Path,
+    directory: TempDir,
     /// The KubeSchedulerConfiguration without an extender.
     usual_config: String,
 }
@@ -62,8 +66,8 @@ impl Bed<'_> {
         let token = account_token(cluster, PROGRAM, None)?;
         cluster.write_kubeconfig(&self.file("kubeconfig"), &Credential::Token(&token))?;
         let server = cluster.pki().server("extender", None, &[], &[IpAddr::V4(Ipv4Addr::LOCALHOST)])?;
-        server.write(self.directory, "server")?;
-        cluster.pki().client("kube-scheduler", None)?.write(self.directory, "client")?;
+        server.write(self.directory.path(), "server")?;
+        cluster.pki().client("kube-scheduler", None)?.write(self.directory.path(), "client")?;
         let class = storage_class(ApiFlavor::TopoLvm, CLASS, Some("ssd"), false);
         self.create(&NODES.iter().map(|(name, free)| node(name, free)).chain([class]).collect::<Vec<_>>())
     }
@@ -277,7 +281,7 @@ impl Bed<'_> {
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+        self.directory.path().join(name)
     }
 
     fn state(&self) -> String {
