@@ -61,6 +61,7 @@ impl GrpcCode for VolumeError {
             | Self::NoRoomBesideOthers { .. }
             | Self::SourceNotAccessible { .. }
             | Self::NodeBeingDeleted { .. }
+            | Self::NodeGone { .. }
             | Self::NodeNotSelected { .. }
             | Self::TopologyLabelShared { .. } => Code::ResourceExhausted,
             // CSI names this code for a volume that is to be smaller than its source

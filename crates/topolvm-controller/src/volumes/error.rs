@@ -42,6 +42,8 @@ pub(crate) enum VolumeError {
     NoRoomBesideOthers { node: String, device_class: String, wanted: u64, free: u64 },
     #[error("node {node} is being deleted; no volume is made there")]
     NodeBeingDeleted { node: String },
+    #[error("there is no Node {node} any more; no volume is made there")]
+    NodeGone { node: String },
     #[error(
         "node {node} has no label that selects it for storage any more; it keeps its volumes and takes no new ones"
     )]

@@ -15,22 +15,18 @@ use super::{Placement, VolumeError, VolumeRequest, Volumes};
 impl Volumes {
     /// Chooses the node on which a new volume is created.
     pub(super) async fn choose_node(&self, request: &VolumeRequest, deadline: Instant) -> Result<String, VolumeError> {
+        // external-provisioner may still ask for a Node that was deleted: it knows the topology from before
+        self.wait_nodes_listed(deadline).await?;
         match &request.placement {
             Placement::Nodes { first, others } if others.is_empty() => self.refuse_closed_node(first),
-            Placement::Nodes { first, others } => {
-                self.wait_nodes_listed(deadline).await?;
-                match self.node_with_capacity(request, first, others)? {
-                    node if node == *first => Ok(node),
-                    other => match self.narrow_to_selected_node(request).await? {
-                        Placement::Nodes { first, others } if others.is_empty() => self.refuse_closed_node(&first),
-                        Placement::Nodes { .. } | Placement::Anywhere => Ok(other),
-                    },
-                }
-            }
-            Placement::Anywhere => {
-                self.wait_nodes_listed(deadline).await?;
-                self.refuse_closed_node(&self.node_of_cluster(request)?)
-            }
+            Placement::Nodes { first, others } => match self.node_with_capacity(request, first, others)? {
+                node if node == *first => Ok(node),
+                other => match self.narrow_to_selected_node(request).await? {
+                    Placement::Nodes { first, others } if others.is_empty() => self.refuse_closed_node(&first),
+                    Placement::Nodes { .. } | Placement::Anywhere => Ok(other),
+                },
+            },
+            Placement::Anywhere => self.refuse_closed_node(&self.node_of_cluster(request)?),
         }
     }
 
@@ -43,9 +39,12 @@ impl Volumes {
         }
     }
 
-    /// Refuses a node that is being deleted, that is not selected any more, or whose topology label another one has.
+    /// Refuses a node that is deleted or is being deleted, that is not selected any more, or whose topology label another one has.
     fn refuse_closed_node(&self, node: &str) -> Result<String, VolumeError> {
         let node = node.to_owned();
+        if !self.nodes.exists(&node) {
+            return Err(VolumeError::NodeGone { node });
+        }
         if self.nodes.is_being_deleted(&node) {
             return Err(VolumeError::NodeBeingDeleted { node });
         }
@@ -72,7 +71,8 @@ impl Volumes {
         let impostors = self.nodes.find_impostors();
         let mut candidates = std::iter::once(first)
             .chain(others.iter().map(String::as_str))
-            .filter(|node| !self.nodes.is_being_deleted(node) && !self.nodes.takes_no_volumes(node))
+            .filter(|node| self.nodes.exists(node) && !self.nodes.is_being_deleted(node))
+            .filter(|node| !self.nodes.takes_no_volumes(node))
             .filter(|node| !impostors.contains_key(*node))
             .peekable();
         let preferred = candidates.peek().copied();

@@ -94,6 +94,7 @@ async fn a_name_is_refused_where_kubernetes_refuses_it() {
 #[tokio::test(start_paused = true)]
 async fn the_legacy_group_works_the_same() {
     let api = ApiServer::new();
+    api.apply_json(node("n1").build());
     let harness = Harness::on(&api, ApiFlavor::Legacy);
     harness.synced().await;
     harness.start(&Agent::with_free(GIB));
@@ -229,6 +230,20 @@ async fn a_node_that_is_being_deleted_gets_no_volume() {
     let (code, message) = refusal(harness.create(on_nodes(volume("pvc-3"), &["n2"])).await);
     assert_eq!((code, message.contains("n2 is being deleted")), (Code::ResourceExhausted, true), "{message}");
     assert!(harness.object("pvc-3").is_null());
+}
+
+/// external-provisioner repeats its request with the topology from before.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_gone_gets_no_volume() {
+    let harness = Harness::with_agent().await;
+    harness.claim("2", None, true);
+    harness.api.delete("nodes", "", "n2");
+    harness.until_free("", 10 * GIB).await;
+    let (code, message) = refusal(harness.create(on_nodes(volume("pvc-1"), &["n2"])).await);
+    assert_eq!((code, message.contains("no Node n2")), (Code::ResourceExhausted, true), "{message}");
+    assert!(harness.object("pvc-1").is_null());
+    let elsewhere = harness.create(on_nodes(volume("pvc-2"), &["n2", "n1"])).await.unwrap();
+    assert_eq!(elsewhere.accessible_topology, [topology("n1")]);
 }
 
 /// As from the template of a node pool. kube-scheduler would send pods with volumes of n2 to either.

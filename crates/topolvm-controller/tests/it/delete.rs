@@ -8,7 +8,7 @@ use topolvm_proto::csi::volume_capability::{AccessMode, access_mode::Mode};
 use topolvm_proto::csi::{ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, VolumeCapability};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
-use topolvm_testkit::fixtures::logical_volume;
+use topolvm_testkit::fixtures::{logical_volume, node};
 
 use crate::agent::Agent;
 use crate::harness::{GIB, Harness, LVS, in_ten_seconds, mount, on_nodes, refusal, volume};
@@ -72,6 +72,7 @@ async fn a_deletion_that_the_watch_has_not_seen_is_not_called_done_early() {
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_the_watch_sees_before_the_answer_comes_is_done() {
     let api = ApiServer::new();
+    api.apply_json(node("n1").build());
     let through = api.client();
     let slow = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let through = through.clone();
