@@ -62,13 +62,15 @@ impl<R: Host> Engine<R> {
             return Ok(Some(volume));
         }
         let requested = self.requested_class(class);
-        let elsewhere = match self.search_cached_groups(name, requested)? {
-            Some(group) => Some(group),
-            None => self.search_other_groups(name, requested).await?.0,
+        let elsewhere = match self.search_cached_groups(name, requested) {
+            Ok(None) => self.search_other_groups(name, requested).await.map(|(group, _)| group),
+            found => found,
         };
-        match elsewhere {
-            Some(group) => Ok(self.cached_volume(&group, name).await?.1),
-            None => in_class,
+        match (elsewhere, in_class) {
+            (Ok(Some(group)), _) => Ok(self.cached_volume(&group, name).await?.1),
+            // Of several groups that cannot be read, that of the class is where the volume most likely is
+            (Err(_), Err(error @ Error::VolumeGroupUnreadable { .. })) | (Err(error), _) => Err(error),
+            (Ok(None), in_class) => in_class,
         }
     }
 

@@ -139,6 +139,19 @@ async fn group_is_tagged_once_and_left_alone_by_other_machines() {
     assert!(lvm.volume("vg-ssd", "unfinished").is_some());
 }
 
+/// After a new installation all groups of the machine are those of another one.
+#[tokio::test(start_paused = true)]
+async fn search_among_groups_of_another_machine_names_that_of_the_class() {
+    let lvm = two_groups();
+    let (_engine, shutdown) = start_on(MACHINES[0], &lvm, CONFIG).await;
+    shutdown.cancel();
+    let (engine, _shutdown) = start_on(MACHINES[1], &lvm, CONFIG).await;
+    for (class, vg) in [("ssd", "vg-ssd"), ("fast", "vg-fast")] {
+        let error = engine.find(class, &"a".parse().unwrap()).await.unwrap_err();
+        assert!(error.to_string().contains(&format!("volume group {vg} is that of another machine")), "{error}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn unfinished_volume_of_another_machine_is_not_removed() {
     let lvm = two_groups();

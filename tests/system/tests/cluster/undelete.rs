@@ -30,7 +30,8 @@ fn lose_objects(fixture: &Fixture) -> Result<()> {
     fixture.delete_pod("asleep")?;
     delete_objects(fixture).context("all objects")?;
     delete_definition(fixture).context("the definition")?;
-    replace_node(fixture).context("the node")
+    replace_node(fixture).context("the node")?;
+    reinstall_machine(fixture).context("the machine")
 }
 
 /// Deletes all objects and takes it back. What nothing refers to goes.
@@ -112,6 +113,20 @@ fn replace_node(fixture: &Fixture) -> Result<()> {
     fixture.apply(&again)?;
     fixture.start_pod("asleep", VolumeMode::Filesystem)?;
     ensure!(fixture.read_word("asleep")? == "asleep", "the retained data has changed");
+    Ok(())
+}
+
+/// Gives the machine another identity, as a new installation does, and its volume group to that, as the Event says.
+fn reinstall_machine(fixture: &Fixture) -> Result<()> {
+    fixture.delete_pod("asleep")?;
+    fixture.node.script("id=$(tr 0-9a-f 1-9a-f0 </etc/machine-id) && echo \"$id\" >/etc/machine-id")?;
+    fixture.restart_lvmd()?;
+    fixture.apply(&pod("asleep", "asleep", VolumeMode::Filesystem))?;
+    let said = fixture.wait_event_with("asleep", "FailedMount", "vgchange")?;
+    let command = said.split('`').find(|text| text.starts_with("vgchange"));
+    fixture.node.script(command.with_context(|| format!("no command in {said:?}"))?)?;
+    fixture.wait_ready("asleep")?;
+    ensure!(fixture.read_word("asleep")? == "asleep", "the data of the former installation has changed");
     Ok(())
 }
 
