@@ -39,7 +39,8 @@ impl Volumes {
         }
     }
 
-    /// Refuses a node that is deleted or is being deleted, that is not selected any more, or whose topology label another one has.
+    /// Refuses a node that is deleted or is being deleted, that is not selected any more, or whose topology label
+    /// another one has.
     fn refuse_closed_node(&self, node: &str) -> Result<String, VolumeError> {
         let node = node.to_owned();
         if !self.nodes.exists(&node) {

@@ -79,7 +79,7 @@ async fn a_copy_is_at_least_as_large_as_its_source(
     }
 }
 
-/// What the claim of the source asked for was rounded up to a sector, raised to what the filesystem takes, and rounded
+/// The size that the first claim asked for was rounded up to a sector, raised to what the filesystem takes, and rounded
 /// up to LVM's extents.
 #[rstest]
 #[case::of_mebibytes(50 * MIB, "ext4")]

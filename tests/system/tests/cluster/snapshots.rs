@@ -56,8 +56,8 @@ fn create_copies(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Restores and clones volumes whose size was rounded up to a sector, to LVM's extents, or to what the filesystem takes,
-/// with claims of the same size; external-provisioner compares these before it asks the driver. A copy with another
+/// Restores and clones volumes whose size was rounded up to a sector, to LVM's extents, or to what the filesystem
+/// takes, with claims of the same size; external-provisioner compares these before it asks the driver. A copy with another
 /// filesystem is refused.
 fn copy_at_requested_size(fixture: &Fixture) -> Result<()> {
     let sources = [

@@ -357,8 +357,9 @@ impl StoryRun {
             if idle && known.iter().zip(&there).all(|(known, there)| known.as_ref().is_ok_and(|known| known == there)) {
                 return;
             }
-            // An LVM that failed is asked again after one second, then after two.
-            assert!(start.elapsed() < Duration::from_secs(20), "lvmd knows {known:#?}, there is {there:#?}");
+            // An LVM that failed is asked again after one second, then after two; what it refused to create is tried
+            // again after 5 seconds, then after 10 and 20.
+            assert!(start.elapsed() < Duration::from_mins(1), "lvmd knows {known:#?}, there is {there:#?}");
             again.tick().await;
         }
     }
