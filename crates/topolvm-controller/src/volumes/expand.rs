@@ -46,8 +46,8 @@ impl Volumes {
         self.request_size(volume, size, current, &request).await.map(|patched| patched.is_some())
     }
 
-    /// Writes the bytes to grow to, those that were asked for, and the annotation that makes the agent try again even if
-    /// the size is not new. `None` if the object has changed since it was read.
+    /// Writes the bytes to grow to, those that were asked for, and the annotation that makes the agent try again even
+    /// if the size is not new. `None` if the object has changed since it was read.
     async fn request_size(
         &self,
         volume: &LogicalVolume,

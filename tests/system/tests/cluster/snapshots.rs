@@ -57,8 +57,8 @@ fn create_copies(fixture: &Fixture) -> Result<()> {
 }
 
 /// Restores and clones volumes whose size was rounded up to a sector, to LVM's extents, or to what the filesystem
-/// takes, with claims of the same size; external-provisioner compares these before it asks the driver. A copy with another
-/// filesystem is refused.
+/// takes, with claims of the same size; external-provisioner compares these before it asks the driver. A copy with
+/// another filesystem is refused.
 fn copy_at_requested_size(fixture: &Fixture) -> Result<()> {
     let sources = [
         ("m50", "50Mi", "ext4"),
