@@ -6,7 +6,7 @@ use serde_json::Value;
 use topolvm_api::ApiFlavor;
 
 use super::disagreement::{Disagreement, Kind};
-use super::fields::{bytes, find_by_name, find_by_uid, is_deleting, text};
+use super::fields::{bytes, find_by_name, find_by_uid, find_by_volume_id, is_deleting, text, volume_id};
 use super::lineage::check_lineage;
 use super::state::{Lv, NodeState, State};
 
@@ -63,7 +63,7 @@ fn check_volume(state: &State, volume: &Value, all: &mut Vec<Disagreement>) {
         [_] => {}
         more => report(Kind::Double, format!("volume {name} has {} LVs", more.len())),
     }
-    if let Some(object) = find_by_uid(&state.objects, handle) {
+    if let Some(object) = find_by_volume_id(&state.objects, handle) {
         let (node, allowed) = (text(object, "/spec/nodeName"), allowed_nodes(volume));
         if allowed != [node] {
             report(Kind::Different, format!("volume {name} is on {node}, and says that it can be used on {allowed:?}"));
@@ -103,43 +103,43 @@ fn check_content(state: &State, content: &Value, all: &mut Vec<Disagreement>) {
 
 /// Checks that a LogicalVolume belongs to one volume or snapshot content, and has one LV, which is on its node.
 fn check_object(state: &State, object: &Value, all: &mut Vec<Disagreement>) {
-    let (name, uid) = (text(object, "/metadata/name"), text(object, "/metadata/uid"));
+    let (name, id) = (text(object, "/metadata/name"), volume_id(object));
     let volumes = state.volumes.iter().map(|volume| text(volume, "/spec/csi/volumeHandle"));
     let contents = state.contents.iter().map(|content| text(content, "/status/snapshotHandle"));
-    let owners = volumes.chain(contents).filter(|handle| *handle == uid).count();
+    let owners = volumes.chain(contents).filter(|handle| *handle == id).count();
     if owners == 0 {
         let what = format!("LogicalVolume {name} belongs to no volume and no snapshot");
         let orphan = Some(name.to_owned());
-        all.push(Disagreement { orphan, ..Disagreement::new(Kind::Leaked, &[name, uid], what) });
+        all.push(Disagreement { orphan, ..Disagreement::new(Kind::Leaked, &[name, id], what) });
         // Its creation failed, and is not requested again
-        if text(object, "/status/volumeID").is_empty() && state.lvs(uid).is_empty() {
+        if text(object, "/status/volumeID").is_empty() && state.lvs(id).is_empty() {
             return;
         }
     }
-    let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, uid], what));
+    let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name, id], what));
     if owners > 1 {
         report(Kind::Double, format!("LogicalVolume {name} belongs to {owners} volumes and snapshots"));
     }
     if is_deleting(object) {
         report(Kind::Different, format!("LogicalVolume {name} is still being deleted"));
     }
-    if text(object, "/status/volumeID") != uid {
+    if text(object, "/status/volumeID").is_empty() {
         report(
             Kind::Different,
             format!("LogicalVolume {name} does not say that it is made: {:?}", object.get("status")),
         );
     }
-    match state.lvs(uid).as_slice() {
+    match state.lvs(id).as_slice() {
         [(place, lv)] => check_object_lv(state, object, place, lv, all),
-        [] => report(Kind::Lost, format!("LogicalVolume {name} has no LV {uid}")),
+        [] => report(Kind::Lost, format!("LogicalVolume {name} has no LV {id}")),
         more => report(Kind::Double, format!("LogicalVolume {name} has {} LVs", more.len())),
     }
 }
 
 /// Checks that the LV of a LogicalVolume is on its node and has its size, class and source.
 fn check_object_lv(state: &State, object: &Value, place: &str, lv: &Lv, all: &mut Vec<Disagreement>) {
-    let (name, uid) = (text(object, "/metadata/name"), text(object, "/metadata/uid"));
-    let mut report = |what: String| all.push(Disagreement::new(Kind::Different, &[name, uid], what));
+    let (name, id) = (text(object, "/metadata/name"), volume_id(object));
+    let mut report = |what: String| all.push(Disagreement::new(Kind::Different, &[name, id], what));
     let node = text(object, "/spec/nodeName");
     if place != node {
         report(format!("LogicalVolume {name} of {node} is on {place}"));
@@ -169,7 +169,7 @@ fn check_node(state: &State, node: &NodeState, all: &mut Vec<Disagreement>) {
 fn check_lv(state: &State, node: &NodeState, lv: &Lv, all: &mut Vec<Disagreement>) {
     let (name, tags) = (lv.name.as_str(), &lv.tags);
     let mut report = |kind: Kind, what: String| all.push(Disagreement::new(kind, &[name], what));
-    if find_by_uid(&state.objects, name).is_none() {
+    if find_by_volume_id(&state.objects, name).is_none() {
         report(Kind::Leaked, format!("LV {name} of {} has no LogicalVolume; tags: {tags}", node.name));
     }
     if ["/making", "/wiping"].iter().any(|tag| tags.contains(tag)) {

@@ -9,7 +9,7 @@ use testbed::topolvm::THIN_CLASS;
 
 use super::class::Class;
 use super::disagreement::{Disagreement, Kind};
-use super::fields::{bytes, find_by_name, find_by_uid, text};
+use super::fields::{bytes, find_by_name, find_by_volume_id, text};
 use super::plan::{ClaimSource, Sequence, Step};
 use super::state::{Lv, State};
 
@@ -157,7 +157,7 @@ impl Expected {
             let content = find_by_name(&state.contents, content).ok_or(Missing::Owner)?;
             (snapshot, content, text(content, "/status/snapshotHandle"))
         };
-        let object = find_by_uid(&state.objects, handle).ok_or(Missing::LogicalVolume)?;
+        let object = find_by_volume_id(&state.objects, handle).ok_or(Missing::LogicalVolume)?;
         let (_, lv) = state.lvs(handle).into_iter().next().ok_or(Missing::Lv)?;
         Ok(Found { asked, owner, object, lv })
     }

@@ -24,6 +24,16 @@ pub(super) fn find_by_name<'a>(list: &'a [Value], name: &str) -> Option<&'a Valu
     list.iter().find(|object| text(object, "/metadata/name") == name)
 }
 
+/// Returns the name of the LV of a LogicalVolume: its UID, or that of the object which an administrator made it for.
+pub(super) fn volume_id(object: &Value) -> &str {
+    Some(text(object, "/status/volumeID")).filter(|id| !id.is_empty()).unwrap_or_else(|| text(object, "/metadata/uid"))
+}
+
+/// Finds the LogicalVolume of an LV.
+pub(super) fn find_by_volume_id<'a>(list: &'a [Value], id: &str) -> Option<&'a Value> {
+    list.iter().find(|object| volume_id(object) == id)
+}
+
 /// Finds an object by its UID.
 pub(super) fn find_by_uid<'a>(list: &'a [Value], uid: &str) -> Option<&'a Value> {
     list.iter().find(|object| text(object, "/metadata/uid") == uid)

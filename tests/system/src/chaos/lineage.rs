@@ -5,13 +5,13 @@ use serde_json::Value;
 use testbed::topolvm::{THIN_CLASS, THIN_POOL, THIN_VG};
 
 use super::disagreement::{Disagreement, Kind};
-use super::fields::{find_by_name, text};
+use super::fields::{find_by_name, text, volume_id};
 use super::state::{Lv, State, THICK_CLASS, THICK_VG};
 
 /// Compares the LV of a LogicalVolume with the class and the source in its spec.
 pub(super) fn check_lineage(state: &State, object: &Value, lv: &Lv, all: &mut Vec<Disagreement>) {
-    let (name, uid) = (text(object, "/metadata/name"), text(object, "/metadata/uid"));
-    let mut report = |what: String| all.push(Disagreement::new(Kind::Different, &[name, uid], what));
+    let (name, id) = (text(object, "/metadata/name"), volume_id(object));
+    let mut report = |what: String| all.push(Disagreement::new(Kind::Different, &[name, id], what));
     let class = text(object, "/spec/deviceClass");
     let is_in = (lv.group.as_str(), lv.pool.as_str());
     match group_and_pool(class) {
@@ -26,7 +26,7 @@ pub(super) fn check_lineage(state: &State, object: &Value, lv: &Lv, all: &mut Ve
         report(format!("LogicalVolume {name} is a copy of {source} outside any thin pool"));
     }
     // LVM forgets an origin that is removed
-    let origin = find_by_name(&state.objects, source).map_or("", |source| text(source, "/metadata/uid"));
+    let origin = find_by_name(&state.objects, source).map_or("", |source| volume_id(source));
     if lv.origin != origin {
         report(format!(
             "LogicalVolume {name} should come from {origin:?}, the LV of {source:?}, and comes from {:?}",
