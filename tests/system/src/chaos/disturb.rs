@@ -177,20 +177,21 @@ impl<'a> DisturbedNodes<'a> {
     fn freeze_filesystem(&self, node: &'a Node, class: Class) -> Result<()> {
         let workload = self.workload(node, class)?;
         workload.write()?;
-        let mount = format!("kubernetes.io~csi/{}/mount", workload.volume()?);
-        node.script(&format!("fsfreeze -f $(awk '$2 ~ \"{mount}\" {{print $2; exit}}' /proc/mounts)"))?;
+        node.script(&format!("fsfreeze -f {}", workload.mount_directory()?))?;
         workload.stop_pod()?;
         workload.start_pod()?;
         workload.check()?;
         workload.restart()
     }
 
-    /// Deletes a volume while a process in a mount namespace of its own has it mounted. The Event names the process,
-    /// and the volume goes when that has ended.
+    /// Deletes a volume while a process in a mount namespace of its own has it mounted, and works in it: the mount alone
+    /// goes with its directory. The Event names the process, and the volume goes when that has ended.
     fn hold_volume(&self, node: &'a Node) -> Result<()> {
         let held = Workload::new(self.cluster, node, self.patience, "held", Class::Thick);
         held.start()?;
-        let holder = node.script("setsid unshare -m sleep 1000 </dev/null >/dev/null 2>&1 & echo $!; sleep 1")?;
+        let stay = format!("cd {}; exec sleep 1000", held.mount_directory()?);
+        let holder = node.script(&format!("setsid unshare -m sh -c '{stay}' </dev/null >/dev/null 2>&1 & echo $!"))?;
+        node.script(&format!("until grep -q sleep /proc/{}/comm; do sleep 0.1; done", holder.trim()))?;
         let waits = held.begin_deletion()?;
         let said = held.wait_for_event(&waits, "RemoveFailed");
         node.script(&format!("kill {holder}"))?;

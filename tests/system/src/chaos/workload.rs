@@ -191,6 +191,14 @@ impl<'a> Workload<'a> {
         Ok(text(&self.object("persistentvolumeclaim", &self.name)?, "/spec/volumeName").to_owned())
     }
 
+    /// Returns where the node has the volume mounted for the pod.
+    pub(super) fn mount_directory(&self) -> Result<String> {
+        let end = format!("kubernetes.io~csi/{}/mount", self.volume()?);
+        let directory = self.node.script(&format!("awk '$2 ~ \"{end}\" {{print $2; exit}}' /proc/mounts"))?;
+        ensure!(!directory.trim().is_empty(), "{} is not mounted", self.name);
+        Ok(directory.trim().to_owned())
+    }
+
     fn object(&self, kind: &str, name: &str) -> Result<Value> {
         serde_json::from_str(&self.cluster.kubectl_ok(["get", kind, name, "-o", "json"])?)
             .context("kubectl prints no JSON")
