@@ -4,6 +4,8 @@
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
 use super::processes::{self, ProcessName, read_entries};
 use super::{DeviceNumber, DeviceUse, MountError, device, mount_table};
 
@@ -25,7 +27,10 @@ pub(super) fn find_device_holders(number: DeviceNumber, lv: &Path) -> Result<Vec
     found.extend(mounts.into_iter().map(DeviceUse::Mounted));
     found.extend(find_openers(number));
     if found.is_empty() && device::is_claimed(lv)? {
-        found.push(DeviceUse::Frozen(lv.to_owned()));
+        found = find_users(number);
+        if found.is_empty() {
+            found.push(DeviceUse::Frozen(lv.to_owned()));
+        }
     }
     Ok(found)
 }
@@ -92,6 +97,18 @@ fn find_openers(number: DeviceNumber) -> Vec<DeviceUse> {
     };
     let openers = processes::list().filter(has_it_open);
     openers.take(MOST).map(|pid| DeviceUse::Open(ProcessName::read(pid))).collect()
+}
+
+/// Finds processes that keep the filesystem on the device although it is mounted nowhere. Not those of btrfs, whose
+/// files have another device number.
+fn find_users(number: DeviceNumber) -> Vec<DeviceUse> {
+    // Without a question to a server that does not answer
+    let is_on_device = |link: PathBuf| {
+        rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE)
+            .is_ok_and(|found| (found.stx_dev_major, found.stx_dev_minor) == (number.major, number.minor))
+    };
+    let users = processes::list().filter(|pid| processes::list_links(*pid).any(is_on_device));
+    users.take(MOST).map(|pid| DeviceUse::Files(ProcessName::read(pid))).collect()
 }
 
 /// Returns whether a path leads to a node of the device.

@@ -26,6 +26,8 @@ pub enum DeviceUse {
     },
     /// A process has the device open.
     Open(ProcessName),
+    /// A process works in the filesystem on the device, or has a file of it open, although it is mounted nowhere.
+    Files(ProcessName),
     /// A device is made of this one: device-mapper, RAID or bcache.
     Stacked {
         /// Name of the other device.
@@ -48,6 +50,7 @@ impl fmt::Display for DeviceUse {
             Self::Container { process, path } => write!(f, "{} for {process}", path.display()),
             Self::MountedFor { process, path } => write!(f, "mounted at {} for {process}", path.display()),
             Self::Open(process) => write!(f, "open in {process}"),
+            Self::Files(process) => write!(f, "unmounted, but used by {process}, which works in it or has a file open"),
             Self::Stacked { name, command } => write!(f, "a part of {name} (remove it with {command})"),
             Self::Loop(name) => write!(f, "the file of {name} (detach it with losetup --detach {name})"),
             Self::Swap(path) => write!(f, "swap space (swapoff {})", path.display()),

@@ -39,8 +39,5 @@ fn find_mount_holders(target: &Path) -> Vec<MountHolder> {
 
 /// Finds a path at or below a directory that a process works in, runs or has open.
 fn find_path_below(pid: u32, directory: &Path) -> Option<PathBuf> {
-    let process = processes::directory_of(pid);
-    let files = read_entries(&process.join("fd")).map(|entry| entry.path());
-    let links = ["cwd", "root", "exe"].map(|name| process.join(name)).into_iter().chain(files);
-    links.filter_map(|link| std::fs::read_link(link).ok()).find(|path| path.starts_with(directory))
+    processes::list_links(pid).filter_map(|link| std::fs::read_link(link).ok()).find(|path| path.starts_with(directory))
 }

@@ -69,6 +69,13 @@ pub(super) fn list_other_namespaces() -> Vec<u32> {
     list().filter(|pid| namespace(directory_of(*pid)).is_some_and(|namespace| seen.insert(namespace))).collect()
 }
 
+/// Lists the links in /proc to what a process works in, runs and has open.
+pub(super) fn list_links(pid: u32) -> impl Iterator<Item = PathBuf> {
+    let process = directory_of(pid);
+    let files = read_entries(&process.join("fd")).map(|entry| entry.path());
+    ["cwd", "root", "exe"].map(|name| process.join(name)).into_iter().chain(files)
+}
+
 /// Reads a directory; one that cannot be read is empty.
 pub(super) fn read_entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
     std::fs::read_dir(directory).into_iter().flat_map(ReadDir::flatten)

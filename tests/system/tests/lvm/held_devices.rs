@@ -153,6 +153,21 @@ fn name_holders() {
             run_ok("sh", &["-c", &format!("{release}{rest}")]);
             assert_eq!(holders().await, [""; 0], "{release}");
         }
+
+        // The mount goes with its directory, and the filesystem stays for the process
+        let hold = format!(
+            "mkfs.ext4 -qF {DEVICE}; mkdir /run/held; mount {DEVICE} /run/held; \
+             setsid unshare -m sh -c 'cd /run/held; exec sleep 1000' >/dev/null 2>&1 & \
+             until grep -q sleep /proc/$!/comm; do sleep 0.1; done; \
+             umount /run/held; rmdir /run/held; echo $!"
+        );
+        let process = run_ok("sh", &["-ec", &hold]);
+        assert!(!run("lvremove", &["-qqy", "myvg1/v1"]).status.success(), "a working directory does not hold it");
+        let found = holders().await;
+        let [holder] = &found[..] else { panic!("{found:?}") };
+        assert!(holder.contains(&format!("process {} (sleep)", process.trim())), "{holder}");
+        run_ok("kill", &[process.trim()]);
+        while !holders().await.is_empty() {}
     });
     remove();
 }
