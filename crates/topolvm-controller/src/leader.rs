@@ -55,13 +55,19 @@ pub(crate) struct Election {
 enum LeaseError {
     #[error("the Lease has another holder by now")]
     Lost,
-    #[error(
-        "cannot {action} Lease {name}; check the network, and that the Role allows get, create, update and watch of \
-         leases"
-    )]
+    #[error("cannot {action} Lease {name}{}", advice(source))]
     Api { action: &'static str, name: String, source: Box<kube::Error> },
     #[error("Lease {name} was not answered for in time")]
     Timeout { name: String },
+}
+
+/// Returns what an administrator can do about an error. Of rejected credentials the client itself says what they need.
+fn advice(error: &kube::Error) -> &'static str {
+    match error {
+        error if is_api_error(error, 403) => "; allow get, create, update and watch of leases in the Role",
+        kube::Error::Api(_) => "",
+        _ => "; check the network",
+    }
 }
 
 impl Election {

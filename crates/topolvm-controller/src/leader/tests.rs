@@ -280,3 +280,14 @@ async fn an_api_server_that_hangs_does_not_hold_up_the_end() {
     replica.end().await;
     assert!(started.elapsed() <= RELEASE_TIMEOUT, "{:?}", started.elapsed());
 }
+
+#[test]
+fn lease_error_blames_the_role_only_if_it_forbids() {
+    let said = |code, reason: &str| {
+        let status = kube::core::Status::failure("", reason).with_code(code).boxed();
+        let source = Box::new(kube::Error::Api(status));
+        LeaseError::Api { action: "renew", name: "l".to_owned(), source }.to_string()
+    };
+    assert_eq!(said(401, "Unauthorized"), "cannot renew Lease l");
+    assert!(said(403, "Forbidden").contains("in the Role"));
+}
