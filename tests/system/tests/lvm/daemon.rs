@@ -1,6 +1,6 @@
 //! The program lvmd: its process, its client and its basic tests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Lines};
@@ -43,6 +43,8 @@ pub(crate) struct Lvmd {
     _dir: tempfile::TempDir,
     socket: PathBuf,
     child: Child,
+    /// What it logged before it listened.
+    early: VecDeque<String>,
     /// Log of lvmd, kept open, so that it can go on writing.
     log: Option<Lines<BufReader<ChildStderr>>>,
 }
@@ -74,6 +76,7 @@ impl Lvmd {
             let line = line.unwrap();
             see(&line);
             seen.push_str(&line);
+            lvmd.early.push_back(line);
             seen.contains("listening")
         });
         assert!(listens, "lvmd ended: {seen}");
@@ -81,9 +84,11 @@ impl Lvmd {
         lvmd
     }
 
-    /// Waits for this in its log.
+    /// Waits for this in its log, which it may have written before it listened.
     pub(crate) fn until_logged(&mut self, text: &str) {
-        let said = self.log.as_mut().unwrap().any(|line| line.unwrap().contains(text));
+        let early = std::iter::from_fn(|| self.early.pop_front());
+        let log = self.log.as_mut().unwrap().map(Result::unwrap);
+        let said = early.chain(log).any(|line| line.contains(text));
         assert!(said, "lvmd ended without {text:?}");
     }
 
@@ -121,7 +126,7 @@ impl Lvmd {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        Self { _dir: dir, socket: socket.into(), child, log: None }
+        Self { _dir: dir, socket: socket.into(), child, early: VecDeque::new(), log: None }
     }
 
     /// Starts lvmd with a configuration with which it cannot start, and returns its messages.
