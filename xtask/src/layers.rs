@@ -100,7 +100,7 @@ impl Layer {
         let output = child.stdout.take().context("cargo has no output")?;
         let mut counts = Counts::default();
         let mut is_failure = false;
-        let mut tail = VecDeque::new();
+        let (mut unfinished, mut tail) = (Vec::new(), VecDeque::new());
         for line in BufReader::new(output).lines() {
             let line = line?;
             if let Some(result) = line.strip_prefix("test result: ") {
@@ -115,15 +115,17 @@ impl Layer {
                 failure.said.push(line.clone());
             }
             println!("{:<13} | {line}", self.name());
-            if !line.is_empty() {
+            if is_unfinished(&line) {
+                unfinished.push(line);
+            } else if !line.is_empty() {
                 tail.push_back(line);
                 tail.drain(..tail.len().saturating_sub(REASON_LINES));
             }
         }
         let status = child.wait()?;
         if !status.success() && counts.failed == 0 {
-            // The last line of what it printed names the test that ran
-            counts = counts.plus(Counts::of_error(format!("cargo ended with {status}"), tail.into()));
+            unfinished.extend(tail);
+            counts = counts.plus(Counts::of_error(format!("cargo ended with {status}"), unfinished));
         }
         Ok(counts)
     }
@@ -269,6 +271,11 @@ pub(crate) fn soak() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Returns whether a line is that of a test of which the result did not come: of a guest that was killed.
+fn is_unfinished(line: &str) -> bool {
+    line.starts_with("test ") && line.trim_end().ends_with("...")
+}
+
 /// Reads the name of a test in the line above what it printed: `---- NAME stdout ----`, of libtest-mimic
 /// `---- NAME ----`.
 fn parse_failure(line: &str) -> Option<&str> {
@@ -313,6 +320,12 @@ mod tests {
         assert_eq!(failure.reason().collect::<Vec<_>>(), ["0", "1", "2", "3", "5"]);
         let failure = Failure { test: String::new(), said: vec!["ü".repeat(REASON_LENGTH + 1)] };
         assert_eq!(failure.reason().collect::<Vec<_>>(), ["ü".repeat(REASON_LENGTH)]);
+    }
+
+    #[test]
+    fn a_test_without_a_result_is_told_from_others() {
+        assert!(is_unfinished("test lvmd_waits     ... "));
+        assert!(!is_unfinished("test lvmd_waits     ... ok") && !is_unfinished("running 3 tests ..."));
     }
 
     #[test]
