@@ -63,10 +63,12 @@ enum LeaseError {
 
 /// Returns what an administrator can do about an error. Of rejected credentials the client itself says what they need.
 fn advice(error: &kube::Error) -> &'static str {
-    match error {
-        error if is_api_error(error, 403) => "; allow get, create, update and watch of leases in the Role",
-        kube::Error::Api(_) => "",
-        _ => "; check the network",
+    if is_api_error(error, 403) {
+        "; allow get, create, update and watch of leases in the Role"
+    } else if matches!(error, kube::Error::Api(_)) {
+        ""
+    } else {
+        "; check the network"
     }
 }
 
