@@ -184,8 +184,8 @@ impl<'a> DisturbedNodes<'a> {
         workload.restart()
     }
 
-    /// Deletes a volume while a process in a mount namespace of its own has it mounted, and works in it: the mount alone
-    /// goes with its directory. The Event names the process, and the volume goes when that has ended.
+    /// Deletes a volume while a process in a mount namespace of its own has it mounted, and works in it: the mount
+    /// alone goes with its directory. The Event names the process, and the volume goes when that has ended.
     fn hold_volume(&self, node: &'a Node) -> Result<()> {
         let held = Workload::new(self.cluster, node, self.patience, "held", Class::Thick);
         held.start()?;

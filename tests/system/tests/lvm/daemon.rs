@@ -43,7 +43,7 @@ pub(crate) struct Lvmd {
     _dir: tempfile::TempDir,
     socket: PathBuf,
     child: Child,
-    /// What it logged before it listened.
+    /// Lines that it logged before it listened.
     early: VecDeque<String>,
     /// Log of lvmd, kept open, so that it can go on writing.
     log: Option<Lines<BufReader<ChildStderr>>>,
