@@ -140,7 +140,8 @@ impl Drop for ScsiDisks {
         for group in &self.groups {
             drop(run("vgremove", &["-ffqy", group]));
         }
-        run_ok("modprobe", &["-r", "scsi_debug"]);
+        // A program of an lvmd that was killed may have a disk open for a moment
+        until("the end of the module", || run("modprobe", &["-r", "scsi_debug"]).status.success().then_some(()));
     }
 }
 
