@@ -195,7 +195,7 @@ impl Answers {
     }
 }
 
-/// Checks that a node has the requested bytes beside what others have been promised, where that is known.
+/// Checks that a node has the requested bytes beside what is reserved for others, where that is known.
 fn check_fit(others: Option<&OthersReservations<'_>>, name: &str, capacity: &Capacity, requested: &Requested) -> Fit {
     match others {
         Some(others) => others.check_node(name, capacity, requested),

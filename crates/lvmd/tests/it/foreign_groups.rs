@@ -141,7 +141,7 @@ async fn group_is_tagged_once_and_left_alone_by_other_machines() {
 
 /// After a new installation all groups of the machine are those of another one.
 #[tokio::test(start_paused = true)]
-async fn search_among_groups_of_another_machine_names_that_of_the_class() {
+async fn search_names_the_class_group_if_all_are_another_machines() {
     let lvm = two_groups();
     let (_engine, shutdown) = start_on(MACHINES[0], &lvm, CONFIG).await;
     shutdown.cancel();

@@ -148,12 +148,12 @@ fn source_not_found(source: &ContentSource) -> VolumeError {
 fn copy_size(requested: VolumeSize, flavor: ApiFlavor, source: &LogicalVolume) -> Result<VolumeSize, VolumeError> {
     let source_bytes = size_bytes(source);
     let least = requested_bytes(flavor, source);
-    let too_small = |asked| VolumeError::SmallerThanSource { least, asked };
     // What an older version recorded was rounded up, as the bytes of this request are
     if let Some(asked) = requested.requested().filter(|_| requested.bytes < least) {
-        return Err(too_small(asked));
+        return Err(VolumeError::SmallerThanSource { least, asked });
     }
-    requested.raised_to(source_bytes).ok_or_else(|| too_small(requested.bytes))
+    let too_small = VolumeError::SmallerThanSource { least: source_bytes, asked: requested.bytes };
+    requested.raised_to(source_bytes).ok_or(too_small)
 }
 
 /// Refuses a copy that is to be mounted with another filesystem than its source has, as far as that is known: it would

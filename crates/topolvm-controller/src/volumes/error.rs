@@ -92,8 +92,8 @@ pub(crate) enum VolumeError {
     )]
     SourceFilesystemDiffers { found: String, wanted: String },
     #[error(
-        "a copy is as large as its source, which was requested with {least} bytes, or larger, but {asked} bytes are \
-         asked for; ask for {least} or more"
+        "a copy is as large as its source or larger, here {least} bytes, but {asked} bytes are asked for; ask for \
+         {least} or more"
     )]
     SmallerThanSource { least: u64, asked: u64 },
     #[error(
