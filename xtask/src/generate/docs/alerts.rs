@@ -55,9 +55,9 @@ pub(super) fn of_rules() -> anyhow::Result<String> {
     check_sections(&alerts, &read(PAGE)?)?;
     let rows = alerts.iter().map(|rule| {
         let name = format!("[{}](#{})", rule.alert, rule.alert.to_lowercase());
-        [name, rule.labels.severity.clone(), code(&rule.r#for), rule.annotations.summary.clone()]
+        [name, rule.labels.severity.clone(), code(&rule.r#for)]
     });
-    Ok(table(["Alert", "Severity", "After", "Meaning"], rows))
+    Ok(table(["Alert", "Severity", "After"], rows))
 }
 
 fn check_sections(alerts: &[&Rule], page: &str) -> anyhow::Result<()> {
