@@ -13,7 +13,7 @@ use anyhow::{Context as _, ensure};
 use crate::tools::{self, repository, run};
 
 /// Files and directories that pages of the book are in or link to.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -25,6 +25,7 @@ const SOURCES: [&str; 12] = [
     "systemd",
     "deploy",
     "charts",
+    "proto",
     "images/debian-packages",
 ];
 

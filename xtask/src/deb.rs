@@ -65,7 +65,8 @@ pub(crate) fn package(program: Program) -> anyhow::Result<()> {
     write("lvmd.service", render_unit()?.as_bytes())?;
     write("lvmd.8", &render_manual()?)?;
     gzip(&made.join("lvmd.8"))?;
-    write("lvmd.md", &read("docs/lvmd.md")?)?;
+    let pages = ["docs/lvmd.md", "docs/lvmd-config.md", "docs/lvmd-api.md"];
+    write("lvmd.md", &pages.into_iter().map(read).collect::<anyhow::Result<Vec<_>>>()?.concat())?;
     gzip(&made.join("lvmd.md"))?;
     let notices = notices::collect(&["lvmd"], &tools::host()?)?;
     write("THIRD-PARTY-NOTICES", notices.as_bytes())?;

@@ -1,9 +1,8 @@
-//! The parts of the user documentation that say what the code knows: flags, configuration keys, calls and metrics.
+//! The parts of the user documentation that say what the code knows: flags, configuration keys and metrics.
 
 mod alerts;
 mod flags;
 mod metrics;
-mod protocol;
 
 use anyhow::{Context as _, ensure};
 use clap::CommandFactory as _;
@@ -15,20 +14,18 @@ const PLUGIN: &str = "docs/kubectl-topolvm.md";
 
 /// The documents with generated parts, as they should be.
 pub(super) fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
-    let lvmd = [
-        ("flags", flags::of(lvmd::Args::command())),
+    let lvmd = [("flags", flags::of(lvmd::Args::command())), ("metrics", metrics::of_lvmd()?)];
+    let lvmd_config = [
         ("keys of the file", keys(Key::FILE)),
         ("keys of a device class", keys(Key::DEVICE_CLASS)),
         ("keys of a thin pool", keys(Key::THIN_POOL)),
         ("keys of an lvcreate-option-class", keys(Key::OPTION_CLASS)),
         ("keys of a disk group", keys(Key::DISK_GROUP)),
         ("keys of the thin pool of a disk group", keys(Key::GROUP_POOL)),
-        ("calls", protocol::calls()?),
-        ("messages", protocol::messages()?),
-        ("metrics", metrics::of_lvmd()?),
     ];
     Ok(vec![
         ("docs/lvmd.md", document("docs/lvmd.md", &lvmd)?),
+        ("docs/lvmd-config.md", document("docs/lvmd-config.md", &lvmd_config)?),
         flags_only("docs/topolvm-node.md", topolvm_node::Args::command())?,
         flags_only("docs/topolvm-controller.md", topolvm_controller::Args::command())?,
         flags_only("docs/topolvm-scheduler.md", topolvm_scheduler::Args::command())?,

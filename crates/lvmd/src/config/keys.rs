@@ -1,4 +1,4 @@
-//! The keys of the configuration file, for the parser and for the generated part of docs/lvmd.md.
+//! The keys of the configuration file, for the parser and for the generated part of docs/lvmd-config.md.
 
 /// A key of the configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
