@@ -7,6 +7,7 @@ mod doc_comments;
 mod documented;
 mod files;
 mod finding;
+mod impl_blocks;
 mod places;
 mod rules;
 mod source;

@@ -4,15 +4,16 @@ use anyhow::ensure;
 
 use super::finding::Finding;
 use super::source::Source;
-use super::{code_blocks, cycles, doc_comments, documented, files, places};
+use super::{code_blocks, cycles, doc_comments, documented, files, impl_blocks, places};
 use crate::tools::repository;
 
 /// Finds all breaches of a rule.
 type Rule = fn(&[Source]) -> Vec<Finding>;
 
-const RULES: [Rule; 7] = [
+const RULES: [Rule; 8] = [
     places::find_misplaced,
     cycles::find_cycles,
+    impl_blocks::find_large_types,
     doc_comments::find_questions,
     documented::find_undocumented,
     code_blocks::find_unaccounted,
