@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
+use testbed::suite;
 
 use crate::deb;
 use crate::lint;
@@ -44,6 +45,9 @@ const REASON_LINES: usize = 4;
 /// Most characters of each.
 const REASON_LENGTH: usize = 500;
 
+/// Most tests whose times the summary shows.
+const MOST_TIMES: usize = 20;
+
 /// The tests from the longest to the shortest.
 const BY_LENGTH: [Layer; 9] = [
     Layer::Cluster,
@@ -66,7 +70,7 @@ impl Layer {
         if self == Self::Lint {
             let (all, failed) = lint::run_all();
             let failures = failed.iter().map(|&step| Failure { test: step.to_owned(), said: Vec::new() }).collect();
-            return Ok(Counts { passed: all - failed.len(), failed: failed.len(), skipped: 0, failures });
+            return Ok(Counts { passed: all - failed.len(), failed: failed.len(), failures, ..Counts::default() });
         }
         let mut counts = self.test(self.command())?;
         if self == Self::Unit {
@@ -106,6 +110,10 @@ impl Layer {
             if let Some(result) = line.strip_prefix("test result: ") {
                 counts = counts.plus(parse_result(result));
             }
+            if let Some(time) = parse_time(&line) {
+                counts.times.push(time);
+                continue;
+            }
             if let Some(test) = parse_failure(&line) {
                 counts.failures.push(Failure { test: test.to_owned(), said: Vec::new() });
                 is_failure = true;
@@ -139,6 +147,8 @@ struct Counts {
     skipped: usize,
     /// Those that failed.
     failures: Vec<Failure>,
+    /// Seconds and names of those that the whole-system layers have run, with the waits for their clusters.
+    times: Vec<(f64, String)>,
 }
 
 /// A test that failed.
@@ -169,6 +179,7 @@ impl Counts {
             failed: self.failed + other.failed,
             skipped: self.skipped + other.skipped,
             failures: [self.failures, other.failures].concat(),
+            times: [self.times, other.times].concat(),
         }
     }
 }
@@ -249,6 +260,10 @@ fn print_summary(rows: &[Row], total: &Counts) {
         let Counts { passed, failed, skipped, .. } = counts;
         println!("{:<14} {passed:>7} {failed:>7} {skipped:>8} {:>8.1}", layer.name(), elapsed.as_secs_f64());
     }
+    println!("\nlongest tests, in seconds:");
+    for (layer, time, test) in longest(rows) {
+        println!("{time:>8.1} {}: {test}", layer.name());
+    }
     // Again, and last: of a long output people and machines often keep the end alone
     for (layer, counts, _) in rows {
         for failure in &counts.failures {
@@ -257,6 +272,17 @@ fn print_summary(rows: &[Row], total: &Counts) {
         }
     }
     println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+}
+
+/// Returns the tests that took longest, with their layers.
+fn longest(rows: &[Row]) -> Vec<(Layer, f64, &str)> {
+    let mut times: Vec<_> = rows
+        .iter()
+        .flat_map(|(layer, counts, _)| counts.times.iter().map(|(time, test)| (*layer, *time, test.as_str())))
+        .collect();
+    times.sort_by(|(_, one, _), (_, other, _)| other.total_cmp(one));
+    times.truncate(MOST_TIMES);
+    times
 }
 
 /// Runs the layer with real LVM as long as its random tests can make use of.
@@ -274,6 +300,12 @@ pub(crate) fn soak() -> anyhow::Result<()> {
 /// Returns whether a line is that of a test of which the result did not come: of a guest that was killed.
 fn is_unfinished(line: &str) -> bool {
     line.starts_with("test ") && line.trim_end().ends_with("...")
+}
+
+/// Reads the time of a test: seconds and name.
+fn parse_time(line: &str) -> Option<(f64, String)> {
+    let (time, name) = line.strip_prefix(suite::TIME)?.split_once(' ')?;
+    Some((time.parse().ok()?, name.to_owned()))
 }
 
 /// Reads the name of a test in the line above what it printed: `---- NAME stdout ----`, of libtest-mimic
@@ -326,6 +358,16 @@ mod tests {
     fn a_test_without_a_result_is_told_from_others() {
         assert!(is_unfinished("test lvmd_waits     ... "));
         assert!(!is_unfinished("test lvmd_waits     ... ok") && !is_unfinished("running 3 tests ..."));
+    }
+
+    #[test]
+    fn summary_shows_the_longest_tests_first() {
+        let times = (1..=MOST_TIMES + 1).filter_map(|time| parse_time(&format!("{}{time}.5 t{time}", suite::TIME)));
+        let rows = [(Layer::Lvm, Counts { times: times.collect(), ..Counts::default() }, Duration::ZERO)];
+        let longest = longest(&rows);
+        assert_eq!(longest.len(), MOST_TIMES);
+        assert_eq!(longest[0], (Layer::Lvm, 21.5, "t21"));
+        assert_eq!(parse_time("test timed ... ok"), None);
     }
 
     #[test]

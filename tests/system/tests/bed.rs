@@ -14,7 +14,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::ListParams;
-use libtest_mimic::{Failed, Trial};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testbed::cluster::{Cluster, ClusterSpec};
@@ -27,19 +26,19 @@ use testbed::suite;
 
 fn main() -> ExitCode {
     let status = suite::on_host(vec![
-        trial("two_clusters_with_the_same_addresses_run_side_by_side", side_by_side),
-        trial("a_scheduler_that_does_not_start_is_named_with_its_log_and_nothing_is_left", failing_start),
-        trial("after_down_there_is_no_process_mount_namespace_or_memory_file", nothing_left),
-        trial("a_program_that_is_killed_takes_its_cluster_with_it", Orphan::check),
-        trial("a_pod_is_scheduled_and_its_logs_and_exit_statuses_come_back", || with_nodes(pod_runs)),
-        trial("pods_of_two_nodes_reach_each_other_and_a_cluster_ip", || with_nodes(pods_talk)),
-        trial("a_pod_uses_its_service_account", || with_nodes(service_account)),
-        trial("a_privileged_pod_makes_logical_volumes_of_its_node", || with_nodes(privileged_pod)),
-        trial("an_image_made_of_local_programs_runs", || with_nodes(own_image)),
-        trial("snapshot_controller_answers_on_a_snapshot_of_nothing", || with_nodes(snapshot_controller)),
-        trial("a_kept_program_comes_back_until_it_is_stopped", || with_nodes(kept_program)),
-        trial("a_killed_kubelet_comes_back_and_its_pods_go_on", || with_nodes(kubelet_killed)),
-        trial("a_node_that_loses_power_comes_back_with_its_volumes_pods_and_programs", || with_nodes(power_lost)),
+        suite::test("two_clusters_with_the_same_addresses_run_side_by_side", side_by_side),
+        suite::test("a_scheduler_that_does_not_start_is_named_with_its_log_and_nothing_is_left", failing_start),
+        suite::test("after_down_there_is_no_process_mount_namespace_or_memory_file", nothing_left),
+        suite::test("a_program_that_is_killed_takes_its_cluster_with_it", Orphan::check),
+        suite::test("a_pod_is_scheduled_and_its_logs_and_exit_statuses_come_back", || with_nodes(pod_runs)),
+        suite::test("pods_of_two_nodes_reach_each_other_and_a_cluster_ip", || with_nodes(pods_talk)),
+        suite::test("a_pod_uses_its_service_account", || with_nodes(service_account)),
+        suite::test("a_privileged_pod_makes_logical_volumes_of_its_node", || with_nodes(privileged_pod)),
+        suite::test("an_image_made_of_local_programs_runs", || with_nodes(own_image)),
+        suite::test("snapshot_controller_answers_on_a_snapshot_of_nothing", || with_nodes(snapshot_controller)),
+        suite::test("a_kept_program_comes_back_until_it_is_stopped", || with_nodes(kept_program)),
+        suite::test("a_killed_kubelet_comes_back_and_its_pods_go_on", || with_nodes(kubelet_killed)),
+        suite::test("a_node_that_loses_power_comes_back_with_its_volumes_pods_and_programs", || with_nodes(power_lost)),
     ]);
     match Bed::down() {
         Ok(()) => status,
@@ -49,10 +48,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn trial(name: &str, body: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
-    Trial::test(name, || body().map_err(|error| Failed::from(format!("{error:#}"))))
 }
 
 /// A cluster with two nodes, started by the first trial that wants it.

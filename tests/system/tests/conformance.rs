@@ -7,10 +7,10 @@ use std::fs;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
-use libtest_mimic::{Failed, Trial};
 use system_tests::sanity::{self, AccessType, Plugin};
 use system_tests::shared::{ClusterPool, TestCluster};
 use testbed::assets;
+use testbed::suite;
 use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 
@@ -83,21 +83,16 @@ const THIN_UNSTAGED: Kind = Kind { specs: 81, skipped: &[ATTACHING, GROUPS, PEND
 static SHARED: ClusterPool<TestCluster> = ClusterPool::new(1);
 
 fn main() -> ExitCode {
-    let trial = |name: &str, kind: Kind, access| {
-        Trial::test(name, move || {
-            SHARED.run_with(up, |bed| run(bed, kind, access)).map_err(|error| Failed::from(format!("{error:#}")))
-        })
-    };
-    let code = testbed::suite::on_host(vec![
+    let trial =
+        |name: &str, kind: Kind, access| suite::test(name, move || SHARED.run_with(up, |bed| run(bed, kind, access)));
+    let code = suite::on_host(vec![
         trial("thick_filesystem_volumes_conform_to_csi", THICK, AccessType::Mount),
         trial("thick_block_volumes_conform_to_csi", THICK, AccessType::Block),
         trial("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
         trial("thin_block_volumes_conform_to_csi", THIN, AccessType::Block),
-        Trial::test("thin_volumes_of_an_agent_with_default_flags_conform_to_csi", || {
-            SHARED.run_with(up, run_unstaged).map_err(|error| Failed::from(format!("{error:#}")))
-        }),
-        Trial::test("thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi", || {
-            SHARED.run_with(up, run_with_embedded_lvmd).map_err(|error| Failed::from(format!("{error:#}")))
+        suite::test("thin_volumes_of_an_agent_with_default_flags_conform_to_csi", || SHARED.run_with(up, run_unstaged)),
+        suite::test("thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi", || {
+            SHARED.run_with(up, run_with_embedded_lvmd)
         }),
     ]);
     if let Err(error) = SHARED.stop_idle(TestCluster::down) {

@@ -7,7 +7,6 @@ use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use libtest_mimic::Trial;
 use testbed::exec::{Request, Target};
 use testbed::guest::{self, Finished, Guest, GuestSpec, Network, Output};
 use testbed::netns::NetNs;
@@ -54,10 +53,7 @@ fn main() -> ExitCode {
         ("a_guest_dies_with_its_program", a_guest_dies_with_its_program),
     ];
     let trials = tests.iter().map(|&(name, test)| {
-        let trial = Trial::test(name, move || {
-            test();
-            Ok(())
-        });
+        let trial = suite::panicking_test(name, test);
         // Only the agent needs a network.
         let network = Path::new("/dev/net/tun").exists();
         trial.with_ignored_flag(name.contains("agent") && !network)

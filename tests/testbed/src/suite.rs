@@ -1,11 +1,14 @@
-//! Runs the trials of test programs (`harness = false`, libtest-mimic) in a guest or on this machine, or skips them.
+//! Runs the tests of test programs (`harness = false`, libtest-mimic) in a guest or on this machine, or skips them, and
+//! prints how long each has taken.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::guest::{GuestSpec, MARKER, Output, run};
 use crate::{machine, program};
@@ -13,6 +16,42 @@ use crate::{machine, program};
 /// Environment variables of the caller that have no meaning in a guest, or another one.
 const NOT_INHERITED: [&str; 10] =
     ["PATH", "HOME", "TERM", "PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "LD_LIBRARY_PATH", "LS_COLORS"];
+
+/// Begins the line with the time of a test: seconds and name follow.
+pub const TIME: &str = "time: ";
+
+/// Times of the tests that this program has run.
+static TIMES: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
+
+/// Makes a test of a function whose error fails it.
+pub fn test(name: impl Into<String>, body: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
+    let name = name.into();
+    let measured = name.clone();
+    Trial::test(name, move || {
+        let start = Instant::now();
+        let result = body();
+        TIMES.lock().unwrap_or_else(PoisonError::into_inner).push((measured, start.elapsed()));
+        result.map_err(|error| Failed::from(format!("{error:#}")))
+    })
+}
+
+/// Makes a test of a function whose panic fails it.
+pub fn panicking_test(name: &str, body: impl FnOnce() + Send + 'static) -> Trial {
+    test(name, move || {
+        body();
+        Ok(())
+    })
+}
+
+/// Runs the tests and prints their times.
+fn run_all(arguments: &Arguments, trials: Vec<Trial>) -> ExitCode {
+    let code = libtest_mimic::run(arguments, trials).exit_code();
+    for (name, time) in TIMES.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        // Nobody reads them if that fails
+        drop(writeln!(io::stdout(), "{TIME}{:.1} {name}", time.as_secs_f64()));
+    }
+    code
+}
 
 /// Runs the trials in one guest made like `spec`, whose command does not count: the test program is started again
 /// inside with the same arguments. They run one after the other unless `--test-threads` is given, because a guest has
@@ -25,7 +64,7 @@ pub fn in_guest(spec: GuestSpec, trials: Vec<Trial>) -> ExitCode {
     // A guest that would run nothing is not worth its second.
     let nothing = trials.iter().all(|trial| arguments.is_filtered_out(trial));
     if std::env::var_os(MARKER).is_some() || arguments.list || nothing {
-        return libtest_mimic::run(&arguments, trials).exit_code();
+        return run_all(&arguments, trials);
     }
     if let Some(reason) = machine::missing_for_guests() {
         return skip(arguments, trials, &reason);
@@ -49,7 +88,7 @@ pub fn on_host_unless(missing: Option<String>, trials: Vec<Trial>) -> ExitCode {
     let arguments = Arguments::from_args();
     match missing {
         Some(reason) if !arguments.list => skip(arguments, trials, &reason),
-        _ => libtest_mimic::run(&arguments, trials).exit_code(),
+        _ => run_all(&arguments, trials),
     }
 }
 

@@ -18,7 +18,6 @@ mod upstream;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Failed, Trial};
 use system_tests::chart::Helm;
 use testbed::{machine, suite};
 
@@ -42,8 +41,7 @@ fn main() -> ExitCode {
     let mut trials = Vec::new();
     for (version, helm) in [("helm_3", Helm::Three), ("helm_4", Helm::Four)] {
         for (name, body) in bodies {
-            let trial = move || body(helm).map_err(|error| Failed::from(format!("{error:#}")));
-            trials.push(Trial::test(format!("{version}_{name}"), trial));
+            trials.push(suite::test(format!("{version}_{name}"), move || body(helm)));
         }
     }
     let alone: [(&str, Alone); 2] = [
@@ -51,7 +49,7 @@ fn main() -> ExitCode {
         ("every_query_of_the_dashboard_and_of_the_documentation_is_understood", monitoring::check_queries),
     ];
     for (name, body) in alone {
-        trials.push(Trial::test(name, move || body().map_err(|error| Failed::from(format!("{error:#}")))));
+        trials.push(suite::test(name, body));
     }
     let missing = machine::missing_for_go_programs().or_else(machine::missing_for_packages);
     suite::on_host_unless(missing, trials)

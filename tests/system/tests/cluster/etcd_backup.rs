@@ -9,6 +9,7 @@ use libtest_mimic::Trial;
 use system_tests::chart::run_command;
 use system_tests::manifests::VolumeMode;
 use system_tests::plugin;
+use testbed::suite;
 use testbed::topolvm;
 
 use crate::fixture::{self, Fixture, VG};
@@ -19,7 +20,7 @@ const NEWER: &str = "newer than what the API server remembers";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "an_etcd_that_is_restored_from_a_backup_costs_no_volume_and_makes_none";
-    vec![crate::trial(name.to_owned(), || fixture::with_own(&FLAGS, restore_backup))]
+    vec![suite::test(name, || fixture::with_own(&FLAGS, restore_backup))]
 }
 
 fn restore_backup(fixture: &Fixture) -> Result<()> {

@@ -6,7 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::json;
 use system_tests::chart::{self, Helm};
 use system_tests::commands::Commands;
@@ -17,6 +17,7 @@ use testbed::cluster::Cluster;
 use testbed::failure::WithState as _;
 use testbed::node::{Node, NodeSpec};
 use testbed::sidecars::{self, NAMESPACE, Sidecar};
+use testbed::suite;
 use testbed::topolvm::{self, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
 
@@ -32,7 +33,7 @@ const SOON: Duration = Duration::from_mins(3);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "helm_3_and_4_install_upgrade_roll_back_and_uninstall_and_volumes_stay";
-    vec![Trial::test(name, || run_with_each_helm().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![suite::test(name, run_with_each_helm)]
 }
 
 fn run_with_each_helm() -> Result<()> {

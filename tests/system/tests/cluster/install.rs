@@ -1,7 +1,7 @@
 //! `kubectl topolvm` from an empty cluster to an installation, to another version of it, and back.
 
 use anyhow::{Context as _, Result, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod, virtual_node};
 use system_tests::objects::Objects;
@@ -11,6 +11,7 @@ use system_tests::shared::TestCluster;
 use system_tests::workloads;
 use testbed::failure::WithState as _;
 use testbed::node::Node;
+use testbed::suite;
 use testbed::topolvm::TopolvmSpec;
 
 /// Tag of another build: the same programs under another name.
@@ -20,7 +21,7 @@ const GONE: &str = "--timeout=180s";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "install_a_claim_upgrade_and_uninstall_leave_the_cluster_as_it_was";
-    vec![Trial::test(name, || run_in_fresh_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![suite::test(name, run_in_fresh_cluster)]
 }
 
 fn run_in_fresh_cluster() -> Result<()> {

@@ -60,7 +60,8 @@ mod webhooks;
 use std::process::ExitCode;
 
 use fixture::Fixture;
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
+use testbed::suite;
 
 /// A trial's function, which runs with a cluster.
 type Body = fn(&Fixture) -> anyhow::Result<()>;
@@ -105,10 +106,12 @@ fn main() -> ExitCode {
     let with_processes = with_processes.into_iter().flatten();
     // The longest first, so that none is left alone at the end
     let mut trials: Vec<Trial> = [pods::trials(), helm::trials(), install::trials()].into_iter().flatten().collect();
-    trials.extend(in_pods.map(|(name, body)| trial(name, move || fixture::with_pods(body))));
-    trials.extend(with_processes.map(|(name, body)| trial(name, move || fixture::with_processes(body))));
+    trials.extend(in_pods.map(|(name, body)| suite::test(name, move || fixture::with_pods(body))));
+    trials.extend(with_processes.map(|(name, body)| suite::test(name, move || fixture::with_processes(body))));
     let crashes = crashes::ALL.iter();
-    trials.extend(crashes.map(|crash| trial(crash.name(), || fixture::with_processes(|fixture| crash.run(fixture)))));
+    trials.extend(
+        crashes.map(|crash| suite::test(crash.name(), || fixture::with_processes(|fixture| crash.run(fixture)))),
+    );
     trials.extend(webhooks::trials());
     trials.extend(older_versions::trials());
     trials.extend(three_nodes::trials());
@@ -117,14 +120,10 @@ fn main() -> ExitCode {
     trials.extend(orphan_causes::trials());
     trials.extend(undelete::trials());
     trials.extend(pages::trials());
-    let code = testbed::suite::on_host(trials);
+    let code = suite::on_host(trials);
     if let Err(error) = fixture::down() {
         eprintln!("cluster: taking it down failed: {error:#}");
         return ExitCode::FAILURE;
     }
     code
-}
-
-fn trial(name: String, run: impl FnOnce() -> anyhow::Result<()> + Send + 'static) -> Trial {
-    Trial::test(name, || run().map_err(|error| Failed::from(format!("{error:#}"))))
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::ByteString;
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use system_tests::chart::{self, Helm};
 use system_tests::commands::Commands;
@@ -17,6 +17,7 @@ use system_tests::{plugin, product_images};
 use testbed::failure::WithState as _;
 use testbed::node::Node;
 use testbed::sidecars::NAMESPACE;
+use testbed::suite;
 use testbed::topolvm::{LVMD, TopolvmSpec};
 use topolvm_api::ApiFlavor::{self, Legacy, TopoLvm};
 
@@ -30,9 +31,7 @@ const CLASS: &str = "topolvm-provisioner";
 const SIZE: &str = "320Mi";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name, cluster, body: Body| {
-        Trial::test(name, move || run(cluster, body).map_err(|error| Failed::from(format!("{error:#}"))))
-    };
+    let trial = |name, cluster, body: Body| suite::test(name, move || run(cluster, body));
     vec![
         trial("topolvm_0_8_3_and_0_9_are_switched_by_the_page_and_back", "guide", switch_guide),
         trial("topolvm_0_41_is_switched_by_helm_and_kustomize_and_back", "chart", switch_chart),

@@ -6,6 +6,7 @@ use libtest_mimic::Trial;
 use system_tests::manifests::{VolumeMode, claim, pod, snapshot};
 use system_tests::plugin;
 use testbed::sidecars::Sidecar;
+use testbed::suite;
 use testbed::topolvm::{self, NODE, THIN_VG, controller_socket};
 
 use crate::fixture::{self, Fixture, VG};
@@ -31,7 +32,7 @@ type Cause = fn(&Fixture, &Volume) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "whatever_takes_an_lv_and_its_objects_apart_is_told_and_costs_no_data";
-    vec![crate::trial(name.to_owned(), || fixture::with_own(&FLAGS, take_apart))]
+    vec![suite::test(name, || fixture::with_own(&FLAGS, take_apart))]
 }
 
 fn take_apart(fixture: &Fixture) -> Result<()> {

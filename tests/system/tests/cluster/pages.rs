@@ -2,7 +2,7 @@
 //! the cluster or on the node.
 
 use anyhow::{Context as _, Result, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim};
 use system_tests::product_images;
@@ -10,6 +10,7 @@ use system_tests::shared::TestCluster;
 use testbed::image::Image;
 use testbed::node::{Node, NodeSpec};
 use testbed::size::GIB;
+use testbed::suite;
 use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
 
@@ -30,7 +31,7 @@ const MARKS: &str = "{{range .items}}{{range .metadata.finalizers}}{{.}}{{\"\\n\
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "who_follows_the_pages_or_tries_a_loop_file_gets_volumes_and_can_take_everything_away_again";
-    vec![Trial::test(name, || run_in_fresh_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![suite::test(name, run_in_fresh_cluster)]
 }
 
 fn run_in_fresh_cluster() -> Result<()> {

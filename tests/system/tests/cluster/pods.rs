@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::json;
 use system_tests::audit;
 use system_tests::kustomization::{Kustomization, lvmd_config};
@@ -22,6 +22,7 @@ use system_tests::{product_images, restarts};
 use testbed::failure::WithState as _;
 use testbed::node::Node;
 use testbed::sidecars::NAMESPACE;
+use testbed::suite;
 use testbed::topolvm::{
     self, LVMD, LVMD_SOCKET, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG, TopolvmSpec, manifests,
 };
@@ -40,7 +41,7 @@ const SIZE: &str = "320Mi";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "pods_with_the_roles_that_ship_do_the_whole_job_move_lvmd_and_are_upgraded_under_a_pod_that_writes";
-    vec![Trial::test(name, || run_in_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![suite::test(name, run_in_cluster)]
 }
 
 fn run_in_cluster() -> Result<()> {

@@ -18,6 +18,7 @@ use system_tests::workloads;
 use testbed::failure::WithState as _;
 use testbed::sidecars::NAMESPACE;
 use testbed::size::GIB;
+use testbed::suite;
 use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
 
@@ -34,7 +35,7 @@ const RESTARTS: i32 = 2;
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "pods_on_three_nodes_go_by_free_space_survive_bad_rollouts_and_a_dead_node";
-    vec![crate::trial(name.to_owned(), run_in_own_cluster)]
+    vec![suite::test(name, run_in_own_cluster)]
 }
 
 fn run_in_own_cluster() -> Result<()> {

@@ -7,6 +7,7 @@ use serde_json::json;
 use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::plugin;
+use testbed::suite;
 use testbed::topolvm::{self, NODE};
 
 use crate::fixture::{self, Fixture, VG};
@@ -18,7 +19,7 @@ const DEFINITION: &str = "crd/logicalvolumes.topolvm.io";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "deleted_objects_definitions_and_nodes_cost_no_data_that_is_needed";
-    vec![crate::trial(name.to_owned(), || fixture::with_own(&[], lose_objects))]
+    vec![suite::test(name, || fixture::with_own(&[], lose_objects))]
 }
 
 fn lose_objects(fixture: &Fixture) -> Result<()> {

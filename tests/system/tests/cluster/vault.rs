@@ -2,7 +2,7 @@
 //! default device class. `doctor` names both, and after the commands that it prints the pods run.
 
 use anyhow::{Context as _, Result, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::json;
 use system_tests::kustomization::{Kustomization, lvmd_config, patch};
 use system_tests::manifests::{VolumeMode, pod, storage_class, vault};
@@ -10,6 +10,7 @@ use system_tests::plugin;
 use system_tests::product_images;
 use system_tests::shared::TestCluster;
 use testbed::size::GIB;
+use testbed::suite;
 use testbed::topolvm::TopolvmSpec;
 use topolvm_api::ApiFlavor::TopoLvm;
 
@@ -21,7 +22,7 @@ device-classes: [{name: ssd, volume-group: myvg1, spare-gb: 0}]
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "pods_that_wait_for_two_reasons_run_after_the_commands_that_doctor_prints";
-    vec![Trial::test(name, || run_in_own_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![suite::test(name, run_in_own_cluster)]
 }
 
 fn run_in_own_cluster() -> Result<()> {

@@ -5,11 +5,12 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use system_tests::chart::{self, Helm};
 use testbed::cluster::{Cluster, ClusterSpec};
 use testbed::sidecars::NAMESPACE;
+use testbed::suite;
 
 /// Kinds that other products define.
 const OF_OTHERS: [&str; 5] = ["Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ServiceMonitor"];
@@ -100,9 +101,7 @@ const KEPT: [&str; 6] = [
 ];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name: &str, body: fn(&Cluster, &Path) -> Result<()>| {
-        Trial::test(name, move || with_cluster(body).map_err(|error| Failed::from(format!("{error:#}"))))
-    };
+    let trial = |name: &str, body: fn(&Cluster, &Path) -> Result<()>| suite::test(name, move || with_cluster(body));
     vec![
         trial("each_set_of_values_of_the_chart_is_accepted_field_by_field", apply_all_values),
         trial("a_release_of_topolvms_chart_is_upgraded_in_place_and_rolled_back", upgrade_from_topolvm),

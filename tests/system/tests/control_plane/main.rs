@@ -30,7 +30,7 @@ mod web_page;
 use std::process::ExitCode;
 
 use fixture::Fixture;
-use libtest_mimic::{Failed, Trial};
+use testbed::suite;
 
 /// A trial's function, which runs with the control plane.
 type Body = fn(&Fixture) -> anyhow::Result<()>;
@@ -55,10 +55,8 @@ fn main() -> ExitCode {
         plugin::ALL,
         install::ALL,
     ];
-    let shared = groups.concat().into_iter().map(|(name, body)| {
-        Trial::test(name, move || fixture::run_trial(body).map_err(|error| Failed::from(format!("{error:#}"))))
-    });
-    let code = testbed::suite::on_host(
+    let shared = groups.concat().into_iter().map(|(name, body)| suite::test(name, move || fixture::run_trial(body)));
+    let code = suite::on_host(
         shared
             .chain(chart::trials())
             .chain(postmortem::trials())

@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
 use system_tests::manifests::{VolumeMode, claim, pod};
@@ -18,6 +18,7 @@ use testbed::cluster::SCHEDULER_PROCESS;
 use testbed::failure::WithState as _;
 use testbed::kubeconfig::Credential;
 use testbed::sidecars::{NAMESPACE, Sidecar};
+use testbed::suite;
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, account_token, controller_socket, manifests};
 use topolvm_testkit::lvm::FakeLvm;
 
@@ -36,7 +37,7 @@ const INSUFFICIENT: &str = "Insufficient topolvm.io/capacity";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "at_each_step_of_a_change_of_the_scheduling_mode_pods_are_scheduled_and_their_claims_bound";
-    vec![Trial::test(name, || run_in_own_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![suite::test(name, run_in_own_cluster)]
 }
 
 fn run_in_own_cluster() -> Result<()> {

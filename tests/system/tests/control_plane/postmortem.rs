@@ -6,13 +6,14 @@
 use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
 use system_tests::manifests::{storage_class, vault};
 use system_tests::plugin;
 use system_tests::shared::TestCluster;
 use testbed::sidecars::Sidecar;
+use testbed::suite;
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 use topolvm_testkit::lvm::FakeLvm;
@@ -28,7 +29,7 @@ const CHECKS: [&str; 3] = ["storage-classes", "extender-called", "blocked-pods"]
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "doctor_names_both_faults_of_pods_that_wait_and_its_commands_bring_them_to_nodes";
-    vec![Trial::test(name, || run_in_own_cluster().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![suite::test(name, run_in_own_cluster)]
 }
 
 fn run_in_own_cluster() -> Result<()> {

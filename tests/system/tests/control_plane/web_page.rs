@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use system_tests::browser::{
     ARROW_DOWN, ARROW_LEFT, ARROW_RIGHT, ARROW_UP, Browser, END, ENTER, ESCAPE, HOME, LOOKS, Look, TAB,
 };
 use system_tests::web_page::{LV, WebPage};
+use testbed::suite;
 use topolvm_testkit::fixtures::storage_class;
 
 const NAMESPACES: [&str; 4] = ["bank", "media", "search", "shop"];
@@ -28,7 +29,7 @@ const ROWS_ARE_THERE: &str = "document.getElementById('table').hidden || ((rows)
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "the_web_page_shows_what_a_cluster_is_like_to_anybody_on_any_screen";
-    vec![Trial::test(name, || look_at_all().map_err(|error| Failed::from(format!("{error:#}"))))]
+    vec![suite::test(name, look_at_all)]
 }
 
 fn look_at_all() -> Result<()> {

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use rustix::fs::OFlags;
+use testbed::suite;
 use topolvm_proto::lvmd::PhysicalVolumeItem;
 
 use crate::daemon::{Client, Lvmd, signed};
@@ -42,10 +43,10 @@ const HALF_MOVED: &str = "half-moved";
 const FAILED: &str = "failed";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("an_evacuation_goes_on_after_each_power_cut_and_nothing_that_was_synced_is_lost", || {
-        power_is_cut();
-        Ok(())
-    })]
+    vec![suite::panicking_test(
+        "an_evacuation_goes_on_after_each_power_cut_and_nothing_that_was_synced_is_lost",
+        power_is_cut,
+    )]
 }
 
 /// The number of a boot, the seed of its random numbers, and whether it is the last.

@@ -60,10 +60,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use libtest_mimic::Trial;
 use testbed::guest::{self, GuestSpec};
 use testbed::machine;
 use testbed::size::GIB;
+use testbed::suite;
 
 use crate::fixture::{OWN_LVM_SETTINGS, run_ok};
 
@@ -124,18 +124,13 @@ fn main() -> ExitCode {
         .chain(moved::TESTS)
         .chain(container::TESTS)
         .chain(blkio_limits::TESTS);
-    let trials = tests.map(|&(name, test)| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    });
+    let trials = tests.map(|&(name, test)| suite::panicking_test(name, test));
     // Six minutes on an idle machine, more than ten beside a cluster: this ends what hangs, and says nothing of speed
     let timeout = Duration::from_mins(if fixture::is_soak() { 120 } else { 30 });
     let env = fixture::is_soak().then(|| ("LVM_SYSTEM_DIR".to_owned(), OWN_LVM_SETTINGS.to_owned()));
     let env = env.into_iter().collect();
     let spec = GuestSpec { disks: vec![GIB, GIB], timeout, env, ..GuestSpec::default() };
-    let code = testbed::suite::in_guest(spec, trials.collect());
+    let code = suite::in_guest(spec, trials.collect());
     if guest::is_inside() {
         return code;
     }
@@ -146,6 +141,6 @@ fn main() -> ExitCode {
     if fixture::is_soak() {
         others.extend(power_cut::trials());
     }
-    let others = testbed::suite::on_host_unless(machine::missing_for_guests(), others);
+    let others = suite::on_host_unless(machine::missing_for_guests(), others);
     if code == ExitCode::SUCCESS { others } else { code }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use libtest_mimic::Trial;
 use testbed::size::GIB;
+use testbed::suite;
 
 use crate::daemon::Lvmd;
 use crate::fixture::{Random, run, runs, seed, wait};
@@ -24,10 +25,7 @@ pub(crate) const ROLE: &str = "power-cut";
 const NOTES: &str = "notes";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("a_power_cut_at_any_moment_leaks_nothing_and_adopts_nothing_half_made", || {
-        power_is_cut();
-        Ok(())
-    })]
+    vec![suite::panicking_test("a_power_cut_at_any_moment_leaks_nothing_and_adopts_nothing_half_made", power_is_cut)]
 }
 
 fn power_is_cut() {

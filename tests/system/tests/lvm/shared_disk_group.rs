@@ -4,6 +4,7 @@ use std::fs;
 
 use libtest_mimic::Trial;
 use serde_json::Value;
+use testbed::suite;
 use tonic::{Code, Status};
 
 use crate::daemon::{Client, Lvmd, code};
@@ -24,13 +25,11 @@ const GROUP: &str = "local";
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        Trial::test("disk_of_two_machines_is_in_the_group_of_the_first", || {
-            boot(["takes-shared-disk", "sees-shared-disk-taken"]);
-            Ok(())
+        suite::panicking_test("disk_of_two_machines_is_in_the_group_of_the_first", || {
+            boot(["takes-shared-disk", "sees-shared-disk-taken"])
         }),
-        Trial::test("disk_that_two_machines_take_at_once_is_that_of_the_last", || {
-            boot(["loses-shared-disk", "overwrites-shared-disk"]);
-            Ok(())
+        suite::panicking_test("disk_that_two_machines_take_at_once_is_that_of_the_last", || {
+            boot(["loses-shared-disk", "overwrites-shared-disk"])
         }),
     ]
 }

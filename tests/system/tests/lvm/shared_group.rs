@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use libtest_mimic::Trial;
+use testbed::suite;
 use tonic::Code;
 
 use crate::daemon::{Lvmd, SOCKET, code};
@@ -40,9 +41,8 @@ done
 "#;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![Trial::test("machine_leaves_the_group_of_another_machine_alone", || {
-        boot(["in-shared-group", "beside-shared-group"]);
-        Ok(())
+    vec![suite::panicking_test("machine_leaves_the_group_of_another_machine_alone", || {
+        boot(["in-shared-group", "beside-shared-group"])
     })]
 }
 

@@ -17,19 +17,14 @@ mod unit;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use libtest_mimic::Trial;
 use testbed::guest::GuestSpec;
 use testbed::size::GIB;
+use testbed::suite;
 
 fn main() -> ExitCode {
     let tests = unit::TESTS.iter().chain(sandbox::TESTS).chain(io_limits::TESTS).chain(package::TESTS);
-    let trials = tests.map(|&(name, test)| {
-        Trial::test(name, move || {
-            test();
-            Ok(())
-        })
-    });
+    let trials = tests.map(|&(name, test)| suite::panicking_test(name, test));
     let timeout = Duration::from_mins(10);
     let spec = GuestSpec { disks: vec![GIB], timeout, systemd: true, ..GuestSpec::default() };
-    testbed::suite::in_guest(spec, trials.collect())
+    suite::in_guest(spec, trials.collect())
 }

@@ -5,13 +5,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::webhook_endpoints;
 use testbed::cluster::{Cluster, ClusterSpec};
 use testbed::failure::WithState as _;
 use testbed::network::GATEWAY;
+use testbed::suite;
 use testbed::topolvm::{self, TopolvmSpec};
 
 /// Namespace of the product.
@@ -33,7 +34,7 @@ pub(super) struct Bed {
 
 /// Returns a trial with a control plane of its own.
 pub(super) fn trial(name: &str, body: fn(&Bed) -> Result<()>) -> Trial {
-    Trial::test(name, move || run_trial(body).map_err(|error| Failed::from(format!("{error:#}"))))
+    suite::test(name, move || run_trial(body))
 }
 
 fn run_trial(body: fn(&Bed) -> Result<()>) -> Result<()> {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
-use libtest_mimic::{Failed, Trial};
+use libtest_mimic::Trial;
 use serde_json::json;
 use system_tests::chart::{self, Helm};
 use system_tests::manifests::{VolumeMode, claim, pod};
@@ -15,6 +15,7 @@ use testbed::assets;
 use testbed::cluster::Cluster;
 use testbed::failure::WithState as _;
 use testbed::sidecars;
+use testbed::suite;
 use testbed::topolvm::{self, TopolvmSpec};
 
 use super::bed::{Bed, CLASS, NAMESPACE, pem};
@@ -28,7 +29,7 @@ const PORT: u16 = 9443;
 
 pub(super) fn trial() -> Trial {
     let name = "the_webhook_answers_with_the_certificate_that_cert_manager_has_made_with_helm_and_with_kustomize";
-    Trial::test(name, || issue_certificates().map_err(|error| Failed::from(format!("{error:#}"))))
+    suite::test(name, issue_certificates)
 }
 
 fn issue_certificates() -> Result<()> {
