@@ -1,5 +1,6 @@
 //! The CSI services of a node, Identity and Node, and their registration with kubelet. `csi/error.rs` decides the CSI
-//! code of an error, or passes on the one of the module that failed ([`topolvm_runtime::grpc::GrpcCode`]).
+//! code of an error, or passes on the one of the module that failed ([`topolvm_runtime::grpc::GrpcCode`]);
+//! `csi/mount_code.rs` decides that of an error of `linux-mount`.
 
 mod agent;
 mod capability;
@@ -11,6 +12,8 @@ mod expand;
 mod freeze;
 mod health;
 mod identity;
+mod kubelet_paths;
+mod mount_code;
 mod node;
 mod prepare;
 mod probe;

@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use linux_mount::{DeviceNumber, FilesystemUsage, HungPaths, Mounter};
 use tokio::time::timeout;
-
-use crate::mount::{DeviceNumber, FilesystemUsage, HungPaths, Mounter};
 
 /// Deadline for each of the tables of the kernel.
 pub(crate) const TABLE_DEADLINE: Duration = Duration::from_secs(2);

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use linux_mount::{DeviceNumber, FilesystemUsage, Mounter};
 use serde_json::json;
 use tokio::time::MissedTickBehavior;
 use topolvm_api::{ApiFlavor, GrowthThresholds, LogicalVolume};
@@ -21,7 +22,6 @@ use topolvm_runtime::{CancellationToken, error_chain};
 use crate::api_server::{self, ApiError, DEADLINE};
 use crate::events::FIELD_MANAGER;
 use crate::filesystem_usages::FilesystemUsages;
-use crate::mount::{DeviceNumber, FilesystemUsage, Mounter};
 use crate::volume_devices::VolumeDevices;
 use verdict::{Measurement, judge};
 

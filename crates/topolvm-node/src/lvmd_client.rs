@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::{Stream, TryStreamExt as _};
+use linux_mount::DeviceNumber;
 use lvm::LvAttr;
 use tonic::body::Body;
 use tonic::transport::Endpoint;
@@ -29,8 +30,6 @@ use tower::{BoxError, Service, ServiceExt as _};
 
 pub use error::{Absence, LvmdError};
 use grpc::{Transport, TransportError, call, from_status};
-
-use crate::mount::DeviceNumber;
 
 /// Deadline of a change: lvmd serialises changes per volume group, and LVM itself can wait for a slow disk.
 const CHANGE: Duration = Duration::from_mins(2);

@@ -8,13 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use linux_mount::{FILE_DEADLINE, run_blocking};
 use parking_lot::Mutex;
 use topolvm_runtime::error_chain;
 
 pub(crate) use record::PodInfo;
 use record::Record;
-
-use crate::mount::{FILE_DEADLINE, run_blocking};
 
 /// Pods by the id of the volume and the target path.
 type Pods = HashMap<String, HashMap<PathBuf, PodInfo>>;
@@ -109,7 +108,7 @@ impl PublishedPods {
         let Some(directory) = &self.directory else { return };
         let owned = record.clone();
         let change = move |directory: &Path| {
-            change(&owned, directory).map_err(|error| crate::mount::MountError::io("write to", directory, error))
+            change(&owned, directory).map_err(|error| linux_mount::MountError::io("write to", directory, error))
         };
         if let Err(error) = run_blocking(FILE_DEADLINE, directory, change).await {
             tracing::warn!(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use kube::Client;
-use lvm::Host;
-use prometheus_client::metrics::gauge::Gauge;
+use linux_mount::{Mounter, SystemMounter};
+use lvm::{Host, Placement};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tonic::service::Routes;
@@ -25,10 +25,10 @@ use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar}
 use crate::inventory::Inventory;
 use crate::io_limits::{IoLimiter, LimitIo, PodWatch};
 use crate::lvmd_client::LvmdClient;
-use crate::mount::{Mounter, SystemMounter};
 use crate::node_storage::StoragePublisher;
 use crate::published_pods::PublishedPods;
 use crate::reconcile::{FindDeviceUses, Reconciler, Triggers, VolumeGauges};
+use crate::stacked_mounts;
 use crate::topology_label::TopologyLabel;
 use crate::volume_devices::VolumeDevices;
 use crate::volumes::Volumes;
@@ -59,8 +59,25 @@ impl Program for Args {
         let (client, credentials) = topolvm_kube::client("topolvm-node").await?;
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = Timestamp::now;
-        let mounter = SystemMounter::new().leaving_container(&format!("topolvm-node.{}", config.flavor.driver_name()));
+        let mounter = system_mounter(&format!("topolvm-node.{}", config.flavor.driver_name()));
         start(config, client, credentials, mounter, now, &tasks, &shutdown).await
+    }
+}
+
+/// Makes the mounter of the machine. The programs of filesystems run outside of the agent's container, in a cgroup of this
+/// name on the host.
+fn system_mounter(cgroup: &str) -> SystemMounter {
+    let mounter = SystemMounter::new();
+    match Placement::find(cgroup) {
+        Placement::Host => mounter,
+        Placement::Outside(processes) => mounter.in_cgroup(processes),
+        Placement::Inside(why) => {
+            tracing::warn!(
+                why,
+                "mkfs and e2fsck share the limits of this container; give it memory for checks of the largest volume"
+            );
+            mounter
+        }
     }
 }
 
@@ -128,7 +145,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let storage = StoragePublisher { flavor, node: node.clone(), selection: node_labels, lvmd: lvmd.clone(), now };
     let device_classes = capacity.device_classes();
     let gauges = VolumeGauges::register(&mut registry, &node);
-    register_stacked_mounts(&mut registry, &node, mounter.unmount_repeated(&kubelet_dir).await);
+    stacked_mounts::register(&mut registry, &node, stacked_mounts::unmount_all(&mounter, &kubelet_dir).await);
 
     let own = LogicalVolumeWriter::default();
     let lists = Inventory { lvmd: lvmd.clone(), device_classes: device_classes.clone(), volumes: own.as_reader() };
@@ -199,15 +216,6 @@ async fn load_published_pods<M: Mounter>(csi_socket: &Path, mounter: &M) -> Publ
         tracing::warn!(error = error_chain(error), "cannot tell which volumes are published still");
     });
     PublishedPods::load(csi_socket.with_file_name(PODS), mounted.ok()).await
-}
-
-/// Registers the gauge of mounts that are stacked at the directories of the agent's socket on the node.
-fn register_stacked_mounts(registry: &mut Registry, node: &str, count: usize) {
-    let gauge = Gauge::<i64>::default();
-    gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
-    let help = "Mounts on the node that earlier versions have stacked at the directory of the socket of topolvm-node";
-    let registry = registry.sub_registry_with_label(("node".into(), node.to_owned().into()));
-    registry.register("topolvm_stacked_mounts", help, gauge);
 }
 
 /// Returns the CSI services of a node. The id of each volume that is published or unpublished is sent to `publishes`.

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use linux_mount::DeviceNumber;
 use parking_lot::Mutex;
 
 use crate::lvmd_client::Lv;
-use crate::mount::DeviceNumber;
 
 /// The device of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use linux_mount::{DeviceNumber, DiskStatistics, FilesystemUsage, Mounter};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -20,7 +21,6 @@ use topolvm_runtime::MetricsPage;
 use crate::capacity::DeviceClasses;
 use crate::filesystem_usages::{FilesystemUsages, TABLE_DEADLINE};
 use crate::io_limits::IoLimiter;
-use crate::mount::{DeviceNumber, DiskStatistics, FilesystemUsage, Mounter};
 use crate::published_pods::PublishedPods;
 use crate::volume_devices::{VolumeDevice, VolumeDevices};
 use series::VolumeSeries;

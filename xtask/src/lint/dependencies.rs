@@ -6,12 +6,13 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: [(&str, &[&str]); 18] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
     ("topolvm-api", &[]),
     ("topolvm-proto", &[]),
+    ("linux-mount", &["topolvm-api"]),
     ("lvm", &["block-device", "device-mapper"]),
     ("topolvm-runtime", &["memory"]),
     ("topolvm-doctor", &["topolvm-api"]),
@@ -33,7 +34,10 @@ const ALLOWED: [(&str, &[&str]); 17] = [
         ],
     ),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
-    ("topolvm-node", &["lvm", "lvmd", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
+    (
+        "topolvm-node",
+        &["linux-mount", "lvm", "lvmd", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"],
+    ),
     ("topolvm-testkit", &["block-device", "lvm", "topolvm-api"]),
 ];
 

@@ -27,17 +27,17 @@ const PLACES: [Place; 6] = [
         packages: &[],
         files: &[
             "lvm/src/system",
-            "topolvm-node/src/mount/",
+            "linux-mount/src/",
             "kubectl-topolvm/src/install/rendering.rs",
             "kubectl-topolvm/src/ui/browser.rs",
         ],
-        advice: "start LVM through lvm::CommandRunner and other programs in the mount module of the agent",
+        advice: "start LVM through lvm::CommandRunner and other programs in linux-mount",
     },
     Place {
         paths: &["rustix::mount"],
         packages: &[],
-        files: &["topolvm-node/src/mount/"],
-        advice: "mount through the port Mounter of the agent",
+        files: &["linux-mount/src/"],
+        advice: "mount through the port linux_mount::Mounter",
     },
     Place {
         paths: &["std::env::var", "std::env::var_os", "std::env::vars", "std::env::vars_os", "std::env::args"],

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use kube::{Api, Client};
+use linux_mount::{DeviceNumber, HungPaths, MountError, Mounter, OpenDevice, PathKind};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
@@ -15,7 +16,6 @@ use crate::filesystem_usages::FilesystemUsages;
 use crate::growth_reports::GrowthReports;
 use crate::io_limits::IoLimiter;
 use crate::lvmd_client::{Lv, LvmdClient};
-use crate::mount::{DeviceNumber, HungPaths, MountError, Mounter, OpenDevice, PathKind};
 use crate::published_pods::PublishedPods;
 use crate::volume_devices::VolumeDevices;
 use crate::volume_metrics::VolumeMetrics;

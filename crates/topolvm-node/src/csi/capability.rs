@@ -1,12 +1,11 @@
 //! Parses a CSI volume capability: access type, access mode, filesystem and mount options.
 
+use linux_mount::{Filesystem, MkfsOptionError, MkfsOptions, MountOptions};
 use topolvm_proto::csi;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType};
 
 use super::error::RequestError;
-use crate::filesystem::Filesystem;
-use crate::mount::{MkfsOptionError, MkfsOptions, MountOptions};
 
 /// Access type of a volume, with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]

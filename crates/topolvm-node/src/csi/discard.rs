@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use linux_mount::Mounter;
 use topolvm_runtime::{CancellationToken, error_chain};
 
 use super::discard_queue::Discard;
 use super::{Agent, CsiError};
-use crate::mount::Mounter;
 
 impl<M: Mounter> Agent<M> {
     /// Discards the free blocks of new filesystems until the shutdown begins. Nothing is lost when that does not come

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use linux_mount::{HungTask, MkfsOptionError, MountError, OptionError, UnsupportedFilesystem};
 use tonic::{Code, Status};
 use topolvm_runtime::grpc::{GrpcCode, into_status};
 
-use crate::filesystem::Unsupported;
+use super::mount_code;
 use crate::lvmd_client::LvmdError;
-use crate::mount::{HungTask, MkfsOptionError, MountError, OptionError};
 use crate::volumes::{LookupError, RecordError};
 
 /// Error of a call of the Node service.
@@ -164,7 +164,7 @@ impl GrpcCode for CsiError {
             Self::Lookup(error) | Self::ObjectGone { error, .. } | Self::NeitherObjectNorLv(error) => error.code(),
             Self::Record(error) => error.code(),
             Self::Lvmd(error) => error.code(),
-            Self::Mount(error) => error.code(),
+            Self::Mount(error) => mount_code::code_of(error),
             Self::NoLv(_) | Self::NotPublished { .. } => Code::NotFound,
             Self::Busy(_) => Code::Aborted,
             Self::OtherMode { .. } | Self::OtherFilesystem { .. } => Code::AlreadyExists,
@@ -214,7 +214,7 @@ pub(crate) enum RequestError {
     AccessMode(&'static str),
     /// The filesystem type is not supported.
     #[error(transparent)]
-    Filesystem(#[from] Unsupported),
+    Filesystem(#[from] UnsupportedFilesystem),
     /// A mount option is refused.
     #[error(transparent)]
     Options(#[from] OptionError),

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use linux_mount::{DeviceNumber, Filesystem, Mounter, PathKind};
+
 use super::request::ExpandVolume;
 use super::{Agent, CsiError};
-use crate::filesystem::Filesystem;
-use crate::mount::{DeviceNumber, Mounter, PathKind};
 
 impl<M: Mounter> Agent<M> {
     /// Grows the filesystem of a volume; returns the size of the LV in bytes. A raw block volume needs no growing

@@ -3,12 +3,11 @@
 
 use std::path::Path;
 
+use linux_mount::{Filesystem, MountError, MountOptions, Mounter};
 use topolvm_runtime::error_chain;
 
 use super::volume::Volume;
 use super::{Agent, CsiError};
-use crate::filesystem::Filesystem;
-use crate::mount::{MountError, MountOptions, Mounter};
 
 impl<M: Mounter> Agent<M> {
     /// Thaws the filesystem that is mounted at a path before it is unmounted there, if it is mounted nowhere else:

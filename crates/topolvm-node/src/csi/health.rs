@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use linux_mount::{MountError, Mounter};
 use topolvm_proto::csi;
 use topolvm_proto::csi::node_get_storage_health_response::StorageBackendHealth;
 use topolvm_proto::csi::volume_health::VolumeHealthEntry;
@@ -12,7 +13,6 @@ use topolvm_runtime::error_chain;
 use super::conditions::{self, Condition, Severity};
 use super::request::GetVolumeHealth;
 use super::{Agent, CsiError};
-use crate::mount::{MountError, Mounter};
 
 /// Deadline of the conditions that come from lvmd. kubelet calls NodeGetVolumeHealth for one volume after the other,
 /// also of other drivers, and of NodeGetVolumeStats it needs the usage.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use linux_mount::Mounter;
 use tokio::sync::{Semaphore, mpsc};
 use tonic::{Request, Response, Status};
 use topolvm_api::ApiFlavor;
@@ -16,7 +17,6 @@ use super::request::{
     ExpandVolume, GetVolumeHealth, GetVolumeStats, PublishVolume, StageVolume, parse_unpublish, parse_unstage,
 };
 use super::{Agent, CsiError};
-use crate::mount::Mounter;
 
 /// Volumes that are staged, published or grown at the same time, and that are unpublished; the others wait.
 /// Each runs a program or two, and a pod's start should not wait for the repair of more than a few other volumes.

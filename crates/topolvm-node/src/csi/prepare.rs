@@ -1,14 +1,13 @@
 //! Prepares the filesystem of a device before it is mounted: finds, formats or checks it, or refuses. Data that could
 //! be somebody's is never overwritten.
 
+use linux_mount::{Contents, Filesystem, MountError, Mounter};
 use topolvm_api::LogicalVolume;
 
 use super::capability::Access;
 use super::error::RequestError;
 use super::volume::{Volume, WantedFilesystem};
 use super::{Agent, CsiError};
-use crate::filesystem::Filesystem;
-use crate::mount::{Contents, MountError, Mounter};
 
 /// Origin of the filesystem on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

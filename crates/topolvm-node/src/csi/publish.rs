@@ -3,6 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
+use linux_mount::{
+    DeviceNumber, FILE_DEADLINE, Filesystem, MkfsOptions, MountError, MountOptions, Mounter, PathKind, leaves_discard,
+    run_blocking,
+};
 use topolvm_api::LogicalVolume;
 use topolvm_runtime::error_chain;
 
@@ -10,12 +14,8 @@ use super::capability::Access;
 use super::prepare::Prepared;
 use super::request::PublishVolume;
 use super::volume::{Volume, WantedFilesystem};
-use super::{Agent, CsiError};
-use crate::filesystem::Filesystem;
-use crate::mount::{
-    DeviceNumber, FILE_DEADLINE, MkfsOptions, MountError, MountOptions, Mounter, PathKind, filesystem_commands,
-    kubelet_paths, run_blocking, target_path,
-};
+use super::{Agent, CsiError, kubelet_paths};
+use crate::target_path;
 
 impl<M: Mounter> Agent<M> {
     /// Publishes a volume at the target path of the request, limits the I/O of the pod on it, and stores which pod that
@@ -95,7 +95,7 @@ impl<M: Mounter> Agent<M> {
         }
         // A snapshot or clone can be larger than its source, and a volume can have been expanded while no pod used it
         self.grow(volume.node, target, filesystem).await?;
-        let is_left = |options: &MkfsOptions| filesystem_commands::leaves_discard(filesystem, options);
+        let is_left = |options: &MkfsOptions| leaves_discard(filesystem, options);
         if prepared == Prepared::Formatted && wanted.mkfs_options.as_ref().is_ok_and(is_left) {
             self.discards.push(target);
         }

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use linux_mount::{DeviceNumber, Mounter};
 use topolvm_runtime::error_chain;
 
 use super::capability::Access;
 use super::request::StageVolume;
 use super::volume::{Volume, WantedFilesystem};
-use super::{Agent, CsiError};
-use crate::mount::{DeviceNumber, Mounter, kubelet_paths};
+use super::{Agent, CsiError, kubelet_paths};
 
 impl<M: Mounter> Agent<M> {
     /// Stages a volume. Of a raw block volume only the LV is activated: its device node is at its place already.

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use linux_mount::{FilesystemUsage, MountError, Mounter, PathKind};
 use topolvm_proto::csi::volume_usage::Unit;
 use topolvm_proto::csi::{NodeGetVolumeStatsResponse, VolumeUsage};
 
 use super::health::unreadable_condition;
 use super::request::GetVolumeStats;
 use super::{Agent, CsiError};
-use crate::mount::{FilesystemUsage, MountError, Mounter, PathKind};
 
 impl<M: Mounter> Agent<M> {
     /// Returns usage and condition of a volume. The usage needs neither lvmd nor the API server, so that it is

@@ -3,8 +3,10 @@
 
 use std::path::Path;
 
+use linux_mount::{FILE_DEADLINE, Mounter, run_blocking};
+
 use super::{Agent, CsiError};
-use crate::mount::{FILE_DEADLINE, Mounter, run_blocking, target_path};
+use crate::target_path;
 
 /// More layers of mounts at a path than kubelet's retries ever stack.
 const MAX_LAYERS: usize = 64;

@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use linux_mount::{BlockDevice, Filesystem, MkfsOptionError, MkfsOptions, MountOptions};
 use topolvm_api::LogicalVolume;
 
-use crate::filesystem::Filesystem;
 use crate::lvmd_client::Lv;
-use crate::mount::{BlockDevice, MkfsOptionError, MkfsOptions, MountOptions};
 
 /// A volume: its LogicalVolume object, its LV, and its open device.
 pub(super) struct Volume<'a> {

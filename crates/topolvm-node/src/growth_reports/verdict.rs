@@ -1,8 +1,7 @@
 //! Judges by measurements whether a volume is too small. Pure.
 
+use linux_mount::FilesystemUsage;
 use topolvm_api::GrowthThresholds;
-
-use crate::mount::FilesystemUsage;
 
 /// Measurements for which a filesystem that has not followed its LV is waited for. It may never do so: XFS cannot grow
 /// by a few MiB, and the growth may have been seen before that of the LV.

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use linux_mount::{DeviceNumber, PodLimits};
 use topolvm_api::IoLimits;
 
-use crate::mount::{DeviceNumber, PodLimits};
 use crate::published_pods::PodInfo;
 
 /// Reason of an Event on a pod whose annotations cannot be meant.

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use linux_mount::{DeviceNumber, LimitError, LimitsInForce, PodLimits};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use super::pod_wishes::{PodWish, PodWishes};
 use super::report::IoReport;
 use crate::events::Events;
 use crate::lvmd_client::{LvmdClient, LvmdError};
-use crate::mount::{DeviceNumber, LimitError, LimitsInForce, PodLimits};
 use crate::published_pods::{PodInfo, PublishedPods};
 
 /// Time for kubelet to make the cgroup of a pod, which it does beside the mounts of its volumes.

@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use linux_mount::{DeviceNumber, LimitError, LimitsInForce, Mounter, PodLimits};
 use topolvm_api::IoLimits;
-
-use crate::mount::{DeviceNumber, LimitError, LimitsInForce, Mounter, PodLimits};
 
 type Limit =
     dyn Fn(String, DeviceNumber, IoLimits) -> BoxFuture<'static, Result<LimitsInForce, LimitError>> + Send + Sync;

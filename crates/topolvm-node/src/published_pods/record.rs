@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::mount::target_path::ignore_not_found;
+use crate::target_path::ignore_not_found;
 
 /// The pod that kubelet names in the volume context.
 #[derive(Clone, Debug, PartialEq, Eq)]

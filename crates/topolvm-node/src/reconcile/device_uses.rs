@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-
-use crate::mount::{DeviceNumber, DeviceUse, MountError, Mounter};
+use linux_mount::{DeviceNumber, DeviceUse, MountError, Mounter};
 
 type Find = dyn Fn(DeviceNumber, PathBuf) -> BoxFuture<'static, Result<Vec<DeviceUse>, MountError>> + Send + Sync;
 

@@ -1,10 +1,10 @@
 //! Errors of reconciling an object. Each is retried with back-off.
 
+use linux_mount::{DeviceUse, MountError};
 use topolvm_api::ParseQuantityError;
 
 use crate::api_server::ApiError;
 use crate::lvmd_client::LvmdError;
-use crate::mount::{DeviceUse, MountError};
 
 /// Error of reconciling an object.
 #[derive(Debug, thiserror::Error)]

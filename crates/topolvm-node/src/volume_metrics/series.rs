@@ -1,11 +1,11 @@
 //! The series of volumes in the text format of OpenMetrics, written as text: a node with hundreds of volumes has
 //! thousands.
 
+use linux_mount::{DiskStatistics, FilesystemUsage};
 use topolvm_api::IoLimit;
 
 use super::labels::push_label;
 use crate::io_limits::VolumeRates;
-use crate::mount::{DiskStatistics, FilesystemUsage};
 
 /// Values of the series of a volume.
 #[derive(Clone, Debug)]

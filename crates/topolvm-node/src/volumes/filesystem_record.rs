@@ -2,13 +2,13 @@
 //! device without a signature is blank only if there is no record; else its filesystem is missing.
 
 use kube::api::{Patch, PatchParams};
+use linux_mount::Filesystem;
 use serde_json::json;
 use topolvm_api::LogicalVolume;
 
 use super::{LookupError, RecordError, Volumes};
 use crate::api_server::{self, DEADLINE};
 use crate::events::FIELD_MANAGER;
-use crate::filesystem::Filesystem;
 
 impl Volumes {
     /// Returns the recorded filesystem type of a volume.

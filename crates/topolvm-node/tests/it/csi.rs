@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
+use linux_mount::Contents;
 use rstest::rstest;
 use tonic::{Code, Request};
 use topolvm_kube::LogicalVolumeWriter;
-use topolvm_node::mount::Contents;
 use topolvm_proto::csi::NodePublishVolumeRequest;
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_testkit::fixtures::logical_volume;

@@ -8,14 +8,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use linux_mount::{
+    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, Filesystem, FilesystemUsage, HungTask, LimitError,
+    LimitsInForce, MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, PodLimits, UsageBatch,
+};
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::sync::watch;
 use topolvm_api::IoLimits;
-use topolvm_node::Filesystem;
-use topolvm_node::mount::{
-    BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, FilesystemUsage, HungTask, LimitError,
-    LimitsInForce, MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, PodLimits, UsageBatch,
-};
 use topolvm_runtime::CancellationToken;
 use topolvm_testkit::lvm::{EXTENT, FakeLvm};
 
@@ -333,8 +332,12 @@ impl Mounter for Machine {
         if is_shared { Ok(()) } else { Err(MountError::NotShared(target.to_owned())) }
     }
 
-    async fn unmount_repeated(&self, _kubelet: &Path) -> usize {
-        self.state().stacked_mounts
+    async fn unmount_repeated(&self, _directory: &Path) -> Result<(), MountError> {
+        Ok(())
+    }
+
+    fn count_stacked_mounts(&self, directory: &Path) -> usize {
+        if directory.ends_with("plugins/topolvm.io/node") { self.state().stacked_mounts } else { 0 }
     }
 
     async fn check_unmounted(&self, target: &Path) -> Result<(), MountError> {

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use linux_mount::{Contents, Mounter as _};
 use rstest::rstest;
 use tonic::Code;
-use topolvm_node::mount::{Contents, Mounter as _};
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, MountVolume};
 use topolvm_proto::csi::{NodePublishVolumeRequest, VolumeCapability};

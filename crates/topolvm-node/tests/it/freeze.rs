@@ -1,8 +1,8 @@
 //! Filesystems that a backup tool has frozen.
 
+use linux_mount::Contents;
 use rstest::rstest;
 use tonic::Code;
-use topolvm_node::mount::Contents;
 use topolvm_proto::csi::NodePublishVolumeRequest;
 
 use crate::node::{GIB, Node, device};

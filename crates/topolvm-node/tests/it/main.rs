@@ -36,7 +36,6 @@ mod references;
 mod registrar;
 mod restored;
 mod staging;
-mod system_mounter;
 mod topology_label;
 mod volume_metrics;
 mod whole_agent;

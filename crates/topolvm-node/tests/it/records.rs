@@ -4,10 +4,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use linux_mount::Contents;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tonic::{Code, Request};
-use topolvm_node::mount::Contents;
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::{AccessType, MountVolume};
 use topolvm_proto::csi::{NodeGetVolumeHealthRequest, NodePublishVolumeRequest, NodeStageVolumeRequest};

@@ -2,10 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use linux_mount::{Contents, Filesystem};
 use rstest::rstest;
 use tonic::{Code, Request, Status};
-use topolvm_node::Filesystem;
-use topolvm_node::mount::Contents;
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::node_service_capability::{Type, rpc};
 use topolvm_proto::csi::volume_capability::access_mode::Mode;

@@ -1,9 +1,9 @@
 //! The metrics of volumes on the page that the agent serves.
 
+use linux_mount::DiskStatistics;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use topolvm_node::mount::DiskStatistics;
 use topolvm_proto::csi::node_client::NodeClient;
 use topolvm_proto::csi::volume_capability::{AccessType, MountVolume};
 use topolvm_proto::csi::{NodePublishVolumeRequest, NodeUnpublishVolumeRequest};

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use linux_mount::DeviceUse;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -13,7 +14,6 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::{CredentialSource, Credentials};
-use topolvm_node::mount::DeviceUse;
 use topolvm_node::{Config, LvmdConfig, OrphanSettings, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;

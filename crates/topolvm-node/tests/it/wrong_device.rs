@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use linux_mount::Contents;
 use tonic::Code;
-use topolvm_node::mount::Contents;
 use topolvm_testkit::lvm::FakeVolume;
 
 use crate::lvmd_process::VG;

@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use linux_mount::{DeviceNumber, Mounter as _, PodLimits, SystemMounter};
 use rustix::fs::{major, minor};
 use system_tests::io_rate;
 use topolvm_api::{IoLimit, IoLimits};
-use topolvm_node::mount::{DeviceNumber, Mounter as _, PodLimits, SystemMounter};
 
 use crate::fixture::{Groups, MIB, run, run_ok, wait};
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use linux_mount::{Mounter as _, SystemMounter};
 use tonic::Code;
-use topolvm_node::mount::{Mounter as _, SystemMounter};
 use topolvm_proto::csi::volume_capability::{AccessType, MountVolume};
 
 use crate::fixture::{Groups, MIB, run, run_ok, wait};

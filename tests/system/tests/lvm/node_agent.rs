@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
+use linux_mount::SystemMounter;
 use lvmd::{Config, Engine, InstanceId, routes};
 use tokio::sync::watch;
 use tonic::{Request, Status};
@@ -13,7 +14,6 @@ use topolvm_node::Volumes;
 use topolvm_node::capacity::DeviceClasses;
 use topolvm_node::csi::{Agent, NodeService};
 use topolvm_node::lvmd_client::LvmdClient;
-use topolvm_node::mount::SystemMounter;
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType};

@@ -1,13 +1,12 @@
 use csi::VolumeCapability;
 use csi::volume_capability::access_mode::Mode;
 use csi::volume_capability::{AccessMode, BlockVolume, MountVolume};
+use linux_mount::{Filesystem, MkfsOptions, MountOptions};
 use rstest::rstest;
 use tonic::Code;
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::*;
-use crate::filesystem::Filesystem;
-use crate::mount::{MkfsOptions, MountOptions};
 
 fn read(request: csi::NodePublishVolumeRequest) -> Result<PublishVolume, RequestError> {
     PublishVolume::parse(ApiFlavor::TopoLvm, request)

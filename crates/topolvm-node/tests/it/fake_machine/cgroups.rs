@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use linux_mount::{DeviceNumber, LimitError, LimitsInForce, PodLimits};
 use topolvm_api::IoLimits;
-use topolvm_node::mount::{DeviceNumber, LimitError, LimitsInForce, PodLimits};
 
 /// The cgroups of all pods, with what a kernel would have of limits of I/O.
 #[derive(Debug, Default)]
