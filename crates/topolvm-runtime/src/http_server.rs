@@ -31,7 +31,7 @@ use tower::ServiceExt as _;
 
 use crate::listen::Listeners;
 
-pub use body::{BodyError, read_body, read_body_with};
+pub use body::{BodyError, read_body};
 pub use connections::ConnectionMetrics;
 
 use body::TrackedBody;

@@ -8,8 +8,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::capacity::{Capacity, Requested};
 use crate::extender::{
-    Candidates, Error, FailedNodes, HostPriority, Name, NamesResult, PreemptionCandidate, PreemptionRequest,
-    PreemptionResult, Request, nodes_result, read_names,
+    Candidates, Error, FailedNodes, HostPriority, NamesResult, PreemptionCandidate, PreemptionRequest,
+    PreemptionResult, Request, nodes_result,
 };
 use crate::metrics::Metrics;
 use crate::node_cache::{NodeCache, Nodes};
@@ -46,15 +46,14 @@ impl Answers {
 
     /// Returns the pieces of the answer which of the nodes have room.
     pub(crate) async fn filter(&self, body: &Bytes, request: &Request) -> Result<Vec<Bytes>, Error> {
-        let names = names_in(body, request)?;
-        let verdicts = self.decide(request, &names).await?;
+        let verdicts = self.decide(request).await?;
         self.metrics.count_verdicts(&verdicts);
         if let Some(reservations) = &self.reservations {
-            let allowed = name_all(request, &names).zip(&verdicts).filter(|(_, verdict)| verdict.is_ok());
+            let allowed = request.node_names().zip(&verdicts).filter(|(_, verdict)| verdict.is_ok());
             reservations.allow(&request.pod, &request.requested, allowed.map(|(name, _)| name));
         }
         let mut failed = FailedNodes::new();
-        for (name, verdict) in name_all(request, &names).zip(&verdicts) {
+        for (name, verdict) in request.node_names().zip(&verdicts) {
             if let Err(reason) = verdict {
                 failed.insert(name, reason.to_string());
             }
@@ -65,8 +64,9 @@ impl Answers {
                 let kept = nodes_and_verdicts.filter_map(|(node, verdict)| verdict.is_ok().then_some(node));
                 Ok(nodes_result(body, nodes, &kept.collect::<Vec<_>>(), &failed)?)
             }
-            Candidates::Names(_) => {
-                let kept = names.iter().zip(&verdicts).filter_map(|(name, verdict)| verdict.is_ok().then_some(name));
+            Candidates::Names(names) => {
+                let names = names.iter().map(String::as_str).zip(&verdicts);
+                let kept = names.filter_map(|(name, verdict)| verdict.is_ok().then_some(name));
                 Ok(vec![serde_json::to_vec(&NamesResult::new(kept.collect(), &failed))?.into()])
             }
         }
@@ -76,13 +76,13 @@ impl Answers {
     /// that to be known. When it has room on none of the Nodes in the cache, waits a moment for news of them: a change
     /// of a Node may have made kube-scheduler try again, which it would not do for minutes if the change is not known
     /// here yet.
-    async fn decide(&self, request: &Request, names: &[Name<'_>]) -> Result<Vec<Result<(), FilterReason>>, Error> {
+    async fn decide(&self, request: &Request) -> Result<Vec<Result<(), FilterReason>>, Error> {
         let deadline = Instant::now() + LONGEST_WAIT;
         let mut changes = self.reservations.as_ref().map(Reservations::changes);
         let cache = self.nodes.as_ref().filter(|_| matches!(request.candidates, Candidates::Names(_)));
         let mut news = cache.map(NodeCache::news);
         loop {
-            let fits = self.check_nodes(request, names)?;
+            let fits = self.check_nodes(request)?;
             let fits_nowhere = !fits.contains(&Fit::Fits);
             let may_change = fits_nowhere && fits.contains(&Fit::Depends);
             let mut has_changed = match changes.as_mut().filter(|_| may_change) {
@@ -101,7 +101,7 @@ impl Answers {
         }
     }
 
-    fn check_nodes(&self, request: &Request, names: &[Name<'_>]) -> Result<Vec<Fit>, Error> {
+    fn check_nodes(&self, request: &Request) -> Result<Vec<Fit>, Error> {
         let Request { pod, requested, candidates } = request;
         if !requested.is_empty() {
             self.check_reservations()?;
@@ -110,13 +110,13 @@ impl Answers {
         let check = |name: &str, capacity: &Capacity| check_fit(others.as_ref(), name, capacity, requested);
         match candidates {
             Candidates::Nodes(nodes) => Ok(nodes.items.iter().map(|node| check(&node.name, &node.capacity)).collect()),
-            Candidates::Names(_) => {
+            Candidates::Names(names) => {
                 let nodes = self.cached_nodes()?;
-                let check_name = |name: &Name<'_>| match nodes.get(name.as_str()) {
-                    Some(capacity) => check(name.as_str(), capacity),
+                let check_name = |name: &str| match nodes.get(name) {
+                    Some(capacity) => check(name, capacity),
                     None => Fit::Fails(FilterReason::UnknownNode),
                 };
-                Ok(names.iter().map(check_name).collect())
+                Ok(names.iter().map(String::as_str).map(check_name).collect())
             }
         }
     }
@@ -168,7 +168,7 @@ impl Answers {
     }
 
     /// Returns the answer how good each node is. One that the cache does not know has no space.
-    pub(crate) fn prioritize(&self, body: &Bytes, request: &Request) -> Result<String, Error> {
+    pub(crate) fn prioritize(&self, request: &Request) -> Result<String, Error> {
         let Request { pod, requested, candidates } = request;
         if requested.is_empty() {
             return Ok("null".to_owned());
@@ -179,16 +179,15 @@ impl Answers {
             let promised = |class: &str| others.as_ref().map_or(0, |others| others.bytes(node, class, capacity));
             self.scoring.score_node(capacity, requested, promised)
         };
-        let names = names_in(body, request)?;
         let scores: Vec<HostPriority<'_>> = match candidates {
             Candidates::Nodes(nodes) => {
                 let nodes = nodes.items.iter().map(|node| (node.name.as_str(), score(&node.name, &node.capacity)));
                 nodes.map(|(host, score)| HostPriority { host, score }).collect()
             }
-            Candidates::Names(_) => {
+            Candidates::Names(names) => {
                 let nodes = self.cached_nodes()?;
                 let score = |host: &str| nodes.get(host).map_or(0, |capacity| score(host, capacity));
-                names.iter().map(|name| HostPriority { host: name.as_str(), score: score(name.as_str()) }).collect()
+                names.iter().map(|name| HostPriority { host: name, score: score(name) }).collect()
             }
         };
         Ok(serde_json::to_string(&scores)?)
@@ -201,21 +200,4 @@ fn check_fit(others: Option<&OthersReservations<'_>>, name: &str, capacity: &Cap
         Some(others) => others.check_node(name, capacity, requested),
         None => check_node(capacity, requested, |_| 0).map_or_else(Fit::Fails, |()| Fit::Fits),
     }
-}
-
-/// Returns the names of a request with names, else none.
-fn names_in<'a>(body: &'a Bytes, request: &Request) -> Result<Vec<Name<'a>>, Error> {
-    match &request.candidates {
-        Candidates::Names(place) => read_names(body, place),
-        Candidates::Nodes(_) => Ok(Vec::new()),
-    }
-}
-
-/// Returns the names of all nodes of a request, either those of its Node objects or `names`.
-fn name_all<'a>(request: &'a Request, names: &'a [Name<'_>]) -> impl Iterator<Item = &'a str> {
-    let nodes = match &request.candidates {
-        Candidates::Nodes(nodes) => nodes.items.as_slice(),
-        Candidates::Names(_) => &[],
-    };
-    nodes.iter().map(|node| node.name.as_str()).chain(names.iter().map(Name::as_str))
 }

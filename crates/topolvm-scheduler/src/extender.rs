@@ -4,9 +4,9 @@
 //! and a big cluster's nodes are never copied.
 
 mod annotations;
+mod arguments;
 mod pod;
 mod preemption;
-mod scan;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -20,9 +20,8 @@ use crate::binding_pods::PodIdentity;
 use crate::capacity::{Capacity, Requested};
 
 use annotations::CapacityAnnotations;
-use pod::Pod;
+use arguments::{Arguments, NodeList, NodeObject};
 pub(crate) use preemption::{PreemptionCandidate, PreemptionRequest, PreemptionResult};
-use scan::{NodeExtent, ScanError, Scanner};
 
 /// Size up to which an answer is copied into one piece. Below it many small pieces would take longer to send.
 const COPIED_BYTES: usize = 1 << 20;
@@ -49,8 +48,8 @@ pub(crate) struct Request {
 pub(crate) enum Candidates {
     /// Whole Node objects, as kube-scheduler sends them with `nodeCacheCapable: false`.
     Nodes(Nodes),
-    /// Names of Nodes, as with `nodeCacheCapable: true`; a JSON array at this place of the body.
-    Names(Range<usize>),
+    /// Names of Nodes, as with `nodeCacheCapable: true`.
+    Names(Vec<String>),
 }
 
 /// A list of Node objects.
@@ -79,8 +78,6 @@ pub(crate) struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 pub(crate) enum Error {
     #[error("the body is not the JSON of an extender request")]
     Json(#[from] serde_json::Error),
-    #[error("the body is not the JSON of an extender request")]
-    Scan(#[from] ScanError),
     #[error("the request has no pod or no nodes")]
     Incomplete,
     /// kube-scheduler sends names where it takes the extender to have a cache of nodes of its own.
@@ -103,70 +100,27 @@ pub(crate) enum Error {
     ReservationsNotListed,
 }
 
-/// Reads a request while its body arrives. When the last byte is there, all but that has been read.
-#[derive(Debug)]
-pub(crate) struct RequestReader {
-    flavor: ApiFlavor,
-    scanner: Scanner,
-    items: Vec<Node>,
-    failure: Option<Error>,
-}
-
-impl RequestReader {
-    pub(crate) fn new(flavor: ApiFlavor) -> Self {
-        Self { flavor, scanner: Scanner::default(), items: Vec::new(), failure: None }
-    }
-
-    /// Reads on; `body` is everything so far.
-    pub(crate) fn advance(&mut self, body: &[u8]) {
-        if self.failure.is_none() {
-            self.failure = self.read_on(body).err();
-        }
-    }
-
-    fn read_on(&mut self, body: &[u8]) -> Result<(), Error> {
-        self.scanner.advance(body)?;
-        for node in self.scanner.parts.nodes_found.drain(..) {
-            self.items.push(Node::parse(self.flavor, body, node)?);
-        }
-        Ok(())
-    }
-
-    /// Returns the request whose body has arrived whole.
-    pub(crate) fn finish(self, body: &[u8]) -> Result<Request, Error> {
-        if let Some(failure) = self.failure {
-            return Err(failure);
-        }
-        let parts = self.scanner.finish()?;
-        let pod: Pod<'_> = serde_json::from_slice(text_of(body, &parts.pod.ok_or(Error::Incomplete)?))?;
-        let candidates = match (parts.nodes, parts.names) {
-            (Some(list), _) => {
-                let is_list = text_of(body, &list).starts_with(b"{")
-                    && parts.items.is_none_or(|items| text_of(body, &items).starts_with(b"["));
-                if !is_list {
-                    return Err(Error::Incomplete);
-                }
-                let head = head_of_list(body, parts.list_fields);
-                Candidates::Nodes(Nodes { items: self.items, head })
-            }
-            (None, Some(names)) => Candidates::Names(names),
+impl Request {
+    /// Parses the body of a request.
+    pub(crate) fn parse(flavor: ApiFlavor, body: &[u8]) -> Result<Self, Error> {
+        let Arguments { pod, nodes, names } = serde_json::from_slice(body)?;
+        let pod = pod.ok_or(Error::Incomplete)?;
+        let candidates = match (nodes, names) {
+            (Some(list), _) => Candidates::Nodes(Nodes::parse(flavor, body, list)?),
+            (None, Some(names)) => Candidates::Names(names.into_iter().map(|name| name.0.into_owned()).collect()),
             (None, None) => return Err(Error::Incomplete),
         };
-        Ok(Request { pod: pod.identity(), requested: pod.requested(self.flavor), candidates })
+        Ok(Self { pod: pod.identity(), requested: pod.requested(flavor), candidates })
     }
-}
 
-fn text_of<'a>(body: &'a [u8], place: &Range<usize>) -> &'a [u8] {
-    body.get(place.clone()).unwrap_or_default()
-}
-
-/// Returns a list of Nodes up to its first item.
-fn head_of_list(body: &[u8], mut fields: Vec<(&'static str, Range<usize>)>) -> String {
-    fields.sort_by_key(|(name, _)| *name);
-    let head = fields.iter().fold(String::from("{"), |head, (name, place)| {
-        format!("{head}\"{name}\":{},", String::from_utf8_lossy(text_of(body, place)))
-    });
-    head + "\"items\":["
+    /// Returns the names of all nodes of the request.
+    pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
+        let (nodes, names): (&[Node], &[String]) = match &self.candidates {
+            Candidates::Nodes(nodes) => (&nodes.items, &[]),
+            Candidates::Names(names) => (&[], names),
+        };
+        nodes.iter().map(|node| node.name.as_str()).chain(names.iter().map(String::as_str))
+    }
 }
 
 impl Name<'_> {
@@ -175,23 +129,28 @@ impl Name<'_> {
     }
 }
 
-/// Reads a list of names.
-pub(crate) fn read_names<'a>(body: &'a [u8], place: &Range<usize>) -> Result<Vec<Name<'a>>, Error> {
-    Ok(serde_json::from_slice(text_of(body, place))?)
+impl Nodes {
+    fn parse(flavor: ApiFlavor, body: &[u8], list: NodeList<'_>) -> Result<Self, Error> {
+        let NodeList { api_version, kind, metadata, items } = list;
+        let fields = [("apiVersion", api_version), ("kind", kind), ("metadata", metadata)];
+        let head = fields.into_iter().fold(String::from("{"), |head, (name, value)| match value {
+            Some(value) => format!("{head}\"{name}\":{value},"),
+            None => head,
+        });
+        let items = items.unwrap_or_default().into_iter().map(|node| Node::parse(flavor, body, &node));
+        Ok(Self { items: items.collect::<Result<_, _>>()?, head: head + "\"items\":[" })
+    }
 }
 
 impl Node {
-    fn parse(flavor: ApiFlavor, body: &[u8], NodeExtent { whole, metadata }: NodeExtent) -> Result<Self, Error> {
-        if !text_of(body, &whole).starts_with(b"{") {
-            return Err(Error::Incomplete);
-        }
+    fn parse(flavor: ApiFlavor, body: &[u8], node: &NodeObject<'_>) -> Result<Self, Error> {
         let metadata: Option<Metadata<'_>> =
-            metadata.map(|metadata| serde_json::from_slice(text_of(body, &metadata))).transpose()?;
+            node.metadata.map(|metadata| serde_json::from_str(metadata.get())).transpose()?;
         let Metadata { name, annotations } = metadata.unwrap_or_default();
         Ok(Self {
             name: name.map(|name| name.0.into_owned()).unwrap_or_default(),
             capacity: annotations.unwrap_or_default().of(flavor).collect(),
-            text: whole,
+            text: node.place_in(body).ok_or(Error::Incomplete)?,
         })
     }
 }
@@ -269,13 +228,13 @@ fn copy_if_short(parts: Vec<Bytes>) -> Vec<Bytes> {
 /// An `ExtenderFilterResult` with names. kube-scheduler takes a result without `nodenames` for one with Node objects.
 #[derive(Serialize)]
 pub(crate) struct NamesResult<'a> {
-    nodenames: Vec<&'a Name<'a>>,
+    nodenames: Vec<&'a str>,
     #[serde(flatten)]
     failed: Option<FailedFields<'a>>,
 }
 
 impl<'a> NamesResult<'a> {
-    pub(crate) fn new(nodenames: Vec<&'a Name<'a>>, failed: &'a FailedNodes<'a>) -> Self {
+    pub(crate) fn new(nodenames: Vec<&'a str>, failed: &'a FailedNodes<'a>) -> Self {
         Self { nodenames, failed: FailedFields::of(failed) }
     }
 }

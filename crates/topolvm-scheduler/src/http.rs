@@ -16,12 +16,12 @@ use http::{HeaderValue, Request as HttpRequest, StatusCode};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::Credentials;
 use topolvm_runtime::error_chain;
-use topolvm_runtime::http_server::{BodyError, read_body_with};
+use topolvm_runtime::http_server::{BodyError, read_body};
 
 use crate::access_log;
 use crate::answer::Answers;
 use crate::config::Config;
-use crate::extender::{Error, Failure, PreemptionRequest, Request, RequestReader};
+use crate::extender::{Error, Failure, PreemptionRequest, Request};
 use crate::metrics::Metrics;
 use crate::node_cache::NodeCache;
 use crate::reservations::Reservations;
@@ -92,11 +92,11 @@ async fn predicate(State(extender): State<Arc<Extender>>, request: HttpRequest<B
 
 async fn prioritize(State(extender): State<Arc<Extender>>, request: HttpRequest<Body>) -> Response {
     const BAD_REQUEST: &str = "Bad Request.";
-    let (body, request) = match extender.read(request, BAD_REQUEST).await {
+    let (_, request) = match extender.read(request, BAD_REQUEST).await {
         Ok(read) => read,
         Err(refusal) => return refusal,
     };
-    match extender.answers.prioritize(&body, &request) {
+    match extender.answers.prioritize(&request) {
         Ok(scores) => reply(StatusCode::OK, JSON, scores),
         Err(error) => refuse_request(&error, BAD_REQUEST),
     }
@@ -104,7 +104,7 @@ async fn prioritize(State(extender): State<Arc<Extender>>, request: HttpRequest<
 
 async fn preempt(State(extender): State<Arc<Extender>>, request: HttpRequest<Body>) -> Response {
     const BAD_REQUEST: &str = "bad request";
-    let body = match extender.receive(request, BAD_REQUEST, |_| ()).await {
+    let body = match extender.receive(request, BAD_REQUEST).await {
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
@@ -136,22 +136,20 @@ impl Extender {
 
     /// Reads a request; returns the answer to one that cannot be read as the error.
     async fn read(&self, request: HttpRequest<Body>, bad_request: &'static str) -> Result<(Bytes, Request), Response> {
-        let mut reader = RequestReader::new(self.flavor);
-        // A big cluster's nodes are read while they arrive, so that probes and the other requests go on meanwhile
-        let body = self.receive(request, bad_request, |body| reader.advance(body)).await?;
-        let request = reader.finish(&body).map_err(|error| refuse_request(&error, bad_request))?;
-        Ok((body, request))
+        let body = self.receive(request, bad_request).await?;
+        let (flavor, text) = (self.flavor, body.clone());
+        // The Nodes of a big cluster take hundreds of milliseconds, in which probes and other requests are answered
+        let parsed = tokio::task::spawn_blocking(move || Request::parse(flavor, &text)).await;
+        match parsed {
+            Ok(Ok(request)) => Ok((body, request)),
+            Ok(Err(error)) => Err(refuse_request(&error, bad_request)),
+            Err(_) => Err(reply(StatusCode::INTERNAL_SERVER_ERROR, TEXT, "the process ends")),
+        }
     }
 
-    /// Receives the body of a request, with `advance` for what has arrived so far; returns the answer to one that does
-    /// not arrive as the error.
-    async fn receive(
-        &self,
-        request: HttpRequest<Body>,
-        bad_request: &'static str,
-        advance: impl FnMut(&[u8]),
-    ) -> Result<Bytes, Response> {
-        let reading = read_body_with(request.into_body(), self.max_request_bytes, advance);
+    /// Receives the body of a request; returns the answer to one that does not arrive as the error.
+    async fn receive(&self, request: HttpRequest<Body>, bad_request: &'static str) -> Result<Bytes, Response> {
+        let reading = read_body(request.into_body(), self.max_request_bytes);
         match tokio::time::timeout(READ_TIMEOUT, reading).await {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error)) => Err(refuse_body(&error, bad_request)),
@@ -167,9 +165,7 @@ fn refuse_request(error: &Error, bad_request: &'static str) -> Response {
         Error::NotListed | Error::ReservationsNotListed => {
             reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, error.to_string())
         }
-        Error::Json(_) | Error::Scan(_) | Error::Incomplete | Error::NamesOnly => {
-            reply(StatusCode::BAD_REQUEST, TEXT, bad_request)
-        }
+        Error::Json(_) | Error::Incomplete | Error::NamesOnly => reply(StatusCode::BAD_REQUEST, TEXT, bad_request),
     }
 }
 

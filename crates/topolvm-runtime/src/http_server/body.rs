@@ -24,12 +24,7 @@ pub enum BodyError {
 }
 
 /// Reads the whole body into one piece of memory that never grows beyond `limit` bytes.
-pub async fn read_body(body: Body, limit: usize) -> Result<Bytes, BodyError> {
-    read_body_with(body, limit, |_| {}).await
-}
-
-/// Reads the whole body like [`read_body`], and shows `look` everything so far whenever more has arrived.
-pub async fn read_body_with(mut body: Body, limit: usize, mut look: impl FnMut(&[u8])) -> Result<Bytes, BodyError> {
+pub async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, BodyError> {
     let announced = body.size_hint().exact().unwrap_or_default();
     let announced = usize::try_from(announced).unwrap_or(usize::MAX);
     if announced > limit {
@@ -44,7 +39,6 @@ pub async fn read_body_with(mut body: Body, limit: usize, mut look: impl FnMut(&
             return Err(BodyError::TooLong(limit));
         }
         read.extend_from_slice(&data);
-        look(&read);
     }
     Ok(read.freeze())
 }
