@@ -9,7 +9,6 @@ use crate::Striping;
 use options::Parsed;
 pub use options::{OptionsFor, RefusedOptions};
 
-const MIB: u64 = 1 << 20;
 /// Most bytes of metadata of a RAID image: lvmraid(7) two super blocks of 4 KiB; a bitmap of 2^21 regions, for LVM
 /// doubles the size of regions until they are no more, and the block in which it ends.
 const RAID_METADATA: u64 = (8 + 256 + 4) << 10;
@@ -32,11 +31,8 @@ pub struct Shape {
     segment_type: &'static SegmentType,
     stripes: u64,
     copies: u64,
-    policy: Policy,
     /// True if each image gets metadata in front of it; one that grows has it.
     metadata: bool,
-    /// True if each image gets checksums beside it.
-    integrity: bool,
 }
 
 /// A segment type of LVM (lvmraid(7)).
@@ -60,15 +56,6 @@ const SEGMENT_TYPES: &[SegmentType] = &[
     SegmentType { name: "raid10", parity: 0, metadata: true, least_stripes: 2 },
 ];
 
-/// lvm(8) "ALLOCATION", from the strictest to the most liberal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Policy {
-    Contiguous,
-    Cling,
-    Normal,
-    Anywhere,
-}
-
 impl Layout {
     /// Returns the layout that these words for `lvcreate` mean, and the stripes given in addition to them, with LVM's
     /// default settings. See [`check_options`].
@@ -84,32 +71,27 @@ impl Layout {
     /// `allocation` is the policy in its `lv_attr`.
     pub(crate) fn of_segment(segment_type: &str, images: u16, allocation: char) -> Self {
         let images = u64::from(images);
-        let (name, copies) = match segment_type {
-            "raid1" => ("raid1", images),
-            // The old type: its log is there, or in memory.
-            "mirror" => ("raid0", images),
-            name if name.starts_with("raid10") => (name, 2),
-            name => (name, 1),
+        let copies = match segment_type {
+            "raid1" => images,
+            name if name.starts_with("raid10") => 2,
+            _ => 1,
         };
-        let policy = match allocation {
-            'c' => Policy::Contiguous,
-            'l' => Policy::Cling,
-            'a' => Policy::Anywhere,
-            _ => Policy::Normal,
-        };
-        let shape = SegmentType::find(name).and_then(|segment_type| {
+        let shape = SegmentType::find(segment_type).and_then(|segment_type| {
             // LVM's number of stripes is that of all images.
             let data =
                 images.checked_sub(segment_type.parity).filter(|data| *data > 0 && data.is_multiple_of(copies))?;
-            let stripes = data / copies;
-            Some(Shape { segment_type, stripes, copies, policy, metadata: false, integrity: false })
+            Some(Shape { segment_type, stripes: data / copies, copies, metadata: false })
         });
-        shape.map_or_else(
-            || Self::Unknown {
-                reason: format!("the room of a volume of type {name} with {images} images is not computed"),
+        match shape {
+            // lvm(8) "ALLOCATION": contiguous, cling, anywhere
+            Some(_) if matches!(allocation, 'c' | 'l' | 'a') => Self::Unknown {
+                reason: format!("the capacity of a volume with the allocation policy {allocation:?} is not computed"),
             },
-            Self::Known,
-        )
+            Some(shape) => Self::Known(shape),
+            None => Self::Unknown {
+                reason: format!("the capacity of a volume of type {segment_type} with {images} images is not computed"),
+            },
+        }
     }
 
     /// Returns the size in extents of the largest new volume. On odd shapes of free areas LVM may make a larger one,
@@ -128,7 +110,7 @@ impl Layout {
     /// these are.
     pub fn largest_of(&self, most: u64, extent_size: u64) -> u64 {
         let Self::Known(shape) = self else { return most };
-        shape.image_in(most / shape.images(), extent_size) * shape.stripes
+        (most / shape.images()).saturating_sub(shape.metadata(extent_size)) * shape.stripes
     }
 
     /// Tells whether a new volume of so many extents is no larger than the [largest](Self::largest).
@@ -192,82 +174,38 @@ impl Shape {
         if self.metadata { RAID_METADATA.div_ceil(extent_size.max(1)) } else { 0 }
     }
 
-    /// Returns the extents of checksums beside an image of so many: lvmraid(7) "Integrity" gives 4 MiB for each 500
-    /// MiB; the journal was found by trial. LVM rounds down, and refuses when nothing is left: extents above 8 MiB in a
-    /// small volume.
-    fn checksums(&self, image: u64, extent_size: u64) -> u64 {
-        let bytes = image.saturating_mul(extent_size);
-        let journal = match bytes.div_ceil(MIB) {
-            0..=512 => 4,
-            513..=1024 => 8,
-            1025..=4096 => 32,
-            _ => 64,
-        };
-        let checksums = (bytes / (500 * MIB) + 1) * 4 + journal;
-        if self.integrity { checksums.saturating_mul(MIB) / extent_size.max(1) } else { 0 }
-    }
-
-    /// Returns the extents of the largest image that takes no more than `room` with its metadata and checksums.
-    fn image_in(&self, room: u64, extent_size: u64) -> u64 {
-        let most = room.saturating_sub(self.metadata(extent_size));
-        let (mut low, mut high) = (0, most + 1);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if middle + self.checksums(middle, extent_size) <= most { low = middle } else { high = middle }
-        }
-        if self.integrity && self.checksums(low, extent_size) == 0 { 0 } else { low }
-    }
-
     /// Returns the extents of the largest image. LVM gives each image an area on a disk of its own, the longest first,
     /// and goes on in other areas of these disks, then on other disks. As soon as it could give an image to the disk of
     /// another, because something is left there, what follows does not count.
     fn largest_image(&self, extent_size: u64, disks: &[Vec<u64>]) -> u64 {
         let free = |disk: &Vec<u64>| disk.iter().sum::<u64>();
         let Ok(images) = usize::try_from(self.images()) else { return 0 };
-        if images == 1 && self.policy >= Policy::Normal {
+        if images == 1 {
             return disks.iter().map(free).sum();
         }
         let metadata = self.metadata(extent_size);
-        let (mut room, mut rest) = (0, disks);
+        let (mut length, mut rest) = (0, disks);
         while let Some((group, others)) = rest.split_at_checked(images) {
             let mut taken = group.last().map_or(0, |disk| longest(disk));
-            if self.integrity {
-                // LVM takes the checksums when the images have their disks, those of each image in one piece of one of
-                // its disks. Of disks that hold the image it takes the first, whether or not it can hold the checksums
-                // too. LVM may make less metadata than is counted, but an extent.
-                let beside = self.checksums(room + taken, extent_size) + metadata.saturating_sub(1);
-                let if_near = |shortest: u64, other: u64| if other + beside >= shortest { other } else { shortest };
-                taken = others.iter().map(|disk| longest(disk)).fold(taken, if_near);
-                if taken <= beside {
-                    break;
-                }
-            } else if room == 0 && taken > metadata && self.stays(group, others) {
+            if length == 0 && taken > metadata && self.stays(group, others) {
                 taken = group.iter().map(free).min().unwrap_or(0);
             }
             let is_left = group.iter().any(|disk| free(disk) > taken);
-            let is_last = is_left || self.policy < Policy::Normal || (room == 0 && taken < metadata);
-            room += taken;
+            let is_last = is_left || (length == 0 && taken < metadata);
+            length += taken;
             if is_last {
                 break;
             }
             rest = others;
         }
-        // Images that may share a disk find room in its longest area, if no area is too short for the metadata.
-        if self.policy == Policy::Anywhere && !self.integrity && disks.iter().flatten().all(|area| *area >= metadata) {
-            room = room.max(disks.first().map_or(0, |disk| longest(disk)) / self.images());
-        }
-        self.image_in(room, extent_size)
+        length.saturating_sub(metadata)
     }
 
-    /// Tells whether each image goes on in the other areas of its disk. LVM looks for them unless there is parity, when
-    /// it gives areas to images by their length.
+    /// Returns whether each image goes on in the other areas of its disk. LVM searches for them unless there is parity,
+    /// when it gives areas to images by their length.
     fn stays(&self, group: &[Vec<u64>], others: &[Vec<u64>]) -> bool {
         let is_even = others.is_empty() && group.windows(2).all(|pair| matches!(pair, [one, next] if one == next));
-        match self.policy {
-            Policy::Contiguous => false,
-            Policy::Cling => self.segment_type.parity == 0,
-            Policy::Normal | Policy::Anywhere => self.segment_type.parity == 0 || is_even,
-        }
+        self.segment_type.parity == 0 || is_even
     }
 }
 
@@ -289,7 +227,7 @@ fn longest(areas: &[u64]) -> u64 {
 /// For people: `raid10, 2 stripes, 2 copies`.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shape { segment_type, stripes, copies, policy, integrity, .. } = match self {
+        let Shape { segment_type, stripes, copies, .. } = match self {
             Self::Known(shape) => shape,
             Self::Unknown { reason } => return write!(f, "unknown: {reason}"),
         };
@@ -300,13 +238,7 @@ impl fmt::Display for Layout {
         if *copies > 1 {
             write!(f, ", {copies} copies")?;
         }
-        f.write_str(if *integrity { ", checksums" } else { "" })?;
-        f.write_str(match policy {
-            Policy::Contiguous => ", contiguous",
-            Policy::Cling => ", cling",
-            Policy::Normal => "",
-            Policy::Anywhere => ", anywhere",
-        })
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Policy, SegmentType, Shape};
+use super::{SegmentType, Shape};
 use crate::Striping;
 
 /// The options of lvcreate(8) in LVM 2.03 that take a value, with their letters.
@@ -28,9 +28,7 @@ const NO_VOLUME: [&str; 5] = ["help", "longhelp", "snapshot", "test", "version"]
 /// Types of what is no volume that a client can use.
 const NO_VOLUME_TYPES: [&str; 5] = ["cache-pool", "snapshot", "thin", "thin-pool", "vdo-pool"];
 /// Types that LVM knows besides those whose capacity is computed.
-const OTHER_TYPES: [&str; 5] = ["cache", "error", "vdo", "writecache", "zero"];
-/// The type of mirrors before RAID. Its log counts as the metadata of `raid1`.
-const OLD_MIRROR: &str = "mirror";
+const OTHER_TYPES: [&str; 6] = ["cache", "error", "mirror", "vdo", "writecache", "zero"];
 /// The option of settings of lvm.conf.
 const CONFIG: &str = "config";
 
@@ -241,20 +239,13 @@ fn shape(given: &Given<'_>) -> Result<Shape, Unusable> {
     let stripes = check_stripes(name, segment_type, stripes)?;
     let copies = check_copies(segment_type, mirrors)?;
     check_raid_options(given, segment_type)?;
-    let integrity = parse_integrity(given, segment_type)?;
-    Ok(Shape {
-        segment_type,
-        stripes,
-        copies,
-        policy: parse_policy(given)?,
-        metadata: segment_type.metadata,
-        integrity,
-    })
+    check_integrity(given, segment_type)?;
+    check_policy(given)?;
+    Ok(Shape { segment_type, stripes, copies, metadata: segment_type.metadata })
 }
 
 fn find_segment_type(name: &str) -> Result<&'static SegmentType, Unusable> {
-    let computed = if name == OLD_MIRROR { "raid1" } else { name };
-    SegmentType::find(computed).ok_or_else(|| {
+    SegmentType::find(name).ok_or_else(|| {
         if NO_VOLUME_TYPES.contains(&name) {
             Unusable::Refused(format!("--type {name}: with this type lvcreate creates no volume of the requested size"))
         } else if OTHER_TYPES.contains(&name) {
@@ -305,26 +296,34 @@ fn check_raid_options(given: &Given<'_>, segment_type: &SegmentType) -> Result<(
     Ok(())
 }
 
-/// Returns whether each image gets checksums.
-fn parse_integrity(given: &Given<'_>, segment_type: &SegmentType) -> Result<bool, String> {
+/// Checks that the images get no checksums, whose size is not computed.
+fn check_integrity(given: &Given<'_>, segment_type: &SegmentType) -> Result<(), Unusable> {
     let integrity = value(given, "raidintegrity");
     if integrity.is_some() && value(given, "type").is_none() {
-        return Err("--raidintegrity is only possible with --type".to_owned());
+        return Err(Unusable::Refused("--raidintegrity is only possible with --type".to_owned()));
     }
-    let integrity = integrity == Some("y");
-    if integrity && matches!(segment_type.name, "linear" | "raid0" | "raid0_meta") {
-        return Err("--raidintegrity y is not possible with this type".to_owned());
+    match (integrity, segment_type.name) {
+        (Some("y"), "linear" | "raid0" | "raid0_meta") => {
+            Err(Unusable::Refused("--raidintegrity y is not possible with this type".to_owned()))
+        }
+        (Some("y"), _) => Err(Unusable::NotComputed("--raidintegrity y: the capacity is not computed".to_owned())),
+        _ => Ok(()),
     }
-    Ok(integrity)
 }
 
-fn parse_policy(given: &Given<'_>) -> Result<Policy, String> {
+/// Checks that the allocation policy is LVM's default: with others the capacity is not computed.
+fn check_policy(given: &Given<'_>) -> Result<(), Unusable> {
+    let not_computed =
+        |policy| Err(Unusable::NotComputed(format!("{policy}: the capacity with this policy is not computed")));
     match (value(given, "alloc"), value(given, "contiguous") == Some("y")) {
-        (None | Some("inherit" | "contiguous"), true) | (Some("contiguous"), false) => Ok(Policy::Contiguous),
-        (Some(other), true) => Err(format!("--contiguous y and --alloc {other} contradict each other")),
-        (None | Some("inherit" | "normal"), false) => Ok(Policy::Normal),
-        (Some("cling" | "cling_by_tags"), false) => Ok(Policy::Cling),
-        (Some("anywhere"), false) => Ok(Policy::Anywhere),
-        (Some(other), false) => Err(format!("--alloc {other} is not understood")),
+        (None | Some("inherit" | "normal"), false) => Ok(()),
+        (None | Some("inherit" | "contiguous"), true) => not_computed("--contiguous y".to_owned()),
+        (Some(other), true) => {
+            Err(Unusable::Refused(format!("--contiguous y and --alloc {other} contradict each other")))
+        }
+        (Some(policy @ ("contiguous" | "cling" | "cling_by_tags" | "anywhere")), false) => {
+            not_computed(format!("--alloc {policy}"))
+        }
+        (Some(other), false) => Err(Unusable::Refused(format!("--alloc {other} is not understood"))),
     }
 }

@@ -16,8 +16,6 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
         the_largest_volume_of_each_layout,
     ),
     ("metadata_of_raid_takes_more_than_one_small_extent", metadata_of_raid_takes_more_than_one_small_extent),
-    ("checksums_of_raid_are_beside_each_image", checksums_of_raid_are_beside_each_image),
-    ("checksums_of_raid_are_counted_in_whole_extents", checksums_of_raid_are_counted_in_whole_extents),
     ("options_that_we_take_for_wrong_are_refused_by_lvm", options_that_we_take_for_wrong_are_refused_by_lvm),
 ];
 
@@ -37,13 +35,7 @@ const LAYOUTS: &[&str] = &[
     "--type=raid6",
     "--type=raid10",
     "-m1 -i3 -I8k",
-    "--alloc contiguous",
-    "-Cy -i2",
-    "--alloc=cling",
-    "--type=raid5 --alloc=cling",
-    "-m 1 --alloc=cling --nosync -R4m",
-    "--alloc anywhere -i2",
-    "--alloc anywhere --type=raid1",
+    "-m 1 --nosync -R4m",
 ];
 
 /// The lengths in extents of the free areas of each disk.
@@ -88,7 +80,7 @@ fn the_largest_volume_of_each_layout() {
 fn metadata_of_raid_takes_more_than_one_small_extent() {
     let mut group = Group::new(&[4, 4, 4, 4], 4 << 10);
     group.longest = 200;
-    let layouts = ["--type=raid1", "-m2 --alloc=cling", "--type=raid5", "--type=raid10", "--type=raid0_meta"];
+    let layouts = ["--type=raid1", "-m2", "--type=raid5", "--type=raid10", "--type=raid0_meta"];
     // Images of raid10 have more metadata than others of their size.
     let special: [&[&[u64]]; 3] = [
         &[&[1, 73, 1], &[82, 1, 82], &[75, 3], &[2, 74]],
@@ -96,41 +88,6 @@ fn metadata_of_raid_takes_more_than_one_small_extent() {
         &[&[73], &[74], &[82, 2, 5], &[74, 5]],
     ];
     group.check("metadata_of_raid", &layouts, &special, 3);
-}
-
-fn checksums_of_raid_are_beside_each_image() {
-    // They take 8 MiB at least.
-    let mut group = Group::new(&[16, 14, 13, 12, 12], 512 << 10);
-    group.longest = 24;
-    let layouts = [
-        "--type=raid1 --raidintegrity y",
-        "--type=raid5 --raidintegrity=y",
-        "--type=raid10 --raidintegrity y",
-        "--type=raid1 --raidintegrity y --alloc anywhere",
-    ];
-    // But for the first, several areas are enough together and none alone.
-    let special: [&[&[u64]]; 4] = [
-        &[&[21], &[], &[21], &[15], &[9]],
-        &[&[12, 10], &[5, 15], &[4], &[14], &[10]],
-        &[&[14, 4], &[21], &[], &[18], &[]],
-        &[&[21, 4], &[5, 12, 2], &[15], &[19], &[20]],
-    ];
-    group.check("checksums_of_raid", &layouts, &special, 2);
-}
-
-fn checksums_of_raid_are_counted_in_whole_extents() {
-    let special: [(u64, &[&[u64]]); 5] = [
-        (384 << 10, &[&[20, 30], &[60]]),
-        (3 << 20, &[&[9], &[9]]),
-        (3 << 20, &[&[7, 2], &[1, 7, 1]]),
-        (8 << 20, &[&[5], &[1, 7, 1]]),
-        // LVM comes to none at all and refuses.
-        (16 << 20, &[&[5], &[5]]),
-    ];
-    for (extent_size, free) in special {
-        let group = Group::new(&[200, 200], extent_size);
-        group.check("whole_extents", &["--type=raid1 --raidintegrity y"], &[free], 0);
-    }
 }
 
 fn options_that_we_take_for_wrong_are_refused_by_lvm() {
@@ -217,11 +174,9 @@ impl Group {
                 let layout = parse(words);
                 assert!(matches!(layout, Layout::Known(_)), "{words}: {layout}");
                 let largest = layout.largest(self.extent_size, free);
-                let kind = if words.contains("anywhere") { "anywhere" } else { "x" };
-                let names = ["largest", "smaller", "more"].map(|what| format!("{kind}{case}.{number}.{what}"));
-                let is_exact = self.is_ordinary(free, words);
-                // Of images with checksums LVM refuses some sizes below the largest
-                let smaller = if words.contains("integrity") { 0 } else { random.below(largest.max(1)) };
+                let names = ["largest", "smaller", "more"].map(|what| format!("x{case}.{number}.{what}"));
+                let is_exact = self.is_ordinary(free);
+                let smaller = random.below(largest.max(1));
                 for (name, extents) in names.iter().zip([largest, smaller, largest + layout.step()]) {
                     if extents > 0 && (is_exact || extents <= largest) {
                         shell.attempt(name, words, extents);
@@ -250,15 +205,13 @@ impl Group {
     }
 
     /// Returns true if all disks have the same free space, in one piece each, but for one that has less or none. Less
-    /// than LVM makes is computed there too where images may share a disk, for extents smaller than an image's metadata
-    /// may be, and on a disk that has space for an image with checksums and less than others.
-    fn is_ordinary(&self, free: &Areas, words: &str) -> bool {
+    /// than LVM makes is computed there too for extents smaller than an image's metadata may be.
+    fn is_ordinary(&self, free: &Areas) -> bool {
         let mut sums: Vec<u64> = free.iter().map(|areas| areas.iter().sum()).collect();
         sums.sort_unstable();
         let is_even = sums.windows(2).skip(1).all(|pair| pair[0] == pair[1]);
         let is_in_one_piece = free.iter().all(|areas| areas.len() <= 1);
-        let is_near = words.contains("integrity") && sums[0] != sums[sums.len() - 1];
-        is_even && is_in_one_piece && !is_near && self.extent_size >= 512 << 10 && !words.contains("anywhere")
+        is_even && is_in_one_piece && self.extent_size >= 512 << 10
     }
 
     /// Returns random free areas with gaps between them; every third time those of ordinary disks.
@@ -328,7 +281,6 @@ impl Shell {
     /// Creates an inactive volume, lists its parts and removes it.
     fn attempt(&mut self, name: &str, words: &str, extents: u64) {
         let create = format!("lvcreate -qqy -An -an -Zn -Wn -n {name} -l {extents} {words} raid");
-        // LVM leaves checksums behind that it got in several pieces.
         self.say(&format!("{create}\n{LIST}\nlvremove -qqfy -An -S lv_name!=full raid"));
     }
 
@@ -380,8 +332,7 @@ impl Made {
 
     /// Returns true if LVM created the volume, each image on a disk of its own, as it does since 2.03.23.
     fn has(&self, volume: &str) -> bool {
-        let is_there = self.parts.iter().any(|(name, _)| name == volume);
-        is_there && (volume.starts_with("anywhere") || self.images_are_apart(volume))
+        self.parts.iter().any(|(name, _)| name == volume) && self.images_are_apart(volume)
     }
 
     /// Returns true if no disk holds parts of two images of the volume, or the metadata of two.
@@ -393,8 +344,6 @@ impl Made {
             let Some((kind, image)) = kinds.find_map(|kind| Some((kind, part.strip_prefix(kind)?))) else {
                 return true;
             };
-            // What belongs to an image follows its number: _imeta, _iorig.
-            let image = image.split('_').next().unwrap();
             let disk = ranges.trim().split(':').next().unwrap();
             *seen.entry((kind, disk)).or_insert(image) == image
         })
