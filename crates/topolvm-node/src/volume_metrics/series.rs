@@ -50,7 +50,7 @@ const METRICS: [Metric; 21] = [
     Metric {
         name: "topolvm_volume_thin_used_bytes",
         kind: Kind::Gauge,
-        help: "Bytes that the thin volume takes in its pool, shared ones included",
+        help: "Bytes that the thin volume uses in its pool, including shared blocks",
         value: |volume| volume.thin_used_bytes,
     },
     Metric {
@@ -62,43 +62,43 @@ const METRICS: [Metric; 21] = [
     Metric {
         name: "topolvm_volume_filesystem_available_bytes",
         kind: Kind::Gauge,
-        help: "Bytes of the mounted filesystem that users other than root can still write",
+        help: "Bytes available in the mounted filesystem to users other than root",
         value: |volume| Some(volume.filesystem?.available_bytes),
     },
     Metric {
         name: "topolvm_volume_reads_completed",
         kind: Kind::Counter,
-        help: "Reads that have completed",
+        help: "Completed reads",
         value: |volume| Some(volume.statistics?.reads),
     },
     Metric {
         name: "topolvm_volume_writes_completed",
         kind: Kind::Counter,
-        help: "Writes that have completed",
+        help: "Completed writes",
         value: |volume| Some(volume.statistics?.writes),
     },
     Metric {
         name: "topolvm_volume_read_bytes",
         kind: Kind::Counter,
-        help: "Bytes that were read",
+        help: "Bytes read",
         value: |volume| Some(volume.statistics?.read_bytes),
     },
     Metric {
         name: "topolvm_volume_written_bytes",
         kind: Kind::Counter,
-        help: "Bytes that were written",
+        help: "Bytes written",
         value: |volume| Some(volume.statistics?.written_bytes),
     },
     Metric {
         name: "topolvm_volume_read_time_seconds",
         kind: Kind::SecondsCounter,
-        help: "Time that all reads took together",
+        help: "Total time of all reads",
         value: |volume| Some(volume.statistics?.read_ms),
     },
     Metric {
         name: "topolvm_volume_write_time_seconds",
         kind: Kind::SecondsCounter,
-        help: "Time that all writes took together",
+        help: "Total time of all writes",
         value: |volume| Some(volume.statistics?.write_ms),
     },
     Metric {
@@ -110,61 +110,61 @@ const METRICS: [Metric; 21] = [
     Metric {
         name: "topolvm_volume_io_time_seconds",
         kind: Kind::SecondsCounter,
-        help: "Time in which a request was in flight",
+        help: "Time during which at least one request was in flight",
         value: |volume| Some(volume.statistics?.io_ms),
     },
     Metric {
         name: "topolvm_volume_io_time_weighted_seconds",
         kind: Kind::SecondsCounter,
-        help: "Time that all requests have been in flight together",
+        help: "Total time of all requests in flight",
         value: |volume| Some(volume.statistics?.weighted_ms),
     },
     Metric {
         name: "topolvm_volume_io_limit_read_bytes",
         kind: Kind::Gauge,
-        help: "Bytes that may be read in a second, as the kernel has it",
+        help: "Limit of bytes read per second that is set in the kernel",
         value: |volume| volume.io_limits.in_force.get(IoLimit::ReadBytes),
     },
     Metric {
-        name: "topolvm_volume_io_limit_wished_read_bytes",
+        name: "topolvm_volume_io_limit_requested_read_bytes",
         kind: Kind::Gauge,
-        help: "Bytes that may be read in a second, as classes and pods ask for it",
+        help: "Limit of bytes read per second that StorageClasses and pods request",
         value: |volume| volume.io_limits.wished.get(IoLimit::ReadBytes),
     },
     Metric {
         name: "topolvm_volume_io_limit_written_bytes",
         kind: Kind::Gauge,
-        help: "Bytes that may be written in a second, as the kernel has it",
+        help: "Limit of bytes written per second that is set in the kernel",
         value: |volume| volume.io_limits.in_force.get(IoLimit::WriteBytes),
     },
     Metric {
-        name: "topolvm_volume_io_limit_wished_written_bytes",
+        name: "topolvm_volume_io_limit_requested_written_bytes",
         kind: Kind::Gauge,
-        help: "Bytes that may be written in a second, as classes and pods ask for it",
+        help: "Limit of bytes written per second that StorageClasses and pods request",
         value: |volume| volume.io_limits.wished.get(IoLimit::WriteBytes),
     },
     Metric {
         name: "topolvm_volume_io_limit_reads",
         kind: Kind::Gauge,
-        help: "Reads that are allowed in a second, as the kernel has it",
+        help: "Limit of reads per second that is set in the kernel",
         value: |volume| volume.io_limits.in_force.get(IoLimit::ReadOperations),
     },
     Metric {
-        name: "topolvm_volume_io_limit_wished_reads",
+        name: "topolvm_volume_io_limit_requested_reads",
         kind: Kind::Gauge,
-        help: "Reads that are allowed in a second, as classes and pods ask for it",
+        help: "Limit of reads per second that StorageClasses and pods request",
         value: |volume| volume.io_limits.wished.get(IoLimit::ReadOperations),
     },
     Metric {
         name: "topolvm_volume_io_limit_writes",
         kind: Kind::Gauge,
-        help: "Writes that are allowed in a second, as the kernel has it",
+        help: "Limit of writes per second that is set in the kernel",
         value: |volume| volume.io_limits.in_force.get(IoLimit::WriteOperations),
     },
     Metric {
-        name: "topolvm_volume_io_limit_wished_writes",
+        name: "topolvm_volume_io_limit_requested_writes",
         kind: Kind::Gauge,
-        help: "Writes that are allowed in a second, as classes and pods ask for it",
+        help: "Limit of writes per second that StorageClasses and pods request",
         value: |volume| volume.io_limits.wished.get(IoLimit::WriteOperations),
     },
 ];
@@ -183,7 +183,12 @@ pub(super) fn write(page: &mut String, node: &str, volumes: &[VolumeSeries]) {
         }
     }
     if !volumes.is_empty() {
-        push_head(page, "topolvm_volume_info", "gauge", "1 for each volume, with the names of node and LogicalVolume");
+        push_head(
+            page,
+            "topolvm_volume_info",
+            "gauge",
+            "1 for each volume; the labels name the node and the LogicalVolume",
+        );
     }
     for volume in volumes {
         page.push_str("topolvm_volume_info{");

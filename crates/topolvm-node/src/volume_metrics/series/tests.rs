@@ -62,7 +62,7 @@ fn limits_are_shown_as_they_are_in_force_and_as_they_are_wished() {
     let shown: Vec<_> = page.lines().filter(|line| line.starts_with("topolvm_volume_io_limit")).collect();
     let labels = write_labels(("shop", "db"), "ssd", "db-0");
     let expected = [
-        format!("topolvm_volume_io_limit_wished_written_bytes{{{labels}}} 10485760"),
+        format!("topolvm_volume_io_limit_requested_written_bytes{{{labels}}} 10485760"),
         format!("topolvm_volume_io_limit_reads{{{labels}}} 500"),
     ];
     assert_eq!(shown, expected);
