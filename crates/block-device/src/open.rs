@@ -70,7 +70,7 @@ fn check_number(file: &File, number: Number) -> io::Result<()> {
     if metadata.file_type().is_block_device() && found == number {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"))
+    Err(io::Error::new(io::ErrorKind::NotFound, "the path now points to another device"))
 }
 
 /// Fills the buffer. That the disk ends before is an error: it was pulled, or has become smaller.

@@ -52,13 +52,12 @@ fn read_device_number(directory: &Path) -> io::Result<Number> {
 /// Returns the block device that is the file of a loop device, or that holds it; `None` for a filesystem without a
 /// device, such as tmpfs.
 fn device_of_file(root: &Path, file: &str) -> io::Result<Option<Number>> {
-    let unknown =
-        |why: String| io::Error::other(format!("cannot tell on which device the loop file {file} lies: {why}"));
+    let unknown = |why: String| io::Error::other(format!("cannot determine the device of the loop file {file}: {why}"));
     let found = fs::metadata(root.join(file.trim_start_matches('/'))).map_err(|error| unknown(error.to_string()))?;
     let device = match found.file_type() {
         kind if kind.is_block_device() => found.rdev(),
         kind if kind.is_file() => found.dev(),
-        _ => return Err(unknown("the path leads to something else".to_owned())),
+        _ => return Err(unknown("the path is neither a file nor a block device".to_owned())),
     };
     let number = Number { major: rustix::fs::major(device), minor: rustix::fs::minor(device) };
     Ok((number.major != 0).then_some(number))
@@ -136,7 +135,7 @@ mod tests {
         fs::create_dir_all(machine.0.path().join("var")).unwrap();
         machine.add("loop1", "7:1", &[("loop/backing_file", "/var")]);
         for (minor, expected) in
-            [(0, "loop file /var/gone (deleted) lies: "), (1, "loop file /var lies: the path leads")]
+            [(0, "loop file /var/gone (deleted) lies: "), (1, "device of the loop file /var: the path is")]
         {
             let error = machine.volumes_below(7, minor).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

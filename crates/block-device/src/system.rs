@@ -31,7 +31,7 @@ impl Machine for SystemMachine {
         let open = OpenDevice::open(&path, disk.number)?;
         // The number may have gone to another disk since the inventory, but not any more
         if inventory::read_sequence(&self.root, &disk.name) != disk.sequence {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "another disk has its name by now"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "another disk now has this device name"));
         }
         Ok(Box::new(open))
     }

@@ -28,11 +28,11 @@ impl fmt::Display for Use {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Partition(name) => write!(f, "has the partition {name}"),
-            Self::Holder(name) => write!(f, "is a part of {name}"),
+            Self::Holder(name) => write!(f, "is used by {name}"),
             Self::Mounted { device, directory } => write!(f, "{device} is mounted at {directory}"),
             Self::Swap(name) => write!(f, "{name} is swap space"),
             Self::Published(path) => write!(f, "its device is mounted at {path}"),
-            Self::Loop(name) => write!(f, "is the file of {name}"),
+            Self::Loop(name) => write!(f, "is the backing file of {name}"),
         }
     }
 }

@@ -96,8 +96,8 @@ impl<R: Host> Lvm<R> {
         let loaded = self.program("dmsetup", &["table", "--inactive", name]).await?;
         let doubtful = || {
             RepairError::Doubtful(format!(
-                "neither `dmsetup table {name}` nor `dmsetup table --inactive {name}` is what LVM's metadata says; \
-                 compare them with `lvs -a -o+devices`, and load the right one"
+                "neither `dmsetup table {name}` nor `dmsetup table --inactive {name}` matches the LVM metadata; \
+                 compare them with `lvs -a -o+devices`, and load the correct table"
             ))
         };
         let remedy = remedy(&live, &loaded, expected, moves).ok_or_else(doubtful)?;

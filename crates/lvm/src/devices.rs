@@ -113,7 +113,7 @@ impl SystemDevices {
         let device = pv.device.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the device is missing"))?;
         let disk = Disk::open(&self.path(&pv.path))?;
         if disk.numbers()? != (device.major, device.minor) {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the path points to another device"));
         }
         Ok(disk)
     }
@@ -125,11 +125,11 @@ impl SystemDevices {
         let start = read(ByteRange { offset: 0, size: 2 * block() })?;
         let label = start.get(..LABEL_SPACE).unwrap_or(&start);
         // A disk that was pulled from under its device reads as empty.
-        let no_label = || io::Error::new(io::ErrorKind::NotFound, "there is no LVM label on the device");
+        let no_label = || io::Error::new(io::ErrorKind::NotFound, "the device has no LVM label");
         let areas = metadata::areas(label).ok_or_else(no_label)?;
         // After a disk has gone another one of the same group may get its numbers, with the same metadata.
         if !metadata::is_label_of(label, pv) {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "another physical volume is on the device"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the device contains another physical volume"));
         }
         for area in areas {
             let header = ByteRange { offset: area.offset, size: u64::try_from(HEADER).unwrap_or(0) };
@@ -234,7 +234,7 @@ impl Devices for SystemDevices {
         let held = ExclusiveDevice::open(&self.path(&format!("/dev/mapper/{name}")))?;
         // A wrong device would be somebody else's data.
         if held.device()? != device {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the path leads to another device"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the path points to another device"));
         }
         Ok(Box::new(held))
     }

@@ -26,7 +26,7 @@ pub enum Error {
     #[error("logical volume {0} not found")]
     VolumeNotFound(FullName),
     /// The logical volume that was to be changed is another one by now, or somebody has changed it. Nothing was done.
-    #[error("logical volume {0} was changed by somebody else at the same time")]
+    #[error("logical volume {0} was changed by another program at the same time")]
     Changed(FullName),
     /// There is a volume of this name already.
     #[error("{0}")]
@@ -45,8 +45,8 @@ pub enum Error {
     Incomplete(Refusal),
     /// LVM finds two volume groups of this name, and reads and changes neither.
     #[error(
-        "LVM finds two volume groups of the name {vg} and uses neither ({stderr}); `vgs -o vg_uuid,vg_name,pv_name` \
-         shows which is which: rename one with `vgrename UUID NAME`, or take its disks out"
+        "LVM finds two volume groups with the name {vg} and uses neither ({stderr}); list them with `vgs -o \
+         vg_uuid,vg_name,pv_name`, then rename one with `vgrename UUID NAME`, or detach its disks"
     )]
     DuplicateName {
         /// The name.
@@ -57,8 +57,8 @@ pub enum Error {
     /// A physical volume of the group lies on a logical volume: it belongs to the tenant or administrator who uses that
     /// volume.
     #[error(
-        "physical volume {disk} of volume group {vg} lies on logical volume {volume} and is not used; a volume group \
-         that a user of the volume made stays as it is"
+        "physical volume {disk} of volume group {vg} is on logical volume {volume} and is ignored; lvmd does not \
+         change volume groups that users create inside volumes"
     )]
     OnVolume {
         /// The group.
@@ -70,8 +70,8 @@ pub enum Error {
     },
     /// It is not known on what a physical volume of the group lies.
     #[error(
-        "cannot tell what physical volume {disk} of volume group {vg} lies on, so the group is not used; the file of a \
-         loop device must be in the mount namespace in which LVM runs"
+        "cannot determine the underlying device of physical volume {disk} of volume group {vg}, so the volume group is \
+         ignored; the backing file of a loop device must exist in the mount namespace in which LVM runs"
     )]
     UnknownDisk {
         /// The group.
@@ -83,8 +83,8 @@ pub enum Error {
     },
     /// The group belongs to another machine (lvmsystemid(7)).
     #[error(
-        "volume group {vg} belongs to the system ID {system_id}, which is not that of this machine, and is not used; \
-         if the group is this machine's, run `vgchange --systemid \"$(lvm systemid | cut -d: -f2)\" --config \
+        "volume group {vg} has the system ID {system_id} of another machine and is ignored; if it belongs to this \
+         machine, run `vgchange --systemid \"$(lvm systemid | cut -d: -f2)\" --config \
          'local/extra_system_ids=[\"{system_id}\"]' {vg}`"
     )]
     ForeignGroup {
@@ -95,8 +95,8 @@ pub enum Error {
     },
     /// Another machine works in the group: it sees the same disks, or these are a copy.
     #[error(
-        "volume group {vg} is that of another machine and is not used: it has the tag {tag}; if no other machine works \
-         in it any more, run `vgchange --deltag {tag} {vg}`"
+        "volume group {vg} belongs to another machine (tag {tag}) and is ignored; if no other machine uses it any \
+         more, run `vgchange --deltag {tag} {vg}`"
     )]
     OtherMachine {
         /// The group.
@@ -107,7 +107,7 @@ pub enum Error {
         group: Box<VolumeGroup>,
     },
     /// The group was exported to be moved to another machine.
-    #[error("volume group {0} is exported and is not used; if its disks are to stay here, run `vgimport {0}`")]
+    #[error("volume group {0} is exported and is ignored; to use it on this machine, run `vgimport {0}`")]
     ExportedGroup(VgName),
     /// The kernel has a thin device with the id that LVM chose for a new volume, which no volume has: an LVM that was
     /// killed left it.
@@ -125,8 +125,8 @@ pub enum Error {
     /// LVM cannot suspend a volume, because its filesystem is frozen already and the kernel freezes it only once.
     #[error(
         "{command}: {stderr}; the filesystem on the volume is frozen, and before Linux 6.8 LVM cannot freeze it a \
-         second time, as it does by itself for a snapshot: remove hooks that freeze it, and if a backup tool has left \
-         it so, run `fsfreeze --unfreeze DIRECTORY` on the node"
+         second time for a snapshot: remove hooks that freeze it, and if a backup tool left it frozen, run `fsfreeze \
+         --unfreeze DIRECTORY` on the node"
     )]
     Frozen {
         /// The LVM command's name.
@@ -161,7 +161,7 @@ pub enum Error {
         stderr: String,
     },
     /// LVM ended well but its report makes no sense.
-    #[error("cannot understand the report of {command}")]
+    #[error("cannot parse the report of {command}")]
     Report {
         /// The LVM command's name.
         command: String,
@@ -187,7 +187,7 @@ impl fmt::Display for Refusal {
 
 fn exit(code: Option<i32>) -> String {
     match code {
-        None => " (ended by a signal)".to_owned(),
+        None => " (terminated by a signal)".to_owned(),
         Some(0) => String::new(),
         Some(code) => format!(" (exit status {code})"),
     }
@@ -298,8 +298,8 @@ fn existing_thin_device(stderr: &str) -> Option<u32> {
 fn thin_device_remedy(vg: &VgName, id: u32) -> String {
     let device = vg.as_str().replace('-', "--");
     format!(
-        "an LVM that was killed left thin device {id}: if `lvs -a -o name,thin_id {vg}` lists no {id} in the pool, \
-         `dmsetup message {device}-POOL-tpool 0 'delete {id}'` makes the pool usable again (docs/limits.md)"
+        "a killed LVM command left thin device {id}: if `lvs -a -o name,thin_id {vg}` lists no {id} in the pool, \
+         repair the pool with `dmsetup message {device}-POOL-tpool 0 'delete {id}'` (docs/limits.md)"
     )
 }
 
@@ -308,9 +308,9 @@ fn thin_device_remedy(vg: &VgName, id: u32) -> String {
 fn pool_remedy(vg: &VgName, stderr: &str) -> Option<String> {
     stderr.contains("unexpected transaction id").then(|| {
         format!(
-            "an LVM that was killed left the pool with another transaction id than the metadata of {vg}: \
-             `vgcfgbackup -f FILE {vg}`, correct transaction_id in FILE, `vgcfgrestore --force --yes -f FILE {vg}` \
-             (docs/limits.md, step by step)"
+            "a killed LVM command left the pool with a transaction id that differs from the metadata of {vg}: run \
+             `vgcfgbackup -f FILE {vg}`, correct transaction_id in FILE, run `vgcfgrestore --force --yes -f FILE {vg}` \
+             (step by step in docs/limits.md)"
         )
     })
 }
@@ -360,7 +360,7 @@ fn on_one_line(stderr: &str) -> String {
         let start = text.ceil_char_boundary(text.len() - MAX_STDERR);
         text.replace_range(..start, "...");
     }
-    if text.is_empty() { "no message".to_owned() } else { text }
+    if text.is_empty() { "no error message".to_owned() } else { text }
 }
 
 #[cfg(test)]

@@ -13,18 +13,18 @@ pub struct HostSettings(HashMap<String, String>);
 type Obstacle = (&'static str, fn(&str) -> bool, &'static str);
 
 const OBSTACLES: [Obstacle; 4] = [
-    ("test", |value| value != "0", "sets global/test: LVM only pretends to change anything; set it to 0"),
+    ("test", |value| value != "0", "enables global/test: LVM changes nothing; set it to 0"),
     (
         "metadata_read_only",
         |value| value != "0",
-        "sets global/metadata_read_only: no volume can be made, grown or removed; set it to 0",
+        "enables global/metadata_read_only: volumes cannot be created, expanded or removed; set it to 0",
     ),
     (
         "locking_type",
         |value| matches!(value, "4" | "5"),
-        "sets global/locking_type to 4 or 5: LVM reads only, or takes no locks; take the setting out",
+        "sets global/locking_type to 4 or 5: LVM is read-only or does not lock; remove the setting",
     ),
-    ("activation", |value| value == "0", "sets global/activation to 0: no volume gets a device; set it to 1"),
+    ("activation", |value| value == "0", "sets global/activation to 0: volumes are not activated; set it to 1"),
 ];
 
 impl HostSettings {
@@ -56,9 +56,9 @@ impl HostSettings {
     fn obstacles_of_group(&self, group: &VgName) -> impl Iterator<Item = String> {
         let is_named = |list: &str| self.0.get(list).map(|list| names(list, group));
         let not_named = (is_named("volume_list") == Some(false))
-            .then(|| format!("does not name {group} in activation/volume_list: its volumes get no device; add it"));
+            .then(|| format!("does not list {group} in activation/volume_list: its volumes are not activated; add it"));
         let named = (is_named("read_only_volume_list") == Some(true)).then(|| {
-            format!("names {group} in activation/read_only_volume_list: its volumes can only be read; take it out")
+            format!("lists {group} in activation/read_only_volume_list: its volumes are read-only; remove it")
         });
         not_named.into_iter().chain(named)
     }
@@ -96,8 +96,8 @@ mod tests {
             "global/metadata_read_only",
             "global/locking_type",
             "global/activation",
-            "names vg1 in activation/read_only_volume_list",
-            "does not name vg2 in activation/volume_list",
+            "lists vg1 in activation/read_only_volume_list",
+            "does not list vg2 in activation/volume_list",
         ];
         assert_eq!(told.len(), settings.len(), "{told:?}");
         for (told, setting) in told.iter().zip(settings) {

@@ -85,11 +85,11 @@ impl Layout {
         match shape {
             // lvm(8) "ALLOCATION": contiguous, cling, anywhere
             Some(_) if matches!(allocation, 'c' | 'l' | 'a') => Self::Unknown {
-                reason: format!("the capacity of a volume with the allocation policy {allocation:?} is not computed"),
+                reason: format!("capacity calculation is not supported for the allocation policy {allocation:?}"),
             },
             Some(shape) => Self::Known(shape),
             None => Self::Unknown {
-                reason: format!("the capacity of a volume of type {segment_type} with {images} images is not computed"),
+                reason: format!("capacity calculation is not supported for type {segment_type} with {images} images"),
             },
         }
     }

@@ -14,7 +14,7 @@ pub struct LvAttr([u8; 10]);
 
 /// Attributes that are not ten ASCII characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not ten characters long")]
+#[error("{0:?} does not have ten characters")]
 pub struct InvalidLvAttr(String);
 
 macro_rules! character {
@@ -90,17 +90,17 @@ character! {
 pub enum Problem {
     #[error("a physical volume that the volume needs is missing")]
     Partial,
-    #[error("LVM cannot tell the health of the volume")]
+    #[error("LVM cannot determine the health of the volume")]
     UnknownHealth,
     #[error("the write cache of the volume has an error")]
     WriteCacheError,
-    #[error("the thin pool failed; no reading or writing is possible")]
+    #[error("the thin pool failed; reads and writes fail")]
     ThinPoolFailed,
     #[error("the thin pool is out of data space")]
     ThinPoolOutOfDataSpace,
     #[error("the metadata of the thin pool is read-only")]
     ThinPoolMetadataReadOnly,
-    #[error("the thin pool of the volume failed; no reading or writing is possible")]
+    #[error("the thin pool of the volume failed; reads and writes fail")]
     ThinVolumeFailed,
     #[error("a device of the RAID volume had errors and must be refreshed or replaced")]
     RaidRefreshNeeded,
@@ -124,11 +124,11 @@ pub enum Problem {
     WithoutTables,
     #[error("the metadata of the thin pool must be checked")]
     CheckNeeded,
-    #[error("LVM cannot tell the state of the volume")]
+    #[error("LVM cannot determine the state of the volume")]
     UnknownState,
     #[error("the volume is historical")]
     Historical,
-    #[error("LVM cannot tell whether the volume is open")]
+    #[error("LVM cannot determine whether the volume is open")]
     UnknownDevice,
 }
 

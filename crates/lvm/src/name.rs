@@ -85,7 +85,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     } else if name.starts_with('-') {
         Err("it begins with a hyphen")
     } else if name == "." || name == ".." {
-        Err("it is a directory's name")
+        Err("it is the name of a directory")
     } else if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+_.-".contains(&byte)) {
         Ok(())
     } else {
@@ -98,7 +98,7 @@ fn check_volume_name(name: &str) -> Result<(), &'static str> {
     if RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         || RESERVED_PARTS.iter().any(|part| name.contains(part))
     {
-        return Err("LVM reserves it for itself");
+        return Err("it is reserved by LVM");
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ pub enum RunError {
         source: io::Error,
     },
     /// It was still running at its deadline and was stopped.
-    #[error("no end after {} s", .0.as_secs())]
+    #[error("it did not end within {} s", .0.as_secs())]
     Timeout(Duration),
     /// Its output could not be read.
     #[error("cannot read its output")]

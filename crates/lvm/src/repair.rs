@@ -14,10 +14,10 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// LVM's lock of the group cannot be had, so LVM may be about to use the device.
-    #[error("cannot take LVM's lock of the volume group")]
+    #[error("cannot acquire the LVM lock of the volume group")]
     Lock(#[source] io::Error),
     /// Device-mapper gave no answer.
-    #[error("cannot list the devices of device-mapper")]
+    #[error("cannot list device-mapper devices")]
     Devices(#[source] io::Error),
     /// LVM gave no answer.
     #[error(transparent)]

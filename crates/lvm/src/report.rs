@@ -27,10 +27,10 @@ const WRITABLE: &str = "writeable";
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
     /// Not a line of fields.
-    #[error("not a line of a report: {0:?}")]
+    #[error("invalid report line: {0:?}")]
     Line(String),
     /// Without a field that was asked for.
-    #[error("without the field {0}")]
+    #[error("field {0} is missing")]
     Field(&'static str),
     /// A number is none.
     #[error("{field} is {value:?}, which is not a number")]
@@ -61,7 +61,7 @@ pub enum ReportError {
     #[error("RAID volume {0} without a segment")]
     Segment(String),
     /// LVM ended well without saying anything about this volume group.
-    #[error("volume group {0} is not in it")]
+    #[error("volume group {0} is missing")]
     Absent(VgName),
 }
 

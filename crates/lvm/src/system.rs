@@ -60,10 +60,10 @@ const CONTROL_GROUP: &str = "topolvm-lvm";
 #[derive(Debug, thiserror::Error)]
 pub enum PrefixError {
     /// There is no word in it.
-    #[error("lvm-command-prefix is empty; leave it out for the default, or end it with the path of the lvm program")]
+    #[error("lvm-command-prefix is empty; remove it to use the default, or end it with the path of the lvm program")]
     Empty,
     /// Its first word is in none of the usual directories.
-    #[error("no program {0:?} in {SEARCH_PATH}; write its whole path")]
+    #[error("program {0:?} not found in {SEARCH_PATH}; write its absolute path")]
     NotFound(String),
 }
 
@@ -157,8 +157,8 @@ impl SystemRunner {
         if let Placement::Inside(why) = &placement {
             tracing::warn!(
                 %why,
-                "LVM is killed together with this container, which can leave a thin pool that has to be repaired by \
-                 hand; give the pod a long terminationGracePeriodSeconds and no liveness probe"
+                "LVM commands are killed together with this container, which can leave a thin pool that needs manual \
+                 repair; set a long terminationGracePeriodSeconds on the pod and remove its liveness probe"
             );
         }
         Self { placement, ..self }

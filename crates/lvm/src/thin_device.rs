@@ -55,7 +55,7 @@ impl<R: Host> Lvm<R> {
     ) -> Result<bool, RepairError> {
         let LockedPool { lock, volumes, status } = self.lock_pool(vg, pool).await?;
         let volume = volumes.iter().find(|volume| *volume.name == *name.as_str());
-        let no_device = || RepairError::Doubtful(format!("LVM names no thin device of volume {name}"));
+        let no_device = || RepairError::Doubtful(format!("LVM reports no thin device for volume {name}"));
         let id = volume.and_then(|volume| volume.device).ok_or_else(no_device)?;
         let device = self.thin_device(vg, pool, id).await?;
         drop(lock);
@@ -75,7 +75,7 @@ impl<R: Host> Lvm<R> {
         let said = self.program("dmsetup", &["status", &mapper_name(vg, pool.as_str(), POOL)]).await?;
         // START LENGTH TYPE and the status itself
         let status = said.split_once(" thin-pool ").map(|(_, status)| status);
-        let no_status = || RepairError::Doubtful(format!("not the status of a thin pool: {said}"));
+        let no_status = || RepairError::Doubtful(format!("invalid thin pool status: {said}"));
         ThinPoolStatus::parse(status.ok_or_else(no_status)?).map_err(|_| no_status())
     }
 
@@ -101,12 +101,12 @@ fn check_consistent(volumes: &[ThinVolume], status: &ThinPoolStatus, pool: &LvNa
     if status.transaction.is_none() || status.transaction != noted {
         let text = |id: Option<u64>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
         let (kernel, noted) = (text(status.transaction), text(noted));
-        return doubtful(format!("the pool is at transaction {kernel} and LVM's metadata at {noted}"));
+        return doubtful(format!("the pool is at transaction {kernel}, but the LVM metadata is at {noted}"));
     }
     if status.has_metadata_snapshot {
         return doubtful(
-            "the pool has a metadata snapshot of another program; \
-             `dmsetup message VG-POOL-tpool 0 release_metadata_snap` gives it up"
+            "the pool has a metadata snapshot of another program; release it with `dmsetup message VG-POOL-tpool 0 \
+             release_metadata_snap`"
                 .to_owned(),
         );
     }
@@ -118,7 +118,7 @@ fn check_unused(device: Option<ThinDevice>, status: &ThinPoolStatus) -> Result<(
     match device {
         Some(device) if device.mapped_blocks == 0 || Some(device.transaction) == status.transaction => Ok(()),
         Some(ThinDevice { id, mapped_blocks, transaction }) => Err(RepairError::Doubtful(format!(
-            "thin device {id} was made in transaction {transaction}, which ended, and has {mapped_blocks} blocks: \
+            "thin device {id} was created in the completed transaction {transaction} and has {mapped_blocks} blocks: \
              it may be a volume of older metadata"
         ))),
         None => Err(RepairError::Doubtful("thin_ls does not list the device".to_owned())),
@@ -132,7 +132,7 @@ fn thin_devices(listed: &str) -> Result<Vec<ThinDevice>, RepairError> {
         let (id, mapped_blocks, transaction) = (number()?, number()?, number()?);
         Some(ThinDevice { id: u32::try_from(id).ok()?, mapped_blocks, transaction })
     };
-    let unreadable = |line: &str| RepairError::Doubtful(format!("not a line of thin_ls: {line:?}"));
+    let unreadable = |line: &str| RepairError::Doubtful(format!("invalid thin_ls line: {line:?}"));
     listed.lines().map(|line| device(line).ok_or_else(|| unreadable(line))).collect()
 }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::in_the_middle_of_a_change("6 1/2 1/2 - rw", "at transaction 6 and LVM's metadata at 7")]
+    #[case::in_the_middle_of_a_change("6 1/2 1/2 - rw", "at transaction 6, but the LVM metadata is at 7")]
     #[case::failed("Fail", "at transaction none")]
     #[case::read_by_another("7 1/2 1/2 123 rw", "metadata snapshot")]
     fn a_pool_that_is_not_understood_is_left_alone(#[case] words: &str, #[case] expected: &str) {

@@ -130,10 +130,10 @@ impl VolumeGroup {
         let (vg, most) = (&self.name, self.max_volumes);
         let is_at_limit = most > 0 && u64::try_from(self.volumes.len()).is_ok_and(|volumes| volumes >= most);
         if !self.is_writable {
-            Some(format!("volume group {vg} is read-only, see vg_permissions in `vgs -o +vg_permissions {vg}`"))
+            Some(format!("volume group {vg} is read-only; see `vgs -o +vg_permissions {vg}`"))
         } else if is_at_limit {
             Some(format!(
-                "volume group {vg} has as many logical volumes as it may have ({most}); raise its limit with `vgchange \
+                "volume group {vg} has reached its limit of logical volumes ({most}); raise the limit with `vgchange \
                  -l NUMBER {vg}`, or remove volumes"
             ))
         } else {

@@ -163,7 +163,7 @@ impl Wipeable for ExclusiveDevice {
         loop {
             match (self.wipe_with(method, range.start, length), method.next()) {
                 (Err(Errno::OPNOTSUPP | Errno::NOSYS), Some(next)) => {
-                    let message = "the device does not offer this way of wiping; trying the next";
+                    let message = "the device does not support this wipe method; trying the next one";
                     tracing::info!(way = ?method, ?next, "{message}");
                     method = next;
                 }

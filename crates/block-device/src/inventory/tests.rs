@@ -128,7 +128,15 @@ fn a_filesystem_of_several_disks_is_known_by_its_source_and_a_block_volume_by_it
         "1 0 0:35 / /data rw - btrfs /dev/sda rw\n2 0 0:5 /sda /pods/x rw - devtmpfs udev rw\n\
          3 0 0:5 / /dev rw - devtmpfs udev rw\n",
     );
-    assert_eq!(files.uses(), ["sda is mounted at /data", "its device is mounted at /pods/x", "is the file of loop3"]);
+    assert_eq!(
+        files.uses(),
+        [
+            "sda is mounted at /data",
+            "its device is mounted at /pods/x",
+            "is the backing file of \
+                                                                                              loop3"
+        ]
+    );
 }
 
 #[test]

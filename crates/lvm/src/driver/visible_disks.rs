@@ -143,10 +143,10 @@ impl<R: Host> Lvm<R> {
         }
         for (disk, below) in &forged {
             let below = below.as_ref().map_or_else(ToString::to_string, Clone::clone);
-            tracing::warn!(disk, below, "a physical volume on a volume is not used; a user of the volume made it");
+            tracing::warn!(disk, below, "ignoring a physical volume that a user created inside a logical volume");
         }
         for (disk, tag) in &foreign {
-            tracing::warn!(%vg, disk, tag, "another machine has a volume group of the same name; its disk is not used");
+            tracing::warn!(%vg, disk, tag, "ignoring the disk of another machine's volume group of the same name");
         }
         disks.retain(|disk| !forged.contains_key(disk) && !foreign.contains_key(disk));
         let reported = if disks.is_empty() {

@@ -141,9 +141,11 @@ impl<'a> Parser<'a> {
                 let (name, value) = long.split_once('=').map_or((long, None), |(name, value)| (name, Some(value)));
                 let option = long_option(name).ok_or_else(|| describe_unknown(word, name))?;
                 let value = match value {
-                    Some(_) if option.list == WITHOUT_VALUE => return Err(format!("{word}: this option has no value")),
+                    Some(_) if option.list == WITHOUT_VALUE => {
+                        return Err(format!("{word}: this option takes no value"));
+                    }
                     None if option.list == WITH_VALUE || option.long == CONFIG => {
-                        words.next().ok_or_else(|| format!("{word} lacks its value"))?
+                        words.next().ok_or_else(|| format!("{word} requires a value"))?
                     }
                     value => value.unwrap_or_default(),
                 };
@@ -151,7 +153,7 @@ impl<'a> Parser<'a> {
             } else if let Some(cluster) = word.strip_prefix('-').filter(|cluster| !cluster.is_empty()) {
                 self.read_cluster(word, cluster, &mut words)?;
             } else {
-                self.doubts.push(format!("{word} is no option: it may limit volumes to some physical volumes"));
+                self.doubts.push(format!("{word} is not an option; physical volumes cannot be listed here"));
             }
         }
         Ok(())
@@ -171,7 +173,7 @@ impl<'a> Parser<'a> {
                 continue;
             }
             let rest = cluster.get(at + letter.len_utf8()..).filter(|rest| !rest.is_empty());
-            let value = rest.or_else(|| words.next()).ok_or_else(|| format!("{word} lacks its value"))?;
+            let value = rest.or_else(|| words.next()).ok_or_else(|| format!("{word} requires a value"))?;
             return self.add(option, word, value);
         }
         Ok(())
@@ -180,13 +182,13 @@ impl<'a> Parser<'a> {
     fn add(&mut self, option: LvcreateOption, word: &str, value: &'a str) -> Result<(), String> {
         let name = option.long;
         if self.purpose.excludes(name) {
-            return Err(format!("{word}: with --{name} lvcreate creates no volume of the requested size"));
+            return Err(format!("{word}: with --{name} lvcreate does not create a volume of the requested size"));
         }
         if self.given.insert(name, value).is_some() && !REPEATABLE.contains(&name) {
-            return Err(format!("{word}: LVM refuses a second --{name}, and lvmd or the class gives one already"));
+            return Err(format!("{word}: lvmd or the class already sets --{name}, and LVM refuses a second one"));
         }
         if option.list == FOREIGN {
-            self.doubts.push(format!("the effect of {word} on the capacity is not known"));
+            self.doubts.push(format!("the effect of {word} on the capacity is unknown"));
         }
         Ok(())
     }
@@ -198,7 +200,7 @@ fn describe_unknown(word: &str, name: &str) -> String {
     match name.split_once(char::is_whitespace) {
         Some((option, value)) if long_option(option).is_some() => {
             let value = value.trim();
-            format!("{word:?} is one word for lvcreate; write \"--{option}={value}\"")
+            format!("{word:?} is passed to lvcreate as one argument; write \"--{option}={value}\"")
         }
         _ => format!("lvcreate has no option {word}"),
     }
@@ -247,11 +249,13 @@ fn shape(given: &Given<'_>) -> Result<Shape, Unusable> {
 fn find_segment_type(name: &str) -> Result<&'static SegmentType, Unusable> {
     SegmentType::find(name).ok_or_else(|| {
         if NO_VOLUME_TYPES.contains(&name) {
-            Unusable::Refused(format!("--type {name}: with this type lvcreate creates no volume of the requested size"))
+            Unusable::Refused(format!(
+                "--type {name}: with this type lvcreate does not create a volume of the requested size"
+            ))
         } else if OTHER_TYPES.contains(&name) {
-            Unusable::NotComputed(format!("--type {name}: the capacity of this type is not computed"))
+            Unusable::NotComputed(format!("--type {name}: capacity calculation is not supported for this type"))
         } else {
-            Unusable::Refused(format!("--type {name}: LVM has no such type"))
+            Unusable::Refused(format!("--type {name}: unknown LVM type"))
         }
     })
 }
@@ -268,7 +272,7 @@ fn parse_number(given: &Given<'_>, name: &str) -> Result<Option<u64>, String> {
 fn check_stripes(name: &str, segment_type: &SegmentType, stripes: Option<u64>) -> Result<u64, String> {
     let least = segment_type.least_stripes;
     match stripes.unwrap_or(least) {
-        few if few < least => Err(format!("--stripes {few}: this type needs {least} or more")),
+        few if few < least => Err(format!("--stripes {few}: this type needs at least {least}")),
         many @ 2.. if matches!(name, "linear" | "raid1") => {
             Err(format!("--stripes {many} is not possible with {name}"))
         }
@@ -306,7 +310,9 @@ fn check_integrity(given: &Given<'_>, segment_type: &SegmentType) -> Result<(), 
         (Some("y"), "linear" | "raid0" | "raid0_meta") => {
             Err(Unusable::Refused("--raidintegrity y is not possible with this type".to_owned()))
         }
-        (Some("y"), _) => Err(Unusable::NotComputed("--raidintegrity y: the capacity is not computed".to_owned())),
+        (Some("y"), _) => Err(Unusable::NotComputed(
+            "--raidintegrity y: capacity calculation is not supported with checksums".to_owned(),
+        )),
         _ => Ok(()),
     }
 }
@@ -314,7 +320,7 @@ fn check_integrity(given: &Given<'_>, segment_type: &SegmentType) -> Result<(), 
 /// Checks that the allocation policy is LVM's default: with others the capacity is not computed.
 fn check_policy(given: &Given<'_>) -> Result<(), Unusable> {
     let not_computed =
-        |policy| Err(Unusable::NotComputed(format!("{policy}: the capacity with this policy is not computed")));
+        |policy| Err(Unusable::NotComputed(format!("{policy}: capacity calculation is not supported for this policy")));
     match (value(given, "alloc"), value(given, "contiguous") == Some("y")) {
         (None | Some("inherit" | "normal"), false) => Ok(()),
         (None | Some("inherit" | "contiguous"), true) => not_computed("--contiguous y".to_owned()),
@@ -324,6 +330,6 @@ fn check_policy(given: &Given<'_>) -> Result<(), Unusable> {
         (Some(policy @ ("contiguous" | "cling" | "cling_by_tags" | "anywhere")), false) => {
             not_computed(format!("--alloc {policy}"))
         }
-        (Some(other), false) => Err(Unusable::Refused(format!("--alloc {other} is not understood"))),
+        (Some(other), false) => Err(Unusable::Refused(format!("--alloc {other}: unknown allocation policy"))),
     }
 }

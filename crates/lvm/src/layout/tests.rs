@@ -42,36 +42,37 @@ fn check(words: &[&str], purpose: OptionsFor) -> Result<Vec<String>, String> {
 #[rstest]
 #[case(&["-u"], "-u: lvcreate has no option -u")]
 #[case(&["--no-such-option"], "lvcreate has no option --no-such-option")]
-#[case(&["--stripes"], "--stripes lacks its value")]
-#[case(&["--config"], "--config lacks its value")]
-#[case(&["--mirrors 1"], "\"--mirrors 1\" is one word for lvcreate; write \"--mirrors=1\"")]
+#[case(&["--stripes"], "--stripes requires a value")]
+#[case(&["--config"], "--config requires a value")]
+#[case(&["--mirrors 1"], "\"--mirrors 1\" is passed to lvcreate as one argument; write \"--mirrors=1\"")]
 #[case(&["-i", "many"], "--stripes many: not a number up to 256")]
 #[case(&["-m 1x"], "--mirrors  1x: not a number up to 256")]
-#[case(&["--nosync=y"], "--nosync=y: this option has no value")]
-#[case(&["-Wy"], "-Wy: LVM refuses a second --wipesignatures, and lvmd or the class gives one already")]
-#[case(&["--alloc", "often"], "--alloc often is not understood")]
-#[case(&["--type=raid6", "-i2"], "--stripes 2: this type needs 3 or more")]
+#[case(&["--nosync=y"], "--nosync=y: this option takes no value")]
+#[case(&["-Wy"], "-Wy: lvmd or the class already sets --wipesignatures, and LVM refuses a second one")]
+#[case(&["--alloc", "often"], "--alloc often: unknown allocation policy")]
+#[case(&["--type=raid6", "-i2"], "--stripes 2: this type needs at least 3")]
 #[case(&["--type=raid5", "-m1"], "--mirrors 1 is not possible with this type")]
 #[case(&["-m1", "--raidintegrity", "y"], "--raidintegrity is only possible with --type")]
 #[case(&["--type=raid0", "--raidintegrity=y"], "--raidintegrity y is not possible with this type")]
 #[case(&["-Cy", "--alloc=cling"], "--contiguous y and --alloc cling contradict each other")]
-#[case(&["--type=raid7"], "--type raid7: LVM has no such type")]
-#[case(&["--type=cache-pool"], "--type cache-pool: with this type lvcreate creates no volume of the requested size")]
-#[case(&["-l100%FREE"], "-l100%FREE: with --extents lvcreate creates no volume of the requested size")]
-#[case(&["-L1G"], "-L1G: LVM refuses a second --size, and lvmd or the class gives one already")]
+#[case(&["--type=raid7"], "--type raid7: unknown LVM type")]
+#[case(&["--type=cache-pool"], "--type cache-pool: with this type lvcreate does not create a volume of the requested \
+                                size")]
+#[case(&["-l100%FREE"], "-l100%FREE: with --extents lvcreate does not create a volume of the requested size")]
+#[case(&["-L1G"], "-L1G: lvmd or the class already sets --size, and LVM refuses a second one")]
 fn options_that_lvm_refuses_are_named(#[case] words: &[&str], #[case] reason: &str) {
     assert_eq!(check(words, OptionsFor::Thick).unwrap_err(), reason);
 }
 
 #[rstest]
-#[case("-m1 @fast", "@fast is no option: it may limit volumes to some physical volumes", 3)]
-#[case("--type=raid1 --config a=b --config=c=d", "the effect of --config on the capacity is not known", 3)]
-#[case("--type=mirror -m1", "--type mirror: the capacity of this type is not computed", 9)]
-#[case("-Cy -i2", "--contiguous y: the capacity with this policy is not computed", 9)]
-#[case("--alloc=cling -m1", "--alloc cling: the capacity with this policy is not computed", 9)]
-#[case("--alloc anywhere", "--alloc anywhere: the capacity with this policy is not computed", 9)]
-#[case("--type raid1 --raidintegrity y", "--raidintegrity y: the capacity is not computed", 9)]
-#[case("--type=vdo", "--type vdo: the capacity of this type is not computed", 9)]
+#[case("-m1 @fast", "@fast is not an option; physical volumes cannot be listed here", 3)]
+#[case("--type=raid1 --config a=b --config=c=d", "the effect of --config on the capacity is unknown", 3)]
+#[case("--type=mirror -m1", "--type mirror: capacity calculation is not supported for this type", 9)]
+#[case("-Cy -i2", "--contiguous y: capacity calculation is not supported for this policy", 9)]
+#[case("--alloc=cling -m1", "--alloc cling: capacity calculation is not supported for this policy", 9)]
+#[case("--alloc anywhere", "--alloc anywhere: capacity calculation is not supported for this policy", 9)]
+#[case("--type raid1 --raidintegrity y", "--raidintegrity y: capacity calculation is not supported with checksums", 9)]
+#[case("--type=vdo", "--type vdo: capacity calculation is not supported for this type", 9)]
 fn options_of_unknown_effect_keep_their_layout(#[case] words: &str, #[case] doubt: &str, #[case] extents: u64) {
     let list: Vec<_> = words.split_whitespace().collect();
     assert_eq!(check(&list, OptionsFor::Thick).unwrap().first().map(String::as_str), Some(doubt));
@@ -94,7 +95,7 @@ fn stripes_of_the_device_class_count() {
     let layout = Layout::parse(&["-m1".to_owned()], Some(&striping));
     assert_eq!((layout.to_string().as_str(), layout.step()), ("raid10, 2 stripes, 2 copies", 2));
     let twice = Layout::parse(&["-i3".to_owned()], Some(&striping));
-    assert!(twice.to_string().contains("LVM refuses a second --stripes"), "{twice}");
+    assert!(twice.to_string().contains("already sets --stripes, and LVM refuses a second one"), "{twice}");
 }
 
 #[rstest]
@@ -120,12 +121,12 @@ fn largest_on_these_disks(#[case] words: &str, #[case] free: Vec<Vec<u64>>, #[ca
 #[case("linear", 1, "linear")]
 #[case("striped", 3, "striped, 3 stripes")]
 #[case("raid1", 3, "raid1, 3 copies")]
-#[case("mirror", 2, "unknown: the capacity of a volume of type mirror with 2 images is not computed")]
+#[case("mirror", 2, "unknown: capacity calculation is not supported for type mirror with 2 images")]
 #[case("raid5_ls", 3, "raid5, 2 stripes")]
 #[case("raid6_zr", 5, "raid6, 3 stripes")]
 #[case("raid10", 4, "raid10, 2 stripes, 2 copies")]
-#[case("cache", 1, "unknown: the capacity of a volume of type cache with 1 images is not computed")]
-#[case("raid10", 3, "unknown: the capacity of a volume of type raid10 with 3 images is not computed")]
+#[case("cache", 1, "unknown: capacity calculation is not supported for type cache with 1 images")]
+#[case("raid10", 3, "unknown: capacity calculation is not supported for type raid10 with 3 images")]
 fn what_is_added_to_a_volume_has_its_layout_and_no_metadata(
     #[case] kind: &str,
     #[case] images: u16,

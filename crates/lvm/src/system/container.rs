@@ -43,7 +43,7 @@ impl Placement {
         }
         let root = host.join(CONTROL_GROUPS);
         if !root.join("cgroup.procs").exists() {
-            return Ok(Self::Inside("the host has no unified control groups (cgroup v2)".to_owned()));
+            return Ok(Self::Inside("the host has no cgroup v2 hierarchy".to_owned()));
         }
         let group = root.join(group);
         match fs::create_dir(&group) {

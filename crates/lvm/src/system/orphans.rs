@@ -17,7 +17,7 @@ pub(super) const OWNER: &str = "TOPOLVM_LVMD_SOCKET";
 /// Waits until all of an owner have ended. What still runs at the deadline is asked to end, and then left alone.
 pub(super) async fn wait(owner: &str, deadline: Duration, grace: Duration, begin: impl FnOnce(usize) + Send) {
     let orphans = find(owner).unwrap_or_else(|error| {
-        tracing::warn!(%error, "cannot look for LVM commands that an earlier lvmd left running");
+        tracing::warn!(%error, "cannot search for LVM commands that an earlier lvmd left running");
         Vec::new()
     });
     if orphans.is_empty() {
@@ -33,7 +33,7 @@ pub(super) async fn wait(owner: &str, deadline: Duration, grace: Duration, begin
     }
     if timeout(grace, until_ended(&orphans)).await.is_err() {
         tracing::error!(
-            "an LVM command that an earlier lvmd started does not end; what it holds locked cannot be changed"
+            "an LVM command of an earlier lvmd does not end; volume groups that it has locked cannot be changed"
         );
     }
 }

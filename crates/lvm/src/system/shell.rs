@@ -65,13 +65,15 @@ pub(super) enum ShellResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum UnusableShell {
     /// There is none.
-    #[error("this lvm has none, or one that does not answer like LVM's")]
+    #[error("this lvm program has no usable shell")]
     Missing,
     /// It said nothing in time. The next one may.
-    #[error("it did not answer in time")]
+    #[error("the shell did not answer in time")]
     Slow,
     /// Its reports would be in a form that is not understood here.
-    #[error("lvm.conf sets report/output_format or log/report_command_log, which LVM's shell cannot be told otherwise")]
+    #[error(
+        "lvm.conf sets report/output_format or log/report_command_log, which cannot be overridden in the LVM shell"
+    )]
     OtherReportFormat,
 }
 

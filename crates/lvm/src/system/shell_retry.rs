@@ -51,7 +51,7 @@ impl ShellRetry {
         *failed = Failed { times: failed.times.saturating_add(1), last: Some(Instant::now()) };
         let pause = self.pause(failed.times);
         let again_in_seconds = pause.as_secs();
-        tracing::info!(%why, again_in_seconds, "LVM's shell cannot be used; every command gets a process of its own");
+        tracing::info!(%why, again_in_seconds, "the LVM shell cannot be used; using one process per command");
     }
 
     fn pause(&self, failures: u32) -> Duration {

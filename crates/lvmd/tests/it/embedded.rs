@@ -69,7 +69,7 @@ async fn a_group_whose_name_another_has_is_told_and_keeps_nobody_from_starting()
     assert_eq!(room(), [0, 10 * GIB]);
     let inventory = engine.watch_inventory();
     let told = std::pin::pin!(inventory).next().await.unwrap().unwrap();
-    assert!(format!("{:?}", told.problems).contains("two volume groups of the name vg1"), "{:?}", told.problems);
+    assert!(format!("{:?}", told.problems).contains("two volume groups with the name vg1"), "{:?}", told.problems);
     assert_eq!(told.problems.len(), 1, "{:?}", told.problems);
     let other = "9be1a4a3-7f35-4d24-9d6b-5d6f6a3f2f1c".parse().unwrap();
     let error = engine.find("hdd", &other).await.unwrap_err();

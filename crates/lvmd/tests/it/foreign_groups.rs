@@ -148,7 +148,7 @@ async fn search_names_the_class_group_if_all_are_another_machines() {
     let (engine, _shutdown) = start_on(MACHINES[1], &lvm, CONFIG).await;
     for (class, vg) in [("ssd", "vg-ssd"), ("fast", "vg-fast")] {
         let error = engine.find(class, &"a".parse().unwrap()).await.unwrap_err();
-        assert!(error.to_string().contains(&format!("volume group {vg} is that of another machine")), "{error}");
+        assert!(error.to_string().contains(&format!("volume group {vg} belongs to another machine")), "{error}");
     }
 }
 

@@ -28,7 +28,7 @@ const ELECTION: [&str; 3] =
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Beginning of the last message of an lvmd whose first report was killed by the disturbance that kills LVM.
 const LVM_KILLED_AT_START: &str =
-    "lvmd: LVM does not work; try the same on the command line: fullreport failed (ended by a signal)";
+    "lvmd: LVM does not work; try the same on the command line: fullreport failed (terminated by a signal)";
 
 /// The supervised programs of a cluster.
 #[derive(Debug)]

@@ -106,8 +106,8 @@ fn names_what_is_forbidden() {
     for (setting, told) in [
         ("global { test=1 }", "global/test"),
         ("global { metadata_read_only=1 }", "global/metadata_read_only"),
-        ("activation { volume_list=[\"other\"] }", "does not name myvg1 in activation/volume_list"),
-        ("activation { read_only_volume_list=[\"myvg1\"] }", "names myvg1 in activation/read_only_volume_list"),
+        ("activation { volume_list=[\"other\"] }", "does not list myvg1 in activation/volume_list"),
+        ("activation { read_only_volume_list=[\"myvg1\"] }", "lists myvg1 in activation/read_only_volume_list"),
     ] {
         conf.write(setting);
         let mut lvmd = Lvmd::start(CLASSES);

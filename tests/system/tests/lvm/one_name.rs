@@ -43,7 +43,7 @@ fn two_of_one_name() {
 
     let mut told = String::new();
     let lvmd = Lvmd::start_by(&[], SOCKET, &config, |line| told.push_str(line));
-    assert!(told.contains("two volume groups of the name scsi"), "{told}");
+    assert!(told.contains("two volume groups with the name scsi"), "{told}");
     let status = make(&lvmd, "scsi", "more").unwrap_err();
     let message = status.message();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");

@@ -107,7 +107,7 @@ fn see_taken(marks: &Marks) {
     run_ok("pvremove", &["-qy", "--devices", OWN, OWN]);
     run_ok("blkdiscard", &["-z", OWN]);
     let mut lvmd = Lvmd::start(&config);
-    lvmd.until_logged("volume group local is that of another machine");
+    lvmd.until_logged("volume group local belongs to another machine");
     let disks = verdicts(&config);
     assert_eq!(disks, [pair(OWN, "refused", "other_machine"), pair(SHARED, "refused", "other_machine")]);
     wait(async {

@@ -107,9 +107,7 @@ fn leave_alone(marks: &Marks) {
         let mut log = String::new();
         let lvmd = Lvmd::start_by(&[], SOCKET, config, |line| log.push_str(line));
         assert!(
-            log.contains(&format!(
-                "volume group myvg1 is that of another machine and is not used: it has the tag {tag}"
-            )),
+            log.contains(&format!("volume group myvg1 belongs to another machine (tag {tag}) and is ignored")),
             "{log}"
         );
         // What lvmd does at its start is done
