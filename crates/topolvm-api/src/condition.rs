@@ -127,7 +127,7 @@ fn find_removal_condition(volume: &LogicalVolume) -> Option<&Condition> {
 /// Returns the message about a volume that LVM on the node no longer has, with the remedy.
 pub fn lost_message(volume: &LogicalVolume) -> String {
     format!(
-        "LVM on node {} has no logical volume {} any more; if it was renamed, rename it back with lvrename; if it was \
+        "LVM on node {} no longer has logical volume {}; if it was renamed, rename it back with lvrename; if it was \
          removed, restore the metadata of its volume group with vgcfgrestore, or delete the claim",
         volume.spec.node_name,
         volume.lv_name(),

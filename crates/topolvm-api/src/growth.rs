@@ -36,7 +36,7 @@ pub enum Amount {
 
 /// The text is no amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no amount; write a percentage from 0% to 100%, such as 10%, or a size such as 5Gi")]
+#[error("{0:?} is not a valid amount; use a percentage from 0% to 100%, such as 10%, or a size such as 5Gi")]
 pub struct ParseAmountError(String);
 
 impl Amount {

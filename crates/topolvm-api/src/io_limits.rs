@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::{ApiFlavor, format_bytes, parse_bytes};
 
-const STOPS: &str = "which would stop the volume; a limit is greater than 0, and leaving it out sets none";
-const TOO_LARGE: &str = "which is too large; leave it out to set no limit";
+const STOPS: &str = "which would block all I/O; set a limit greater than 0, or omit it for no limit";
+const TOO_LARGE: &str = "which is too large; omit it for no limit";
 
 /// Subject of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,7 +78,7 @@ pub enum IoLimitError {
         problem: &'static str,
     },
     /// Two keys for the same limit say different things.
-    #[error("{first} and {second} limit the same and differ; remove one of them")]
+    #[error("{first} and {second} set the same limit to different values; remove one of them")]
     Conflict {
         /// One of the keys.
         first: String,
@@ -159,9 +159,11 @@ fn write(limit: IoLimit, rate: u64) -> String {
 /// Parses bytes per second, a quantity.
 fn parse_byte_rate(text: &str) -> Result<u64, &'static str> {
     match parse_bytes(&Quantity(text.to_owned())) {
-        Err(_) => Err("which is no number of bytes; write for example 10Mi, 5M or 1048576"),
+        Err(_) => Err("which is not a number of bytes; use for example 10Mi, 5M or 1048576"),
         // Thousandths of a byte are allowed in a quantity, and here they are a mistyped 10M
-        Ok(_) if text.ends_with(['n', 'u', 'm']) => Err("which is parts of a byte; write for example 10Mi or 5M"),
+        Ok(_) if text.ends_with(['n', 'u', 'm']) => {
+            Err("which is not a whole number of bytes; use for example 10Mi or 5M")
+        }
         Ok(0) => Err(STOPS),
         // Larger quantities are parsed as this one, too
         Ok(rate) if rate >= i64::MAX.unsigned_abs() => Err(TOO_LARGE),
@@ -173,7 +175,7 @@ fn parse_byte_rate(text: &str) -> Result<u64, &'static str> {
 fn parse_operation_rate(text: &str) -> Result<u64, &'static str> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>() {
-        _ if !is_number => Err("which is no whole number of operations; write for example 500"),
+        _ if !is_number => Err("which is not a whole number of operations; use for example 500"),
         Ok(0) => Err(STOPS),
         Ok(rate) if rate < u64::from(u32::MAX) => Ok(rate),
         Ok(_) | Err(_) => Err(TOO_LARGE),

@@ -17,8 +17,8 @@ pub struct MkfsOptions(Vec<String>);
 /// An option that cannot be given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "mkfs option {option:?} cannot be used for {filesystem}: {reason}; correct the mkfs-options of the StorageClass, \
-     or of the PersistentVolume"
+    "mkfs option {option:?} is not allowed for {filesystem}: {reason}; correct the mkfs-options of the StorageClass or \
+     of the PersistentVolume"
 )]
 pub struct MkfsOptionError {
     option: String,
@@ -29,11 +29,11 @@ pub struct MkfsOptionError {
 /// Reason for which an option cannot be given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Reason {
-    #[error("allowed are {0}")]
+    #[error("allowed options are {0}")]
     NotAllowed(String),
-    #[error("it needs a value")]
+    #[error("it requires a value")]
     NoValue,
-    #[error("it takes no value and stands alone")]
+    #[error("it takes no value")]
     NoValueWanted,
     #[error("its value must be {0}")]
     Value(String),
@@ -110,16 +110,16 @@ fn check(kind: &Value, value: &str) -> Result<(), Reason> {
     }
     match *kind {
         Value::Nothing => Err(Reason::NoValueWanted),
-        Value::Size => expects(is_size(value), "a number, which a unit such as k may follow"),
+        Value::Size => expects(is_size(value), "a number, optionally followed by a unit such as k"),
         Value::Percent => expects(is_percent(value), "a number"),
         Value::Label => expects(is_label(value), "letters, digits and the characters . _ : + -"),
         Value::Uuid => expects(is_uuid(value), "a UUID"),
         Value::UuidOrRandom => expects(matches!(value, "random" | "time") || is_uuid(value), "random, time or a UUID"),
         Value::OneOf(words) => expects(has_word(words, value), &format!("one of {}", list(words))),
-        Value::Names => expects(value.split(',').all(is_name), "names that are separated by commas"),
+        Value::Names => expects(value.split(',').all(is_name), "names separated by commas"),
         Value::Features(words) => {
             let is_feature = |name: &str| has_word(words, name.strip_prefix('^').unwrap_or(name));
-            expects(value.split(',').all(is_feature), &format!("features out of {}", list(words)))
+            expects(value.split(',').all(is_feature), &format!("one or more of the features {}", list(words)))
         }
         Value::Settings(table) => value.split(',').try_for_each(|setting| check_setting(table, setting)),
         Value::Switch => expects(matches!(value, "0" | "1"), "0 or 1"),
@@ -130,7 +130,7 @@ fn check(kind: &Value, value: &str) -> Result<(), Reason> {
 fn check_setting(table: Table, setting: &str) -> Result<(), Reason> {
     let (name, value) = setting.split_once('=').map_or((setting, None), |(name, value)| (name, Some(value)));
     match (allowed::find_value(table, name), value) {
-        (None, _) => Err(Reason::Value(format!("settings out of {}", names(table).replace(' ', ", ")))),
+        (None, _) => Err(Reason::Value(format!("one or more of the settings {}", names(table).replace(' ', ", ")))),
         (Some(Value::Nothing | Value::Switch), None) => Ok(()),
         (Some(kind), Some(value)) => check(kind, value),
         (Some(_), None) => Err(Reason::Value(format!("{name}=VALUE"))),
@@ -209,50 +209,50 @@ mod tests {
     }
 
     #[rstest]
-    #[case::device("ext4", "/dev/sda", "allowed are -")]
-    #[case::device_by_another_name("xfs", "victim", "allowed are -")]
-    #[case::end_of_options("ext4", "--", "allowed are -")]
-    #[case::dash("ext4", "-", "allowed are -")]
-    #[case::directory("ext4", "-d etc", "allowed are -")]
-    #[case::undo_file("ext4", "-z undo", "allowed are -")]
-    #[case::bad_blocks_file("ext4", "-l blocks", "allowed are -")]
-    #[case::forced("ext4", "-F", "allowed are -")]
-    #[case::forced_attached("ext4", "-qF", "it takes no value and stands alone")]
-    #[case::dry_run("ext4", "-n", "allowed are -")]
-    #[case::another_type("ext4", "-t ext3", "allowed are -")]
-    #[case::journal_elsewhere("ext4", "-J device=LABEL=x", "settings out of ")]
-    #[case::journal_only("ext4", "-O journal_dev", "features out of ")]
-    #[case::elsewhere_on_the_device("ext4", "-E offset=4096", "settings out of ")]
+    #[case::device("ext4", "/dev/sda", "allowed options are -")]
+    #[case::device_by_another_name("xfs", "victim", "allowed options are -")]
+    #[case::end_of_options("ext4", "--", "allowed options are -")]
+    #[case::dash("ext4", "-", "allowed options are -")]
+    #[case::directory("ext4", "-d etc", "allowed options are -")]
+    #[case::undo_file("ext4", "-z undo", "allowed options are -")]
+    #[case::bad_blocks_file("ext4", "-l blocks", "allowed options are -")]
+    #[case::forced("ext4", "-F", "allowed options are -")]
+    #[case::forced_attached("ext4", "-qF", "it takes no value")]
+    #[case::dry_run("ext4", "-n", "allowed options are -")]
+    #[case::another_type("ext4", "-t ext3", "allowed options are -")]
+    #[case::journal_elsewhere("ext4", "-J device=LABEL=x", "of the settings ")]
+    #[case::journal_only("ext4", "-O journal_dev", "of the features ")]
+    #[case::elsewhere_on_the_device("ext4", "-E offset=4096", "of the settings ")]
     #[case::nodes_that_panic("ext4", "-e panic", "must be one of ")]
-    #[case::swallows_the_device("ext4", "-L", "it needs a value")]
-    #[case::swallows_the_next_option("ext4", "-L -m 0", "it needs a value")]
-    #[case::swallows_the_device("xfs", "-K -L", "it needs a value")]
-    #[case::file("xfs", "-d file,name=x,size=1g", "settings out of ")]
-    #[case::log_elsewhere("xfs", "-l logdev=x", "settings out of ")]
-    #[case::log_elsewhere_later("xfs", "-l size=64m,logdev=x", "settings out of ")]
-    #[case::real_time_device("xfs", "-r rtdev=x", "allowed are -")]
-    #[case::configuration_file("xfs", "-c options=x", "allowed are -")]
-    #[case::prototype("xfs", "-p proto", "allowed are -")]
-    #[case::dry_run("xfs", "-N", "allowed are -")]
-    #[case::forced("xfs", "-f", "allowed are -")]
-    #[case::directory("btrfs", "--rootdir etc", "allowed are -")]
-    #[case::directory("btrfs", "--rootdir=etc", "allowed are -")]
-    #[case::directory_abbreviated("btrfs", "--root etc", "allowed are -")]
-    #[case::directory_attached("btrfs", "-retc", "allowed are -")]
-    #[case::swallows_the_device("btrfs", "--label", "it needs a value")]
+    #[case::swallows_the_device("ext4", "-L", "it requires a value")]
+    #[case::swallows_the_next_option("ext4", "-L -m 0", "it requires a value")]
+    #[case::swallows_the_device("xfs", "-K -L", "it requires a value")]
+    #[case::file("xfs", "-d file,name=x,size=1g", "of the settings ")]
+    #[case::log_elsewhere("xfs", "-l logdev=x", "of the settings ")]
+    #[case::log_elsewhere_later("xfs", "-l size=64m,logdev=x", "of the settings ")]
+    #[case::real_time_device("xfs", "-r rtdev=x", "allowed options are -")]
+    #[case::configuration_file("xfs", "-c options=x", "allowed options are -")]
+    #[case::prototype("xfs", "-p proto", "allowed options are -")]
+    #[case::dry_run("xfs", "-N", "allowed options are -")]
+    #[case::forced("xfs", "-f", "allowed options are -")]
+    #[case::directory("btrfs", "--rootdir etc", "allowed options are -")]
+    #[case::directory("btrfs", "--rootdir=etc", "allowed options are -")]
+    #[case::directory_abbreviated("btrfs", "--root etc", "allowed options are -")]
+    #[case::directory_attached("btrfs", "-retc", "allowed options are -")]
+    #[case::swallows_the_device("btrfs", "--label", "it requires a value")]
     #[case::several_devices("btrfs", "-d raid0", "must be one of ")]
-    #[case::makes_nothing("btrfs", "-O list-all", "features out of ")]
-    #[case::one_identity_for_all("btrfs", "-U 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a", "allowed are -")]
-    #[case::help("btrfs", "--help", "allowed are -")]
+    #[case::makes_nothing("btrfs", "-O list-all", "of the features ")]
+    #[case::one_identity_for_all("btrfs", "-U 0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a", "allowed options are -")]
+    #[case::help("btrfs", "--help", "allowed options are -")]
     #[case::path_as_label("btrfs", "-L a/b", "must be letters")]
     #[case::not_ascii("ext4", "-L größe", "must be letters")]
-    #[case::not_ascii("ext4", "-ü 1", "allowed are -")]
+    #[case::not_ascii("ext4", "-ü 1", "allowed options are -")]
     #[case::no_number("ext4", "-i many", "must be a number")]
-    #[case::negative("ext4", "-b -1024", "it needs a value")]
-    #[case::empty_setting("xfs", "-i size=512,", "settings out of ")]
+    #[case::negative("ext4", "-b -1024", "it requires a value")]
+    #[case::empty_setting("xfs", "-i size=512,", "of the settings ")]
     #[case::without_its_value("xfs", "-i size", "must be size=VALUE")]
-    #[case::flag_with_value("xfs", "-K1", "it takes no value and stands alone")]
-    #[case::unknown_filesystem("zfs", "-m 1", "allowed are none")]
+    #[case::flag_with_value("xfs", "-K1", "it takes no value")]
+    #[case::unknown_filesystem("zfs", "-m 1", "allowed options are none")]
     fn whatever_reaches_further_is_refused(#[case] filesystem: &str, #[case] text: &str, #[case] reason: &str) {
         let error = MkfsOptions::parse(filesystem, text).unwrap_err();
         assert!(error.reason.to_string().contains(reason), "{error}");
@@ -261,14 +261,14 @@ mod tests {
     #[test]
     fn the_message_names_the_option_and_what_is_allowed() {
         let error = MkfsOptions::parse("btrfs", "-K -r etc").unwrap_err().to_string();
-        let expected = "mkfs option \"-r\" cannot be used for btrfs: allowed are -d|--data -m|--metadata -M|--mixed \
-                        --csum|--checksum -n|--nodesize -s|--sectorsize -O|--features -R|--runtime-features -L|--label \
-                        -K|--nodiscard -q|--quiet -v|--verbose; correct the mkfs-options of the StorageClass, \
-                        or of the PersistentVolume";
+        let expected = "mkfs option \"-r\" is not allowed for btrfs: allowed options are -d|--data -m|--metadata \
+                        -M|--mixed --csum|--checksum -n|--nodesize -s|--sectorsize -O|--features -R|--runtime-features \
+                        -L|--label -K|--nodiscard -q|--quiet -v|--verbose; correct the mkfs-options of the \
+                        StorageClass or of the PersistentVolume";
         assert_eq!(error, expected);
         let error = MkfsOptions::parse("ext4", "-J device=x").unwrap_err().to_string();
-        assert!(error.contains("\"-J device=x\"") && error.contains("settings out of size, "), "{error}");
+        assert!(error.contains("\"-J device=x\"") && error.contains("of the settings size, "), "{error}");
         let error = MkfsOptions::parse("", "-L").unwrap_err().to_string();
-        assert!(error.contains("\"-L\" cannot be used for ext4: it needs a value"), "{error}");
+        assert!(error.contains("\"-L\" is not allowed for ext4: it requires a value"), "{error}");
     }
 }

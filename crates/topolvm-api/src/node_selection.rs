@@ -32,7 +32,7 @@ pub enum NodeState {
 
 /// The text is no list of labels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no label; write KEY=VALUE, and commas between several")]
+#[error("{0:?} is not a label; write KEY=VALUE, and separate several labels with commas")]
 pub struct ParseNodeSelectionError(String);
 
 impl NodeSelection {

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
     /// Not in the grammar of quantities.
-    #[error("{0:?} is not a quantity; write a number of bytes such as 1Gi, 500M or 4096")]
+    #[error("{0:?} is not a quantity; use a number of bytes such as 1Gi, 500M or 4096")]
     Syntax(String),
     /// A size cannot be below zero.
     #[error("{0:?} is negative; a size is at least 0")]

@@ -100,7 +100,7 @@ fn a_volume_is_one_line_from_its_claim_to_its_lv() {
     json!({"volume": {"status": {"conditions": [{
         "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "gone", "lastTransitionTime": CREATED,
     }]}}}),
-    "VolumeLost", "LVM on node n1 has no logical volume u1 any more", "vgcfgrestore"
+    "VolumeLost", "LVM on node n1 no longer has logical volume u1", "vgcfgrestore"
 )]
 #[case::not_made(
     json!({"persistent": null, "claim": {"spec": {"volumeName": null}, "status": {"phase": "Pending"}},

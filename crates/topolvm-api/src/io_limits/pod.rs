@@ -25,7 +25,7 @@ impl IoLimit {
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             return self.parse(key, text);
         }
-        let problem = "which is no whole number";
+        let problem = "which is not a whole number";
         Err(IoLimitError::Value { key: key.to_owned(), value: text.to_owned(), problem })
     }
 }

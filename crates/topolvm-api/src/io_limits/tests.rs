@@ -37,17 +37,17 @@ fn parameters_are_quantities_of_bytes_and_whole_numbers_of_operations() {
 }
 
 #[rstest]
-#[case("read-bytes-per-second", "0", "would stop")]
-#[case("read-bytes-per-second", "-1", "no number of bytes")]
-#[case("write-bytes-per-second", "ten", "no number of bytes")]
-#[case("write-bytes-per-second", "10m", "parts of a byte")]
+#[case("read-bytes-per-second", "0", "would block all I/O")]
+#[case("read-bytes-per-second", "-1", "not a number of bytes")]
+#[case("write-bytes-per-second", "ten", "not a number of bytes")]
+#[case("write-bytes-per-second", "10m", "not a whole number of bytes")]
 #[case("write-bytes-per-second", "18446744073709551616", "too large")]
 #[case("write-bytes-per-second", "8Ei", "too large")]
-#[case("read-operations-per-second", "0", "would stop")]
-#[case("read-operations-per-second", "-5", "no whole number")]
-#[case("read-operations-per-second", "+5", "no whole number")]
-#[case("write-operations-per-second", "1.5", "no whole number")]
-#[case("write-operations-per-second", "1k", "no whole number")]
+#[case("read-operations-per-second", "0", "would block all I/O")]
+#[case("read-operations-per-second", "-5", "not a whole number")]
+#[case("read-operations-per-second", "+5", "not a whole number")]
+#[case("write-operations-per-second", "1.5", "not a whole number")]
+#[case("write-operations-per-second", "1k", "not a whole number")]
 #[case("write-operations-per-second", "4294967295", "too large")]
 #[case("write-operations-per-second", "18446744073709551616", "too large")]
 fn nonsense_is_an_error_that_names_the_key_and_the_value(
@@ -116,13 +116,13 @@ fn a_pod_may_use_our_keys_and_those_of_carina(#[case] list: &[(&str, &str)], #[c
         ("topolvm.io/write-bytes-per-second", "1Ki"),
         ("kubernetes.customized/blkio.throttle.write_bps_device", "1000"),
     ],
-    "topolvm.io/write-bytes-per-second and kubernetes.customized/blkio.throttle.write_bps_device limit the same"
+    "topolvm.io/write-bytes-per-second and kubernetes.customized/blkio.throttle.write_bps_device set the same limit"
 )]
-#[case(&[("carina.storage.io/blkio.throttle.read_bps_device", "1Mi")], "no whole number")]
-#[case(&[("carina.storage.io/blkio.throttle.read_iops_device", "0")], "would stop")]
+#[case(&[("carina.storage.io/blkio.throttle.read_bps_device", "1Mi")], "not a whole number")]
+#[case(&[("carina.storage.io/blkio.throttle.read_iops_device", "0")], "would block all I/O")]
 #[case(
     &[("topolvm.io/read-bytes-per-second", "1Mi"), ("topolvm.io/read-operations-per-second", "-1")],
-    "no whole number"
+    "not a whole number"
 )]
 fn one_wrong_annotation_of_a_pod_makes_all_an_error(#[case] list: &[(&str, &str)], #[case] problem: &str) {
     let message = IoLimits::parse_pod(FLAVOR, &annotations(list)).unwrap_err().to_string();

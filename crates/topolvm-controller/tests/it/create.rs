@@ -125,7 +125,7 @@ async fn options_for_mkfs_that_the_node_would_refuse_are_refused_before_anything
     let request = with_parameter(on_nodes(volume("pvc-1"), &["n1"]), "topolvm.io/mkfs-options", "-d etc");
     let status = harness.create(request).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().contains("\"-d\" cannot be used for ext4: allowed are -b"), "{status}");
+    assert!(status.message().contains("\"-d\" is not allowed for ext4: allowed options are -b"), "{status}");
     assert!(harness.object("pvc-1").is_null());
 }
 

@@ -220,7 +220,7 @@ fn refuse_nonsense(fixture: &Fixture) -> Result<()> {
     device.wait_line("")?;
     set_attributes(fixture, "conflict", "nonsense", &json!({WRITE_BYTES: "0"}))?;
     let message = fixture.wait_event_with("conflict", "VolumeModifyFailed", WRITE_BYTES)?;
-    ensure!(message.contains("would stop the volume"), "{message}");
+    ensure!(message.contains("would block all I/O"), "{message}");
     device.wait_line("")?;
     fixture.delete_pod_and_claim("conflict")?;
     fixture.kubectl(&["delete", "volumeattributesclass", "nonsense"])?;
