@@ -26,7 +26,7 @@ pub async fn run_blocking<T: Send + 'static>(
     });
     match tokio::time::timeout(limit, thread).await {
         Ok(Ok(result)) => result,
-        Ok(Err(panic)) => Err(MountError::io("look at", path, io::Error::other(panic))),
+        Ok(Err(panic)) => Err(MountError::io("inspect", path, io::Error::other(panic))),
         Err(_) => Err(MountError::Hung { path: path.to_owned(), hung_task }),
     }
 }

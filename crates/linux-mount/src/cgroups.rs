@@ -70,18 +70,18 @@ pub struct PodLimits {
 pub enum LimitError {
     /// The machine has no controller of I/O.
     #[error(
-        "the kernel of the node has no cgroup controller for I/O (io of version 2, or blkio of version 1); it is built \
-         without it, or it is turned off on the kernel's command line"
+        "the kernel of the node has no cgroup controller for I/O (io of version 2, or blkio of version 1); use a \
+         kernel that is built with it, and remove cgroup_disable from its command line"
     )]
     NoController,
     /// The pod has no cgroup here.
     #[error(
-        "no cgroup of pod {0} is in sight of the agent; its pod needs hostPID and privileged, and kubelet needs \
+        "topolvm-node does not find the cgroup of pod {0}; its own pod needs hostPID and privileged, and kubelet needs \
          cgroupsPerQOS"
     )]
     NoPod(String),
     /// The controller is not enabled for pods, and cannot be.
-    #[error("the controller io is not enabled in {}, and enabling it fails", .path.display())]
+    #[error("the cgroup controller io is not enabled in {}, and cannot be enabled", .path.display())]
     NotEnabled {
         /// The file that takes it not.
         path: PathBuf,
@@ -99,7 +99,8 @@ pub enum LimitError {
         source: io::Error,
     },
     /// The kernel shows other limits than those that were written.
-    #[error("{} does not show what was written; something else on the node may change it", .0.display())]
+    #[error(
+        "{} does not contain the limits that were written; another program on the node may change it", .0.display())]
     NotInForce(PathBuf),
     /// The machine does not answer.
     #[error(transparent)]

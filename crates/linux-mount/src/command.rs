@@ -71,7 +71,7 @@ impl Programs {
                 let found =
                     SEARCH_PATH.split(':').map(|dir| Path::new(dir).join(program)).find(|path| is_executable(path));
                 if found.is_none() {
-                    tracing::warn!(program, "program is not installed; volumes that need it cannot be published");
+                    tracing::warn!(program, "a program is not installed; volumes that need it cannot be published");
                 }
                 Some((program, found?))
             })
@@ -156,7 +156,11 @@ fn kill_leftovers(processes: &Path) {
     let Ok(listed) = std::fs::read_to_string(processes) else { return };
     for pid in listed.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
         let killed = rustix::process::kill_process(pid, Signal::KILL);
-        tracing::warn!(pid = pid.as_raw_nonzero(), ?killed, "killed a program that an earlier agent has left");
+        tracing::warn!(
+            pid = pid.as_raw_nonzero(),
+            ?killed,
+            "killed a program that an earlier topolvm-node left running"
+        );
     }
 }
 
@@ -179,7 +183,7 @@ async fn read_pipe(pipe: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> 
 /// Kills a program. Returns a hung task if it does not end even then.
 async fn kill_child(mut child: Child) -> Option<HungTask> {
     if let Err(error) = child.start_kill() {
-        tracing::warn!(%error, "cannot kill a program that takes too long");
+        tracing::warn!(%error, "cannot kill a program that exceeded its time limit");
     }
     if tokio::time::timeout(KILL_DEADLINE, child.wait()).await.is_ok() {
         return None;
@@ -188,7 +192,7 @@ async fn kill_child(mut child: Child) -> Option<HungTask> {
     let (held, runtime) = (hung_task.clone(), tokio::runtime::Handle::current());
     drop(tokio::task::spawn_blocking(move || {
         let ended = runtime.block_on(child.wait());
-        tracing::debug!(?ended, "a program that could not be killed has ended");
+        tracing::debug!(?ended, "a program that could not be killed ended");
         drop(held);
     }));
     Some(hung_task)

@@ -22,7 +22,7 @@ impl Contents {
             (Some(kind), Some(usage), _) if usage == "filesystem" => Self::Filesystem(kind),
             (Some(kind), _, _) => Self::Other(kind),
             (None, _, Some(table)) => Self::Other(format!("a partition table ({table})")),
-            (None, _, None) => Self::Other("something that blkid cannot name".to_owned()),
+            (None, _, None) => Self::Other("unknown data that blkid detects".to_owned()),
         }
     }
 }
@@ -40,7 +40,7 @@ mod tests {
     )]
     #[case("DEVNAME=/dev/dm-1\nTYPE=LVM2_member\nUSAGE=raid\n", Contents::Other("LVM2_member".to_owned()))]
     #[case("DEVNAME=/dev/dm-1\nPTUUID=1\nPTTYPE=gpt\n", Contents::Other("a partition table (gpt)".to_owned()))]
-    #[case("DEVNAME=/dev/dm-1\n", Contents::Other("something that blkid cannot name".to_owned()))]
+    #[case("DEVNAME=/dev/dm-1\n", Contents::Other("unknown data that blkid detects".to_owned()))]
     fn the_output_of_blkid_is_parsed(#[case] export: &str, #[case] expected: Contents) {
         assert_eq!(Contents::parse(export), expected);
     }

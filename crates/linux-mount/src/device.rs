@@ -94,7 +94,7 @@ pub(crate) fn inspect_path(path: &Path) -> Result<PathKind, MountError> {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(PathKind::Absent)
         }
-        Err(error) => Err(MountError::io("look at", path, error)),
+        Err(error) => Err(MountError::io("inspect", path, error)),
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn open(path: &Path) -> Result<(File, BlockDevice), MountError> {
         PathKind::Directory | PathKind::Other => return Err(MountError::NotABlockDevice(path.to_owned())),
     }
     let mut file = File::open(path).map_err(|error| MountError::io("open", path, error))?;
-    let metadata = file.metadata().map_err(|error| MountError::io("look at", path, error))?;
+    let metadata = file.metadata().map_err(|error| MountError::io("inspect", path, error))?;
     let size_bytes = file.seek(SeekFrom::End(0)).map_err(|error| MountError::io("find the size of", path, error))?;
     let number = DeviceNumber::from_rdev(metadata.rdev());
     let device = BlockDevice { number, size_bytes, readonly: is_readonly(number) };
@@ -170,7 +170,8 @@ pub(crate) fn btrfs_can_grow(path: &Path) -> Result<bool, MountError> {
         tracing::warn!(
             device = %path.display(),
             bytes = total_bytes,
-            "the kernel does not grow a btrfs to less than 256 MiB; it stays as it is until the volume has that much"
+            "the kernel does not resize a btrfs filesystem to less than 256 MiB; expand the volume to at least that \
+             size"
         );
     }
     Ok(has_room && !is_too_small)
@@ -188,7 +189,7 @@ pub(crate) fn read_btrfs(path: &Path) -> Result<(BlockDevice, btrfs::Superblock)
 pub(crate) fn check_unused(path: &Path) -> Result<(), MountError> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let opened = rustix::fs::open(path, flags, Mode::empty());
-    opened.map(drop).map_err(|error| MountError::io("open for this program alone", path, error))
+    opened.map(drop).map_err(|error| MountError::io("open exclusively", path, error))
 }
 
 /// Returns whether a filesystem or another device has claimed the device at a path, in whichever namespace.

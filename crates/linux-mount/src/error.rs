@@ -27,12 +27,12 @@ pub enum MountError {
     #[error("{} is not a block device", .0.display())]
     NotABlockDevice(PathBuf),
     /// The device node of the LV does not exist.
-    #[error("device {} is not there; is the logical volume active (lvchange --activate y)?", .0.display())]
+    #[error("device {} does not exist; activate the logical volume with lvchange --activate y", .0.display())]
     NoDevice(PathBuf),
     /// The path leads to another device than the LV's. Whatever is done to it would be done to somebody else's data.
     #[error(
-        "{} leads to {}, but the logical volume is device {wanted}; run `vgmknodes` on the node, and look whether \
-         udev works there",
+        "{} points to {}, but the logical volume is device {wanted}; run `vgmknodes` on the node, and check that udev \
+         works there",
         .path.display(), found.map_or_else(|| "no device".to_owned(), |found| format!("device {found}"))
     )]
     WrongDevice {
@@ -66,8 +66,8 @@ pub enum MountError {
     },
     /// A program was killed, and not by this agent.
     #[error(
-        "{command} was killed; the kernel does so when the node, or the container of topolvm-node, has no memory left: \
-         look for \"oom-kill\" in the kernel's log"
+        "{command} was killed, probably because the node or the container of topolvm-node is out of memory; search the \
+         kernel log for \"oom-kill\""
     )]
     Killed {
         /// Command line.
@@ -75,16 +75,16 @@ pub enum MountError {
     },
     /// The mount would not be seen outside of the agent's container.
     #[error(
-        "{} is not in a directory that topolvm-node shares with the kubelet; set the kubelet's root directory where \
-         topolvm-node was installed: --kubelet-dir of kubectl topolvm install, node.kubeletWorkDirectory of the chart, \
-         the hostPaths and --kubelet-dir in the manifests",
+        "{} is not in a directory that topolvm-node shares with the kubelet; set the root directory of the kubelet in \
+         the installation of topolvm-node: --kubelet-dir of kubectl topolvm install, node.kubeletWorkDirectory of the \
+         chart, the hostPaths and --kubelet-dir in the manifests",
         .0.display()
     )]
     NotShared(PathBuf),
     /// The mount is on the node, and not in the mount table of the agent's container.
     #[error(
-        "{} is mounted on the node, and topolvm-node, which does not see it, cannot unmount it; set the kubelet's root \
-         directory where topolvm-node was installed: --kubelet-dir of kubectl topolvm install, \
+        "{} is mounted on the node, but topolvm-node does not see the mount and cannot unmount it; set the root \
+         directory of the kubelet in the installation of topolvm-node: --kubelet-dir of kubectl topolvm install, \
          node.kubeletWorkDirectory of the chart, the hostPaths and --kubelet-dir in the manifests",
         .0.display()
     )]
@@ -100,7 +100,7 @@ pub enum MountError {
         hung_task: Option<HungTask>,
     },
     /// A file system call exceeded its deadline, as on a device that hangs.
-    #[error("{} does not answer; look for a failed disk in the kernel's log", .path.display())]
+    #[error("{} does not answer; search the kernel log for a failed disk", .path.display())]
     Hung {
         /// Path of the call.
         path: PathBuf,
@@ -110,7 +110,7 @@ pub enum MountError {
     /// The mount is in use.
     #[error(
         "cannot unmount {}, which is in use: {}", .path.display(),
-        if holders.is_empty() { "by what, /proc does not show".to_owned() } else { list(holders) }
+        if holders.is_empty() { "/proc shows no process that uses it".to_owned() } else { list(holders) }
     )]
     Busy {
         /// Path of the mount.
@@ -119,7 +119,7 @@ pub enum MountError {
         holders: Vec<MountHolder>,
     },
     /// The device is in use, so that its filesystem cannot be checked.
-    #[error("{} is in use, so that its filesystem cannot be checked: {}", .device.display(), list(holders))]
+    #[error("cannot check the filesystem on {}, which is in use: {}", .device.display(), list(holders))]
     Held {
         /// Path of the device.
         device: PathBuf,
@@ -128,8 +128,8 @@ pub enum MountError {
     },
     /// The filesystem is frozen, so that everything waits that would change it.
     #[error(
-        "the filesystem at {} is frozen, as a backup tool leaves it that ended too early; wait for the tool, or thaw \
-         the filesystem on the node with fsfreeze --unfreeze {}",
+        "the filesystem at {} is frozen, probably by a backup tool; wait for the tool to thaw it, or run fsfreeze \
+         --unfreeze {} on the node",
         .path.display(), .path.display()
     )]
     Frozen {
@@ -153,8 +153,8 @@ pub enum MountError {
     },
     /// The kernel does not mount a copied btrfs beside its source, which has the same UUID.
     #[error(
-        "the copied btrfs on {} has a log of what was fsynced, which only a mount replays, and this kernel does not \
-         mount it beside its source: end the pods that use the source until this volume is mounted (before Linux 6.2 \
+        "the copied btrfs filesystem on {} has a log tree that only a mount replays, and this kernel does not mount it \
+         while its source is mounted: stop the pods that use the source until this volume is mounted (before Linux 6.2 \
          also run btrfs device scan --forget on the device of the source), or use Linux 6.7 or later",
         .device.display()
     )]
@@ -163,7 +163,7 @@ pub enum MountError {
         device: PathBuf,
     },
     /// The superblock of a filesystem cannot be parsed.
-    #[error("{} holds no readable {filesystem} superblock", .device.display())]
+    #[error("{} has no readable {filesystem} superblock", .device.display())]
     Superblock {
         /// Path of the device.
         device: PathBuf,

@@ -61,11 +61,11 @@ impl Filesystem {
     /// Returns how an administrator repairs a damaged filesystem.
     pub const fn repair_hint(self) -> &'static str {
         match self {
-            Self::Ext4 => "repair it on the node with e2fsck -f, or restore the volume from a copy",
-            Self::Xfs => "repair it on the node with xfs_repair, or restore the volume from a copy",
+            Self::Ext4 => "repair it on the node with e2fsck -f, or restore the volume from a backup",
+            Self::Xfs => "repair it on the node with xfs_repair, or restore the volume from a backup",
             Self::Btrfs => {
-                "look at it on the node with btrfs check, mount it with -o rescue=all to save data, or restore the \
-                 volume from a copy"
+                "inspect it on the node with btrfs check, mount it with -o rescue=all to save data, or restore the \
+                 volume from a backup"
             }
         }
     }
@@ -74,10 +74,10 @@ impl Filesystem {
     pub const fn recovery_hint(self) -> &'static str {
         match self {
             Self::Ext4 => {
-                "e2fsck -b 32768 -B 4096, or -b 8193 -B 1024 for a small one, uses a backup of its superblock"
+                "e2fsck -b 32768 -B 4096, or -b 8193 -B 1024 for a small filesystem, uses a backup superblock"
             }
-            Self::Xfs => "xfs_repair looks for a backup of its superblock",
-            Self::Btrfs => "btrfs rescue super-recover uses a backup of its superblock",
+            Self::Xfs => "xfs_repair searches for a backup superblock",
+            Self::Btrfs => "btrfs rescue super-recover uses a backup superblock",
         }
     }
 }

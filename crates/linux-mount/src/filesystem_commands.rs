@@ -135,7 +135,7 @@ pub(crate) fn check_fsck_output(
         Some(0) => Ok(()),
         Some(code) if code & !E2FSCK_REPAIRED == 0 => {
             let report = last_lines(output);
-            tracing::warn!(device = %device.display(), report, "the check has repaired the filesystem");
+            tracing::warn!(device = %device.display(), report, "the check repaired the filesystem");
             Ok(())
         }
         Some(code) if code & E2FSCK_DAMAGED != 0 => {
@@ -208,7 +208,7 @@ mod tests {
         assert!(matches!(error, MountError::Damaged { .. }), "{error}");
         let expected = "the ext4 filesystem on /dev/x is damaged and is not mounted: /dev/x: recovering journal / \
                         /dev/x: UNEXPECTED INCONSISTENCY; RUN fsck MANUALLY.; repair it on the node with e2fsck -f, or \
-                        restore the volume from a copy";
+                        restore the volume from a backup";
         assert_eq!(error.to_string(), expected);
     }
 

@@ -45,7 +45,7 @@ async fn wait_until_found_frozen(target: &Path) {
         match run_blocking(FILE_DEADLINE, target, is_frozen).await {
             Ok(true) => return,
             Ok(false) => {}
-            Err(error) => tracing::debug!(%error, "cannot find out whether a filesystem is frozen"),
+            Err(error) => tracing::debug!(%error, "cannot determine whether a filesystem is frozen"),
         }
     }
 }

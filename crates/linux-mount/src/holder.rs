@@ -50,14 +50,16 @@ impl fmt::Display for DeviceUse {
             Self::Container { process, path } => write!(f, "{} for {process}", path.display()),
             Self::MountedFor { process, path } => write!(f, "mounted at {} for {process}", path.display()),
             Self::Open(process) => write!(f, "open in {process}"),
-            Self::Files(process) => write!(f, "unmounted, but used by {process}, which works in it or has a file open"),
-            Self::Stacked { name, command } => write!(f, "a part of {name} (remove it with {command})"),
-            Self::Loop(name) => write!(f, "the file of {name} (detach it with losetup --detach {name})"),
+            Self::Files(process) => {
+                write!(f, "unmounted, but still used by {process} (working directory or open file)")
+            }
+            Self::Stacked { name, command } => write!(f, "used by {name} (remove it with {command})"),
+            Self::Loop(name) => write!(f, "backing file of {name} (detach it with losetup --detach {name})"),
             Self::Swap(path) => write!(f, "swap space (swapoff {})", path.display()),
             Self::Frozen(path) => write!(
                 f,
-                "held by a filesystem that is mounted nowhere, as one is that was frozen when it was unmounted (mount \
-                 {} at a directory, then fsfreeze --unfreeze DIRECTORY and umount DIRECTORY)",
+                "held by a filesystem without a mount, probably because it was frozen when it was unmounted (mount {} \
+                 at a directory, then fsfreeze --unfreeze DIRECTORY and umount DIRECTORY)",
                 path.display()
             ),
         }
@@ -93,7 +95,7 @@ impl fmt::Display for MountHolder {
             Self::Mount(path) => write!(f, "something is mounted at {} (umount {})", path.display(), path.display()),
             Self::Process { process, path } => write!(f, "{process} uses {}", path.display()),
             Self::Loop { name, file } => {
-                write!(f, "{} is the file of {name} (losetup --detach {name})", file.display())
+                write!(f, "{} is the backing file of {name} (losetup --detach {name})", file.display())
             }
             Self::Swap(path) => write!(f, "{} is swap space (swapoff {})", path.display(), path.display()),
         }

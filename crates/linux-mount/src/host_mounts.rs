@@ -74,13 +74,13 @@ pub async fn unmount_repeated(host: &Path, directory: &Path) -> Result<(), Mount
         Programs::find(&["nsenter"]).run_ok(&unmount).await?;
         let now = count()?;
         if now >= left {
-            tracing::warn!(path = %directory.display(), left, "an unmount on the node has changed nothing");
+            tracing::warn!(path = %directory.display(), left, "an unmount on the node had no effect");
             return Ok(());
         }
         left = now;
     }
     if found > 0 {
-        tracing::info!(path = %directory.display(), found, "unmounted what earlier versions have left on the node");
+        tracing::info!(path = %directory.display(), found, "unmounted mounts that earlier versions left on the node");
     }
     Ok(())
 }

@@ -15,13 +15,13 @@ pub struct MountOptions {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// "rw" was given for a volume that is published read-only.
-    #[error("mount option \"rw\" contradicts publishing the volume for reading only; remove it from mountOptions")]
+    #[error("mount option \"rw\" conflicts with a read-only volume; remove it from mountOptions")]
     Contradiction,
     /// The option would make mount(2) do something else than mount the volume.
-    #[error("mount option {0:?} cannot be used for a volume; remove it from mountOptions")]
+    #[error("mount option {0:?} is not supported for volumes; remove it from mountOptions")]
     Forbidden(String),
     /// The option has a zero byte, which would cut the options short.
-    #[error("mount options contain a zero byte; remove it from mountOptions")]
+    #[error("mount options contain a NUL byte; remove it from mountOptions")]
     ZeroByte,
 }
 

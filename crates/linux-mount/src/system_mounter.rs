@@ -135,7 +135,7 @@ impl Mounter for SystemMounter {
                     && run_blocking(FILE_DEADLINE, device, device::xfs_mkfs_is_incomplete).await? =>
             {
                 // It would be a damaged filesystem for ever
-                tracing::warn!(device = %device.display(), "a mkfs.xfs was broken off; the volume is taken for blank");
+                tracing::warn!(device = %device.display(), "mkfs.xfs was interrupted; treating the volume as blank");
                 Ok(Contents::Blank)
             }
             Some(found) => Ok(found),
@@ -146,7 +146,7 @@ impl Mounter for SystemMounter {
 
     async fn format(&self, device: &Path, filesystem: Filesystem, options: &MkfsOptions) -> Result<(), MountError> {
         let make = filesystem_commands::mkfs(device, filesystem, options);
-        tracing::info!(command = %make, "making a filesystem");
+        tracing::info!(command = %make, "creating a filesystem");
         // Signatures that blkid does not show can still confuse it after mkfs
         self.programs.run_ok(&filesystem_commands::wipefs(device)).await?;
         self.programs.run_ok(&make).await.map(drop)
@@ -167,13 +167,13 @@ impl Mounter for SystemMounter {
         if found.uuid == id {
             return Ok(());
         }
-        tracing::info!(device = %device.display(), found = found.uuid, id, "giving the copied btrfs a UUID of its own");
+        tracing::info!(device = %device.display(), found = found.uuid, id, "changing the UUID of the copied btrfs");
         // btrfstune commits a new generation, to which the log would not belong: no kernel could mount it
         if found.has_log_tree {
             // What the kernel has seen on an earlier device of the same number would keep it from giving the copy an
             // identity for the time of this mount
             let forgotten = self.programs.run(&filesystem_commands::forget_btrfs_device(device)).await?;
-            tracing::debug!(device = %device.display(), ?forgotten, "the kernel was told to forget the btrfs");
+            tracing::debug!(device = %device.display(), ?forgotten, "the kernel forgot the btrfs device");
             run_blocking(MOUNT, device, device::replay_btrfs_log).await?;
         }
         run_blocking(FILE_DEADLINE, device, device::check_unused).await?;
@@ -195,7 +195,7 @@ impl Mounter for SystemMounter {
             mounted.map_err(|error| match error {
                 // "Structure needs cleaning" and "Bad message": what a filesystem says that finds itself broken
                 Errno::UCLEAN | Errno::BADMSG => {
-                    MountError::Damaged { device, filesystem, report: format!("the kernel says {error}") }
+                    MountError::Damaged { device, filesystem, report: format!("kernel error: {error}") }
                 }
                 // blkid has found this type on the device
                 Errno::INVAL => {

@@ -13,19 +13,19 @@ use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 
 use crate::orphans::OrphanSettings;
 
-/// Serves CSI on a node, makes its volumes and publishes its capacity.
+/// Serves the CSI Node service, manages the logical volumes of a node and publishes its capacity.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "topolvm-node", version)]
 pub struct Args {
-    /// Socket of the CSI services. It is also the path under which kubelet finds it.
+    /// Unix socket of the CSI services. Kubelet uses the same path.
     #[arg(long, default_value = DEFAULT_CSI_SOCKET, value_name = "PATH")]
     csi_socket: PathBuf,
 
-    /// Socket of lvmd.
+    /// Unix socket of lvmd.
     #[arg(long, default_value = DEFAULT_LVMD_SOCKET, value_name = "PATH")]
     lvmd_socket: PathBuf,
 
-    /// Do the work of lvmd in this process, with the configuration file of lvmd; --lvmd-socket is not used then.
+    /// Run lvmd in this process, with the configuration file of lvmd; --lvmd-socket is then ignored.
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     embed_lvmd: bool,
@@ -42,39 +42,39 @@ pub struct Args {
     #[command(flatten)]
     metrics: MetricsArgs,
 
-    /// Where to serve /healthz and /readyz over HTTP; empty or 0 turns it off.
+    /// Address of /healthz and /readyz over HTTP; empty or 0 disables them.
     #[arg(long, value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     health_probe_bind_address: Listen,
 
     #[command(flatten)]
     inventory: InventoryArgs,
 
-    /// Name of the Node object that this agent works for.
+    /// Name of the Node object of this node.
     #[arg(long, env = "NODE_NAME", default_value = "", hide_default_value = true, value_name = "NAME")]
     nodename: String,
 
-    /// What runs inside this process, separated by commas. Say none where a node-driver-registrar container stands
-    /// beside the agent.
+    /// Sidecars that run inside this process, separated by commas. Use none if a node-driver-registrar container runs
+    /// next to topolvm-node.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "registrar", value_name = "PARTS")]
     embed: Vec<Embed>,
 
-    /// Announce STAGE_UNSTAGE_VOLUME: kubelet has each volume mounted once on the node, and bound from there to each
-    /// pod. Drain the node before you take this away again.
+    /// Announce STAGE_UNSTAGE_VOLUME: each volume is mounted once on the node and bind-mounted from there into each
+    /// pod. Drain the node before you disable this.
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     stage_volumes: bool,
 
-    /// Root directory of kubelet; the registrar's socket goes to plugins_registry in it.
+    /// Root directory of kubelet; the registration socket is in plugins_registry below it.
     #[arg(long, default_value = "/var/lib/kubelet", value_name = "DIR")]
     kubelet_dir: PathBuf,
 
-    /// Labels of the nodes that have storage, separated by commas, any of which selects a node; empty are all nodes. An
-    /// agent on another node publishes no free space as long as the node has volumes, and then nothing.
+    /// Labels of the nodes that have storage, separated by commas; any one of them selects a node. Empty selects all
+    /// nodes. On other nodes topolvm-node publishes no free space while the node has volumes, and nothing after that.
     #[arg(long, env = "NODE_LABELS", value_name = "KEY=VALUE", default_value = "", hide_default_value = true)]
     node_labels: NodeSelection,
 
-    /// Show size and free space of each device class in the status of the Node, in bytes, as extended resources
-    /// size.topolvm.io/CLASS and free.topolvm.io/CLASS. For tools that look there; no pod may ask for them.
+    /// Publish size and free space of each device class in the status of the Node, in bytes, as extended resources
+    /// size.topolvm.io/CLASS and free.topolvm.io/CLASS. For monitoring tools; pods must not request them.
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     extended_resources: bool,
@@ -96,9 +96,9 @@ pub struct Args {
 /// A value of `--embed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Embed {
-    /// Tell kubelet about the driver
+    /// Register the driver with kubelet
     Registrar,
-    /// Nothing
+    /// No sidecar
     #[value(alias = "")]
     None,
 }
@@ -149,12 +149,12 @@ impl TryFrom<Args> for Config {
     fn try_from(args: Args) -> Result<Self, ConfigError> {
         if args.nodename.is_empty() {
             return Err(ConfigError::new(
-                "the node's name is not given; set --nodename or the environment variable NODE_NAME to the name of \
-                 the Node object",
+                "node name not set; set --nodename or the environment variable NODE_NAME to the name of the Node \
+                 object",
             ));
         }
         if args.embed.contains(&Embed::None) && args.embed.len() > 1 {
-            return Err(ConfigError::new("--embed=none cannot stand beside other values"));
+            return Err(ConfigError::new("--embed=none cannot be combined with other values"));
         }
         check_absolute("--csi-socket", &args.csi_socket)?;
         check_absolute("--kubelet-dir", &args.kubelet_dir)?;
@@ -182,7 +182,7 @@ fn check_absolute(flag: &str, path: &Path) -> Result<(), ConfigError> {
         return Ok(());
     }
     let path = path.display().to_string();
-    Err(ConfigError::new(format!("{flag} is {path:?}; kubelet needs an absolute path")))
+    Err(ConfigError::new(format!("{flag} is {path:?}, which is not an absolute path; kubelet needs an absolute path")))
 }
 
 impl LvmdConfig {
@@ -191,7 +191,7 @@ impl LvmdConfig {
         if is_embedded {
             Ok(Self::Embedded(Box::new(::lvmd::Settings::read(file, lvm)?)))
         } else if socket.as_os_str().is_empty() {
-            Err(ConfigError::new("--lvmd-socket is empty; give the path of lvmd's socket"))
+            Err(ConfigError::new("--lvmd-socket is empty; set it to the path of the lvmd socket"))
         } else {
             Ok(Self::Socket(socket))
         }
@@ -213,7 +213,7 @@ mod tests {
         assert!(is_embedded(&[]) && is_embedded(&["--embed=registrar"]));
         assert!(!is_embedded(&["--embed=none"]) && !is_embedded(&["--embed="]));
         let error = config(&["--nodename=n1", "--embed=none,registrar"]).unwrap_err();
-        assert!(error.contains("--embed=none cannot stand"), "{error}");
+        assert!(error.contains("--embed=none cannot be combined"), "{error}");
     }
 
     #[test]

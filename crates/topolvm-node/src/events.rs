@@ -196,7 +196,7 @@ impl Events {
             secondary: None,
         };
         if let Err(error) = api_server::call(DEADLINE, self.recorder.publish(event, regarding)).await {
-            tracing::debug!(object = regarding.name, reason, error = error_chain(&error), "cannot publish an event");
+            tracing::debug!(object = regarding.name, reason, error = error_chain(&error), "cannot publish an Event");
         }
     }
 }

@@ -29,7 +29,7 @@ impl<M: Mounter> FilesystemUsages<M> {
         let mounted: Vec<_> = mounted.filter(|(_, path)| !self.hung_paths.is_hung(path)).collect();
         let batch = self.mounter.filesystem_usages(mounted.iter().map(|(_, path)| (*path).clone()).collect()).await;
         for (path, hung_task) in batch.hung {
-            tracing::warn!(path = %path.display(), "the filesystem does not answer; it is not measured");
+            tracing::warn!(path = %path.display(), "the filesystem does not answer; its usage is not reported");
             self.hung_paths.insert(path, &hung_task);
         }
         let usages: HashMap<_, _> = batch.usages.into_iter().collect();

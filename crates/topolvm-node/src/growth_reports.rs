@@ -80,7 +80,7 @@ impl<M: Mounter> GrowthReports<M> {
                 Ok(()) => tracing::info!(volume = volume.name(), too_small_at, ?usage, "reported the size of a volume"),
                 Err(error) => {
                     let (volume, error) = (volume.name(), error_chain(&error));
-                    tracing::warn!(volume, error, "cannot report that the volume is too small; trying again later");
+                    tracing::warn!(volume, error, "cannot report that the volume needs to be expanded; retrying later");
                 }
             }
         }

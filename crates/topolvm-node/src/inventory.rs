@@ -26,13 +26,13 @@ pub(crate) struct Inventory {
 /// Error of making a list.
 #[derive(Debug, thiserror::Error)]
 enum InventoryError {
-    #[error("this lvmd does not tell of volume groups; run the lvmd of this product")]
+    #[error("this lvmd does not report volume groups; run the lvmd of the same release as topolvm-node")]
     Unimplemented,
     #[error("{0}; {1}")]
     Lvmd(LvmdError, &'static str),
-    #[error("lvmd ended while it was asked; try again")]
+    #[error("lvmd ended during the request; try again")]
     Ended,
-    #[error("the LogicalVolumes of this node, or the device classes of lvmd, are not known yet; try again")]
+    #[error("topolvm-node has not received the LogicalVolumes or the device classes of this node yet; try again")]
     NotListed,
 }
 

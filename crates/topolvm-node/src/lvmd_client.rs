@@ -77,7 +77,7 @@ impl LvmdClient {
         let channel = Endpoint::try_from(format!("unix:{}", socket.display()))?
             .connect_timeout(Duration::from_secs(5))
             .connect_lazy();
-        Ok(Self { remedy: "is lvmd running, and is --lvmd-socket right?", ..Self::over(channel) })
+        Ok(Self { remedy: "check that lvmd is running and that --lvmd-socket is its socket", ..Self::over(channel) })
     }
 
     /// Makes a client of any gRPC service, such as one in this process.
@@ -95,7 +95,7 @@ impl LvmdClient {
             orphans: OrphanServiceClient::new(transport.clone()),
             disks: DiskServiceClient::new(transport.clone()),
             health: HealthClient::new(transport),
-            remedy: "is there its volume group, and does LVM work?",
+            remedy: "check that its volume group exists and that LVM works",
         }
     }
 

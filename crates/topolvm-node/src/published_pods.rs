@@ -34,7 +34,7 @@ impl PublishedPods {
         let records = run_blocking(FILE_DEADLINE, &directory, read).await.unwrap_or_else(|error| {
             tracing::warn!(
                 error = error_chain(&error),
-                "cannot read which pods have volumes; metrics lack their names"
+                "cannot read which pods use volumes; metrics have no pod names"
             );
             Vec::new()
         });
@@ -114,7 +114,7 @@ impl PublishedPods {
             tracing::warn!(
                 volume = record.volume,
                 error = error_chain(&error),
-                "cannot store which pod has the volume"
+                "cannot store which pod uses the volume"
             );
         }
     }

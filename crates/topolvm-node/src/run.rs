@@ -164,7 +164,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let reports = agent.growth_reports(devices.clone(), client.clone());
     tasks.spawn("growth reports", reports.run(shutdown.clone()));
     let (publishes, published) = mpsc::unbounded_channel();
-    tasks.spawn("limits of I/O", limiter.clone().watch(publishes.clone(), shutdown.clone()));
+    tasks.spawn("I/O limits", limiter.clone().watch(publishes.clone(), shutdown.clone()));
     let (pod_changes, pods) = mpsc::unbounded_channel();
     let readiness = Arc::new(ReadinessCheck::new(lvmd.clone(), client.clone(), credentials.clone()));
     let csi = csi_services(flavor, node.clone(), agent, Arc::clone(&readiness), tasks, publishes, shutdown);
@@ -199,7 +199,10 @@ async fn wait_for_predecessor(socket: &Path, health: Listen, shutdown: &Cancella
     let answer_probes = async {
         let router = admin::health_router(|| async { Ok(()) });
         if let Err(error) = admin::serve(health, router, shutdown.clone()).await {
-            tracing::warn!(error = error_chain(&error), "cannot answer probes while another agent serves the socket");
+            tracing::warn!(
+                error = error_chain(&error),
+                "cannot answer probes while another topolvm-node serves the socket"
+            );
         }
         std::future::pending::<()>().await;
     };
@@ -213,7 +216,7 @@ async fn wait_for_predecessor(socket: &Path, health: Listen, shutdown: &Cancella
 /// Loads which pods have volumes from the directory beside the CSI socket, which outlives the agent's container.
 async fn load_published_pods<M: Mounter>(csi_socket: &Path, mounter: &M) -> PublishedPods {
     let mounted = mounter.mount_points().await.inspect_err(|error| {
-        tracing::warn!(error = error_chain(error), "cannot tell which volumes are published still");
+        tracing::warn!(error = error_chain(error), "cannot determine which volumes are still published");
     });
     PublishedPods::load(csi_socket.with_file_name(PODS), mounted.ok()).await
 }

@@ -31,7 +31,7 @@ pub(crate) async fn unmount_all(mounter: &impl Mounter, kubelet: &Path) -> usize
 pub(crate) fn register(registry: &mut Registry, node: &str, count: usize) {
     let gauge = Gauge::<i64>::default();
     gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
-    let help = "Mounts on the node that earlier versions have stacked at the directory of the socket of topolvm-node";
+    let help = "Stacked mounts that earlier versions left on the node at the directory of the topolvm-node socket";
     let registry = registry.sub_registry_with_label(("node".into(), node.to_owned().into()));
     registry.register("topolvm_stacked_mounts", help, gauge);
 }

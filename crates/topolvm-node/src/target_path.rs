@@ -8,16 +8,16 @@ use std::path::Path;
 use linux_mount::MountError;
 
 /// Message about a symbolic link. mount(2) would follow it, and nobody would find the mount at the target.
-const SYMLINK: &str = "it is a symbolic link, where a volume needs a path of its own";
+const SYMLINK: &str = "it is a symbolic link, but a volume needs its own path";
 
 /// Creates the directory that a filesystem is to be mounted on. Returns what is there instead, if anything is.
 pub(crate) fn create_directory(path: &Path) -> Result<Option<&'static str>, MountError> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_symlink() => Ok(Some(SYMLINK)),
         Ok(metadata) if metadata.is_dir() => Ok(None),
-        Ok(_) => Ok(Some("it is a file, where a volume needs a directory")),
+        Ok(_) => Ok(Some("it is a file, but a volume needs a directory")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => create_directories(path).map(|()| None),
-        Err(error) => Err(MountError::io("look at", path, error)),
+        Err(error) => Err(MountError::io("inspect", path, error)),
     }
 }
 
@@ -26,7 +26,7 @@ fn create_directories(path: &Path) -> Result<(), MountError> {
         .recursive(true)
         .mode(0o755)
         .create(path)
-        .map_err(|error| MountError::io("make directory", path, error))
+        .map_err(|error| MountError::io("create directory", path, error))
 }
 
 /// Returns a message if the path is a symbolic link.
@@ -34,7 +34,7 @@ pub(crate) fn find_symlink(path: &Path) -> Result<Option<&'static str>, MountErr
     match std::fs::symlink_metadata(path) {
         Ok(metadata) => Ok(metadata.is_symlink().then_some(SYMLINK)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(MountError::io("look at", path, error)),
+        Err(error) => Err(MountError::io("inspect", path, error)),
     }
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn create_file(path: &Path) -> Result<(), MountError> {
     match made {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(MountError::io("make file", path, error)),
+        Err(error) => Err(MountError::io("create file", path, error)),
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn set_shared_mode(target: &Path) -> Result<(), MountError> {
 /// Sets the mode of a root directory that is as mkfs made it, and empty: an earlier call may have been killed between
 /// the mount and the change of mode. Once a pod has had the volume, the mode is the pod's business.
 pub(crate) fn set_shared_mode_if_new(target: &Path) -> Result<(), MountError> {
-    let metadata = std::fs::metadata(target).map_err(|error| MountError::io("look at", target, error))?;
+    let metadata = std::fs::metadata(target).map_err(|error| MountError::io("inspect", target, error))?;
     let is_as_made = metadata.uid() == 0 && metadata.gid() == 0 && metadata.mode() & 0o7777 == 0o755;
     if is_as_made && is_empty(target).map_err(|error| MountError::io("list", target, error))? {
         set_shared_mode(target)?;

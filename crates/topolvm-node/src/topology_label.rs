@@ -99,8 +99,8 @@ impl TopologyLabel {
                     tracing::warn!(
                         node = name,
                         error,
-                        "the Node has no label {key}, and its CSINode, which says whether the kubelet has registered \
-                         the driver, cannot be read; trying again"
+                        "the Node has no label {key}, and its CSINode, which shows whether the kubelet has registered \
+                         the driver, cannot be read; retrying"
                     );
                     return true;
                 }
@@ -110,9 +110,9 @@ impl TopologyLabel {
         match self.set(node).await {
             Ok(()) => {
                 let message = format!(
-                    "the label {key} {fault} and is now {name:?}, the name of the Node; otherwise pods are sent to \
-                     another node than their volumes. Remove the label from what wrote it, such as the template of a \
-                     node pool"
+                    "the label {key} {fault}; topolvm-node set it to {name:?}, the name of the Node, because pods are \
+                     otherwise scheduled to nodes that do not have their volumes. Remove the label from its source, \
+                     such as the template of a node pool"
                 );
                 tracing::warn!(node = name, "{message}");
                 self.events.topology_label_corrected(&reference, &message).await;
@@ -120,7 +120,7 @@ impl TopologyLabel {
             Err(error) => {
                 let error = error_chain(&error);
                 let message = format!(
-                    "the label {key} {fault}, must be {name:?}, and cannot be corrected: {error}; run kubectl label \
+                    "the label {key} {fault}, must be {name:?}, and cannot be corrected ({error}); run kubectl label \
                      node {name} {key}={name} --overwrite"
                 );
                 tracing::warn!(node = name, "{message}");

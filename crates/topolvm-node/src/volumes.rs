@@ -31,13 +31,16 @@ pub struct Volumes {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookupError {
     /// No such volume is on this node.
-    #[error("volume {id} is not known on node {node}")]
+    #[error("volume {id} not found on node {node}")]
     Unknown { id: String, node: String },
     /// The API server answered with an error, or not at all.
     #[error("cannot look up volume {id}, because the Kubernetes API server does not answer")]
     Api { id: String, source: ApiError },
     /// The objects have not been listed yet.
-    #[error("the LogicalVolumes of this node have not been listed yet; is the Kubernetes API server reachable?")]
+    #[error(
+        "topolvm-node has not listed the LogicalVolumes of this node yet; check that the Kubernetes API server is \
+         reachable"
+    )]
     NotListed,
 }
 
@@ -54,8 +57,8 @@ impl GrpcCode for LookupError {
 /// filesystem.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot write to LogicalVolume {name} that its volume has a filesystem; without that nobody could tell later \
-     whether one was lost"
+    "cannot record on LogicalVolume {name} that its volume has a filesystem; without this record topolvm-node could \
+     not detect the loss of the filesystem later"
 )]
 pub(crate) struct RecordError {
     name: String,

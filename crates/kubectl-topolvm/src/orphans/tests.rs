@@ -20,7 +20,7 @@ fn server() -> (ApiServer, Cluster) {
     let mut object = json!(node("n1").build());
     let orphan = json!({
         "lv": LV, "logicalVolume": "pvc-1", "deviceClass": "ssd", "bytes": 1 << 30, "quarantinedAt": 1_767_225_600,
-        "note": "in quarantine until somebody restores or deletes it",
+        "note": "in quarantine until an administrator restores or deletes it",
     });
     let orphans = json!({"volumes": [orphan], "more": 2}).to_string();
     object["metadata"]["annotations"] = json!({"topolvm.io/orphans": orphans});

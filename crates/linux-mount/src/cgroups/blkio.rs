@@ -9,8 +9,8 @@ use super::{CgroupFiles, LimitError, LimitsInForce};
 use crate::DeviceNumber;
 
 /// Gaps of version 1.
-const DIRECT_ALONE: &str = "with cgroups of version 1 the kernel limits each container for itself, and does not limit \
-                            writes through the page cache; version 2 does";
+const DIRECT_ALONE: &str = "with cgroup version 1 the kernel limits each container separately and does not limit \
+                            writes through the page cache; use cgroup version 2";
 
 /// Gives each container of the pod whose cgroup this is these limits on a device, and returns what the kernel shows.
 /// A container that starts later has none until this is called again.

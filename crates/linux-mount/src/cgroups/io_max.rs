@@ -12,8 +12,8 @@ const FILE: &str = "io.max";
 /// Value of a key without a limit.
 const NONE: &str = "max";
 /// Gap where the controller of memory is in version 1.
-const DIRECT_ALONE: &str = "the kernel does not know whose the writes through the page cache are, because the cgroups \
-                            of the pod have no memory controller of version 2: they are not limited";
+const DIRECT_ALONE: &str = "writes through the page cache are not limited, because the cgroups of the pod have no \
+                            memory controller of version 2";
 
 /// Gives the pod whose cgroup this is these limits on a device, and returns what the kernel shows.
 pub(super) fn limit(

@@ -98,7 +98,7 @@ impl ExtendedResources {
                     }
                     Err(error) => {
                         let (node, error) = (&self.node, error_chain(&error));
-                        tracing::warn!(node, error, "cannot show extended resources of the Node; trying again");
+                        tracing::warn!(node, error, "cannot update the extended resources of the Node; retrying");
                         tokio::time::sleep(backoff.fail()).await;
                         continue;
                     }

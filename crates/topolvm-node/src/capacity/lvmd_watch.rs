@@ -57,7 +57,7 @@ pub(super) async fn follow(lvmd: LvmdClient, receivers: Receivers, mut backoff: 
             tracing::warn!(
                 reason,
                 remedy = lvmd.remedy(),
-                "lost the free space of lvmd; the node's capacity stays as it was until lvmd answers"
+                "lost the connection to lvmd; the published capacity of the node is not updated until lvmd answers"
             );
             is_logged = true;
         }

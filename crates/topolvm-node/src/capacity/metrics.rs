@@ -36,26 +36,30 @@ impl Gauges {
         let registry = registry.sub_registry_with_label(("node".into(), node.to_owned().into()));
         registry.register(
             "topolvm_lvmd_connected",
-            "1 while the node agent follows lvmd's free space, 0 while what it knows may be out of date",
+            "1 while the node agent receives capacity updates from lvmd, 0 while the known capacity may be outdated",
             gauges.connected.clone(),
         );
         for (name, help, family) in [
-            ("topolvm_volumegroup_available_bytes", "Free bytes of the device class's volume group", &gauges.available),
-            ("topolvm_volumegroup_size_bytes", "Size in bytes of the device class's volume group", &gauges.size),
-            ("topolvm_thinpool_size_bytes", "Size in bytes of the device class's thin pool", &gauges.pool_size),
+            (
+                "topolvm_volumegroup_available_bytes",
+                "Free bytes in the volume group of the device class",
+                &gauges.available,
+            ),
+            ("topolvm_volumegroup_size_bytes", "Size in bytes of the volume group of the device class", &gauges.size),
+            ("topolvm_thinpool_size_bytes", "Size in bytes of the thin pool of the device class", &gauges.pool_size),
             (
                 "topolvm_thinpool_overprovisioned_available",
-                "Bytes that may still be promised from the device class's thin pool",
+                "Bytes that can still be provisioned from the thin pool of the device class",
                 &gauges.pool_available,
             ),
         ] {
             registry.register(name, help, family.clone());
         }
         for (name, help, family) in [
-            ("topolvm_thinpool_data_percent", "Used part of the thin pool's data, in percent", &gauges.pool_data),
+            ("topolvm_thinpool_data_percent", "Used data space of the thin pool, in percent", &gauges.pool_data),
             (
                 "topolvm_thinpool_metadata_percent",
-                "Used part of the thin pool's metadata, in percent",
+                "Used metadata space of the thin pool, in percent",
                 &gauges.pool_metadata,
             ),
         ] {

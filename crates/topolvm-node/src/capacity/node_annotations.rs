@@ -68,7 +68,7 @@ impl Publication {
                 }
                 Err(error) => {
                     let (node, error) = (&self.node, error_chain(&error));
-                    tracing::warn!(node, error, "cannot publish the node's capacity; trying again");
+                    tracing::warn!(node, error, "cannot publish the capacity of the node; retrying");
                     Some(backoff.fail())
                 }
             };
@@ -97,8 +97,8 @@ impl Publication {
         if let Some(annotations) = node_patch.annotations {
             api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(annotations))
                 .await
-                .map_err(failed("change the annotations"))?;
-            tracing::debug!(node = name, ?capacity, "published the node's capacity");
+                .map_err(failed("update the annotations"))?;
+            tracing::debug!(node = name, ?capacity, "published the capacity of the node");
         }
         Ok(true)
     }

@@ -21,7 +21,7 @@ pub(super) async fn follow(
         Event::InitDone if !is_listed => {
             tracing::warn!(
                 node = name,
-                "there is no Node object of this name; its capacity is published when it appears; is --nodename right?"
+                "the Node object does not exist; its capacity is published after it is created; check --nodename"
             );
             node.send_replace(None);
         }

@@ -154,11 +154,11 @@ impl<M: Mounter> Agent<M> {
                 opened => return Ok(opened?),
             }
         }
-        tracing::info!(volume = lv.name, path = %lv.path.display(), "asks lvmd to activate the logical volume");
+        tracing::info!(volume = lv.name, path = %lv.path.display(), "activating the logical volume");
         // The protocol has no call for it. lvmd activates what it is asked to work on; growing to the present size
         // changes nothing else, and can make nothing that has just been removed
         if let Err(error) = self.lvmd.resize(&lv.name, &volume.spec.device_class, lv.size_bytes).await {
-            tracing::warn!(volume = lv.name, error = error.detail(), "lvmd does not activate the logical volume");
+            tracing::warn!(volume = lv.name, error = error.detail(), "lvmd failed to activate the logical volume");
         }
         let active = self.lvmd.find(&lv.name, &volume.spec.device_class).await?;
         let active = active.ok_or_else(|| CsiError::NoLv(lv.name.clone()))?;

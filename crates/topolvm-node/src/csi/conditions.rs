@@ -100,7 +100,8 @@ fn problem_condition(problem: Problem) -> Condition {
 /// Returns the condition of an LV that is not active.
 fn inactive_condition(attr: LvAttr, lv: &Lv) -> Option<Condition> {
     (attr.state() == State::Inactive).then(|| {
-        let message = format!("the volume is not active; activate it with lvchange --activate y {}", lv.path.display());
+        let message =
+            format!("the logical volume is not active; activate it with lvchange --activate y {}", lv.path.display());
         Condition::new(Severity::Inaccessible, "Inactive", message)
     })
 }
@@ -109,16 +110,16 @@ fn inactive_condition(attr: LvAttr, lv: &Lv) -> Option<Condition> {
 pub(super) fn device_class_condition(class: &DeviceClass) -> Option<Condition> {
     let name = &class.name;
     if class.group_bytes == 0 && class.thin_pool.is_none_or(|pool| pool.bytes == 0) {
-        let message = format!("the volume group of device class {name} is not there");
+        let message = format!("the volume group of device class {name} does not exist");
         return Some(Condition::new(Severity::Inaccessible, "VolumeGroupMissing", message));
     }
     let pool = class.thin_pool?;
     if pool.bytes == 0 {
-        let message = format!("the thin pool of device class {name} is not there");
+        let message = format!("the thin pool of device class {name} does not exist");
         return Some(Condition::new(Severity::Inaccessible, "ThinPoolMissing", message));
     }
     if let Some(problem) = pool.problem {
-        let message = format!("{problem} (device class {name}); lvs and dmesg on the node say more");
+        let message = format!("{problem} (device class {name}); for details, run lvs and dmesg on the node");
         return Some(Condition { message, ..problem_condition(problem) });
     }
     let (data, metadata) = (pool.data_percent, pool.metadata_percent);
@@ -128,8 +129,8 @@ pub(super) fn device_class_condition(class: &DeviceClass) -> Option<Condition> {
     }
     let what = if data >= metadata { "data" } else { "metadata" };
     let message = format!(
-        "the thin pool of device class {name} is {filled:.1} % full ({what}); when it is full, writes to its volumes \
-         fail; extend it with lvextend"
+        "the thin pool of device class {name} is {filled:.1} % full ({what}); writes to its volumes fail when it is \
+         full; extend it with lvextend"
     );
     let (severity, reason) = if filled >= FULL {
         (Severity::Inaccessible, "ThinPoolFull")

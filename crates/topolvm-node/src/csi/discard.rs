@@ -21,7 +21,7 @@ impl<M: Mounter> Agent<M> {
                 self.discards.end(&next);
                 if let Err(error) = discarded {
                     let (path, error) = (next.target.display(), error_chain(&error));
-                    tracing::warn!(%path, error, "cannot discard the free blocks of a new filesystem; try fstrim");
+                    tracing::warn!(%path, error, "cannot discard the free blocks of a new filesystem; run fstrim");
                 }
             }
             tokio::select! {

@@ -21,8 +21,8 @@ pub(crate) enum CsiError {
     Lookup(#[from] LookupError),
     /// The LogicalVolume is gone, and the data is there.
     #[error(
-        "{error}: its LogicalVolume is gone, and its data is there, in {}; to make the LogicalVolume new: kubectl \
-         topolvm undelete --all",
+        "{error}: its LogicalVolume does not exist, and its data still exists in {}; to recreate the LogicalVolume: \
+         kubectl topolvm undelete --all",
         .lv.display()
     )]
     ObjectGone {
@@ -33,8 +33,8 @@ pub(crate) enum CsiError {
     },
     /// There is no LogicalVolume, and no LV in the volume groups of the device classes.
     #[error(
-        "{0}: it has no LogicalVolume, and no volume group of a device class has its LV; is its disk on another node, \
-         or its volume group not served by lvmd?"
+        "{0}: it has no LogicalVolume and no LV in any volume group of a device class; check whether its disk is \
+         attached to another node, or its volume group is missing in the configuration of lvmd"
     )]
     NeitherObjectNorLv(LookupError),
     /// The record of the filesystem cannot be stored.
@@ -50,24 +50,23 @@ pub(crate) enum CsiError {
     #[error("volume {0} has no logical volume in LVM on this node")]
     NoLv(String),
     /// The lock of the volume is held by another call.
-    #[error("volume {0} is being worked on by another call; try again")]
+    #[error("another operation is in progress for volume {0}; try again")]
     Busy(String),
     /// The volume is blank and is published read-only.
     #[error(
-        "volume {0} has no filesystem yet, and one cannot be made while it is published for reading only; publish it \
-         for writing once"
+        "volume {0} has no filesystem, and a read-only volume cannot be formatted; publish it once without readOnly"
     )]
     BlankReadOnly(String),
     /// The device holds other contents than asked for. mkfs would destroy them.
     #[error(
-        "volume {id} was asked for with {wanted} but holds {found}; use that filesystem type, or, if the data is not \
+        "volume {id} is requested with {wanted} but contains {found}; use that filesystem type, or, if the data is not \
          needed: {reformat}"
     )]
     OtherContents { id: String, reformat: String, wanted: String, found: String },
     /// The recorded filesystem is not on the device. mkfs would destroy what is left of it.
     #[error(
-        "volume {id} was formatted with {recorded}, and its device {} now shows {found}; nothing on it is changed. \
-         {remedy}",
+        "volume {id} was formatted with {recorded}, but its device {} now contains {found}; the data is left \
+         unchanged. {remedy}",
         .device.display()
     )]
     FilesystemMissing {
@@ -80,73 +79,73 @@ pub(crate) enum CsiError {
     },
     /// A copied volume holds data that is no filesystem. mkfs would destroy it.
     #[error(
-        "volume {id} is a copy of data that is no filesystem; ask for it with volumeMode Block, or, if the data is \
+        "volume {id} is a copy of a volume without a filesystem; request it with volumeMode Block, or, if the data is \
          not needed: {reformat}"
     )]
     CopiedData { id: String, reformat: String },
     /// The target path is in use by something else.
-    #[error("{} is taken: {found}; unmount or remove it", .target.display())]
+    #[error("{} is already in use: {found}; unmount or remove it", .target.display())]
     TargetTaken { target: PathBuf, found: &'static str },
     /// The volume is for a single writer and is published at another target path.
-    #[error("volume {id} is for a single pod (ReadWriteOncePod) and is published at {} already", .other.display())]
+    #[error("volume {id} is for a single pod (ReadWriteOncePod) and is already published at {}", .other.display())]
     PublishedElsewhere { id: String, other: PathBuf },
     /// The volume is published as a block device, too. A pod writes to that what it likes, which would damage a
     /// filesystem mounted beside it.
     #[error(
-        "volume {id} cannot be mounted, because its device is published raw at {}; end the pod that has it as a \
-         block volume first",
+        "volume {id} cannot be mounted, because its device is published as a block volume at {}; delete the pod that \
+         uses the block volume first",
         .other.display()
     )]
     UsedRaw { id: String, other: PathBuf },
     /// The filesystem is mounted read-only elsewhere. The kernel does not remount it read-write while that mount
     /// exists.
     #[error(
-        "volume {id} cannot be published for writing, because its filesystem is mounted for reading only at {}; end \
-         the pod that reads it first",
+        "volume {id} cannot be published for writing, because its filesystem is mounted read-only at {}; delete the \
+         pod that mounts it read-only first",
         .other.display()
     )]
     ReadOnlyElsewhere { id: String, other: PathBuf },
     /// The LV is read-only: a snapshot, or an LV that an administrator has made read-only.
-    #[error(
-        "the logical volume of volume {0} is read-only; publish it for reading only, or restore it to a new volume"
-    )]
+    #[error("the logical volume of volume {0} is read-only; publish it with readOnly, or restore it to a new volume")]
     ReadOnlyDevice(String),
     /// The volume is published at the target with another `readonly`.
-    #[error("volume {id} is already published at {} with another readonly setting", .target.display())]
+    #[error("volume {id} is already published at {} with a different readonly setting", .target.display())]
     OtherMode { id: String, target: PathBuf },
     /// Another filesystem type is mounted at the path.
     #[error(
-        "volume {id} was asked for in another way than it is mounted at {}, where {found} is mounted; unmount that \
-         first",
+        "volume {id} is already mounted at {} with different parameters ({found}); unmount it first",
         .target.display()
     )]
     OtherFilesystem { id: String, target: PathBuf, found: String },
     /// The agent announces staging, and the request has no staging path.
-    #[error("staging_target_path is missing in the request, and volume {0} must be staged before it is published")]
+    #[error("the request has no staging_target_path; volume {0} must be staged before it is published")]
     NoStagingPath(String),
     /// The agent announces staging, and the volume is not staged.
     #[error(
-        "volume {id} is not staged at {}; if staging was switched on while its pod was being started, delete the pod",
+        "volume {id} is not staged at {}; if --stage-volumes was enabled while its pod was starting, delete the pod",
         .staging.display()
     )]
     NotStaged { id: String, staging: PathBuf },
     /// The mounted filesystem cannot be grown.
-    #[error("volume {id} carries filesystem {filesystem:?}, which this agent cannot grow")]
+    #[error("volume {id} has filesystem {filesystem:?}, which topolvm-node cannot expand")]
     CannotGrow { id: String, filesystem: String },
     /// The filesystem is mounted read-only, and growing writes to it.
-    #[error("volume {0} is mounted for reading only, and its filesystem can only grow when it is mounted for writing")]
+    #[error("volume {0} is mounted read-only; its filesystem can only be expanded while it is mounted for writing")]
     GrowReadOnly(String),
     /// The volume is not published at the path.
     #[error("volume {id} is not published at {}", .path.display())]
     NotPublished { id: String, path: PathBuf },
     /// The LV is smaller than the asked-for size. The controller must grow it first.
-    #[error("volume {id} has {size} bytes, less than the {wanted} asked for; expand it through the controller first")]
+    #[error("volume {id} has {size} bytes, less than the requested {wanted}; expand it through the controller first")]
     TooSmall { id: String, size: u64, wanted: u64 },
     /// lvmd or the API server does not answer in time when it is asked for the conditions of a volume.
-    #[error("no answer about volume {id} within {seconds} s; is lvmd running, and does LVM answer on this node?")]
+    #[error(
+        "no answer about volume {id} within {seconds} s; check that lvmd is running and that LVM commands end on this \
+         node"
+    )]
     ConditionUnknown { id: String, seconds: u64 },
     /// The task of the call ended early, which is a bug.
-    #[error("the call was broken off: {0}")]
+    #[error("the call was aborted: {0}")]
     BrokenOff(#[from] tokio::task::JoinError),
 }
 
@@ -222,7 +221,7 @@ pub(crate) enum RequestError {
     #[error(transparent)]
     MkfsOptions(#[from] MkfsOptionError),
     /// The capacity range has a negative size, or a limit below the required size.
-    #[error("capacity range from {required} to {limit} bytes is impossible")]
+    #[error("capacity range from {required} to {limit} bytes is invalid")]
     CapacityRange { required: i64, limit: i64 },
 }
 

@@ -52,7 +52,7 @@ impl<M: Mounter> Agent<M> {
                     let thawed = self.mounter.thaw(target).await;
                     self.mounter.unmount(target).await?;
                     if thawed? {
-                        self.report_thaw(&volume.lv.name, "when it was mounted again").await;
+                        self.report_thaw(&volume.lv.name, "before it was mounted again").await;
                     }
                     return Ok(());
                 }
@@ -81,8 +81,9 @@ impl<M: Mounter> Agent<M> {
     /// Logs and publishes that the filesystem of a volume was thawed.
     async fn report_thaw(&self, id: &str, when: &str) {
         let message = format!(
-            "the filesystem was frozen (fsfreeze), and was thawed {when}: a backup tool has ended without thawing it, \
-             or still copies the volume, whose files may change from now on; let the tool thaw what it freezes"
+            "the filesystem was frozen (fsfreeze), and topolvm-node thawed it {when}: a backup tool ended without \
+             thawing it, or still copies the volume, whose files can change now; configure the tool to thaw the \
+             filesystems that it freezes"
         );
         tracing::warn!(volume = id, message, "thawed a filesystem");
         if let Ok(volume) = self.volumes.find(id).await {

@@ -57,7 +57,7 @@ impl<M: Mounter> Agent<M> {
         let abnormal = !messages.is_empty();
         let message = match unknown {
             _ if abnormal => messages.join("; "),
-            Some(why) => format!("the condition is not known: {why}"),
+            Some(why) => format!("the condition is unknown: {why}"),
             None => "volume is healthy and operating normally".to_owned(),
         };
         csi::VolumeCondition { abnormal, message }
@@ -74,7 +74,7 @@ impl<M: Mounter> Agent<M> {
         let volume = self.volumes.find(id).await?;
         let class = volume.spec.device_class.as_str();
         let Some(lv) = self.lvmd.find(id, class).await? else {
-            let message = format!("LVM on this node has no logical volume {id} any more");
+            let message = format!("logical volume {id} no longer exists in LVM on this node");
             return Ok(vec![Condition::new(Severity::DataLoss, "LogicalVolumeMissing", message)]);
         };
         let device_class_condition =
@@ -103,7 +103,7 @@ impl<M: Mounter> Agent<M> {
             return Some(unreadable_condition(&error));
         }
         (mount.filesystem_readonly && !mount.readonly).then(|| {
-            let message = "the kernel has made the filesystem read-only after an error; see its log on the node";
+            let message = "the kernel remounted the filesystem read-only after an error; see the kernel log";
             Condition::new(Severity::Degraded, "FilesystemReadOnly", message)
         })
     }

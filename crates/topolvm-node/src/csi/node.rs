@@ -193,7 +193,7 @@ impl<M: Mounter> Node for NodeService<M> {
     ) -> Result<Response<csi::NodeStageVolumeResponse>, Status> {
         // CSI forbids calls of capabilities that are not announced
         if !self.agent.stages {
-            return Err(Status::unimplemented("NodeStageVolume is served with --stage-volumes only"));
+            return Err(Status::unimplemented("NodeStageVolume is only supported with --stage-volumes"));
         }
         let request = StageVolume::parse(self.flavor, request.into_inner())?;
         let id = request.id.clone();

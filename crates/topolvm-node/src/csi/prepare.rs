@@ -141,8 +141,7 @@ impl<M: Mounter> Agent<M> {
         contents: Contents,
     ) -> CsiError {
         let id = &volume.lv.name;
-        let hint =
-            Filesystem::parse(recorded).map_or("with the programs of that filesystem", Filesystem::recovery_hint);
+        let hint = Filesystem::parse(recorded).map_or("with the tools of that filesystem", Filesystem::recovery_hint);
         let reformat = self.volumes.reformat_command(volume.object, wanted);
         let error = CsiError::FilesystemMissing {
             id: id.clone(),

@@ -113,7 +113,7 @@ impl<M: Mounter> Agent<M> {
         let Some(mount) = self.mounter.mounts_at(target).await?.pop() else { return Ok(false) };
         let (id, target) = (volume.lv.name.clone(), target.to_owned());
         if mount.device != volume.device.number {
-            Err(CsiError::TargetTaken { target, found: "something else is mounted there" })
+            Err(CsiError::TargetTaken { target, found: "something else is mounted on it" })
         } else if mount.filesystem != wanted.filesystem.as_str() {
             Err(CsiError::OtherFilesystem { id, target, found: mount.filesystem })
         } else if mount.readonly != wanted.options.is_readonly() {
@@ -132,7 +132,7 @@ impl<M: Mounter> Agent<M> {
         match self.mounter.inspect_path(target).await {
             Ok(_) => Ok(true),
             Err(error @ MountError::Io { .. }) => {
-                tracing::warn!(error = error_chain(&error), "the mounted filesystem gives errors; it is mounted anew");
+                tracing::warn!(error = error_chain(&error), "the mounted filesystem returns errors; remounting it");
                 Ok(false)
             }
             Err(error) => Err(error.into()),
@@ -271,8 +271,8 @@ impl<M: Mounter> Agent<M> {
         match self.mounter.inspect_path(target).await? {
             // Nothing is opened, created or chmodded any more: that would go through to the device
             PathKind::BlockDevice(number) if number == volume.device.number => {}
-            PathKind::BlockDevice(_) => return Err(taken("another device is published there")),
-            PathKind::Directory => return Err(taken("it is a directory, where a block volume needs a file")),
+            PathKind::BlockDevice(_) => return Err(taken("another device is published at this path")),
+            PathKind::Directory => return Err(taken("it is a directory, but a block volume needs a file")),
             PathKind::Absent | PathKind::Other => {
                 run_blocking(FILE_DEADLINE, target, target_path::create_file).await?;
                 self.mounter.bind(volume.node, target).await?;

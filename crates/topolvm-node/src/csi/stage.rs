@@ -49,7 +49,7 @@ impl<M: Mounter> Agent<M> {
         match self.mounter.mounts_at(&staging).await?.last() {
             Some(mount) if mount.device == volume.device.number => return Ok(Some(staging)),
             Some(_) => {
-                return Err(CsiError::TargetTaken { target: staging, found: "something else is mounted there" });
+                return Err(CsiError::TargetTaken { target: staging, found: "something else is mounted on it" });
             }
             None => {}
         }
@@ -75,7 +75,7 @@ impl<M: Mounter> Agent<M> {
                 return Ok(());
             }
             for leftover in others {
-                tracing::info!(path = %leftover.display(), "unmounts what an agent with --stage-volumes has left");
+                tracing::info!(path = %leftover.display(), "unmounting a volume that was staged with --stage-volumes");
                 self.unmount_all(id, &leftover).await?;
             }
             Ok::<(), CsiError>(())
@@ -83,7 +83,7 @@ impl<M: Mounter> Agent<M> {
         if let Err(error) = unmounted.await {
             tracing::warn!(
                 error = error_chain(&error),
-                "a staged volume may be left mounted; unmount it by hand when its pods have gone"
+                "a staged volume may still be mounted; unmount it manually after its pods have ended"
             );
         }
     }

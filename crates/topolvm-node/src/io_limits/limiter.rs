@@ -171,13 +171,13 @@ impl Limiter {
         }
         let found = self.limit_io.find_lost(expected.iter().map(|(_, limits)| limits.clone()).collect()).await;
         let lost = found.unwrap_or_else(|error| {
-            tracing::debug!(error = error_chain(&error), "cannot look at limits of I/O");
+            tracing::debug!(error = error_chain(&error), "cannot check I/O limits");
             Vec::new()
         });
         let lost: BTreeSet<_> =
             expected.into_iter().filter(|(_, limits)| lost.contains(limits)).map(|(id, _)| id).collect();
         for volume in &lost {
-            tracing::info!(volume, "limits of I/O are not in force, and are set again");
+            tracing::info!(volume, "I/O limits are no longer in force; setting them again");
         }
         lost.into_iter().collect()
     }
@@ -185,7 +185,7 @@ impl Limiter {
     /// Returns the limits that the object asks for; a message if they cannot be meant.
     fn own_limits(&self, volume: &LogicalVolume) -> Result<IoLimits, String> {
         IoLimits::parse(self.flavor, |key| volume.annotation(key))
-            .map_err(|error| format!("of LogicalVolume {}, {error}", volume.name()))
+            .map_err(|error| format!("LogicalVolume {}: {error}", volume.name()))
     }
 
     /// Returns whether the kernel has to be asked: not about a pod that neither has limits nor asks for any.
@@ -216,7 +216,7 @@ impl Limiter {
             }
             Err(error) => {
                 let failed = Trouble { reason: FAILED, message: error_chain(&error) };
-                tracing::warn!(pod = pod.name, %wished, error = failed.message, "cannot limit the I/O of the pod");
+                tracing::warn!(pod = pod.name, %wished, error = failed.message, "cannot set the I/O limits of the pod");
                 let none = Enforcement::none(pod.clone());
                 Enforcement { device: Some(device), wished, trouble: Some(failed), ..none }
             }

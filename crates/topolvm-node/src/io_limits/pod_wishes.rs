@@ -105,7 +105,7 @@ impl PodWishes {
             tracing::warn!(
                 pod = pod.name,
                 error = error_chain(error),
-                "cannot read the annotations of the pod; limits of I/O that it asks for come later"
+                "cannot read the annotations of the pod; the I/O limits that it requests are set later"
             );
         });
         found.ok()?.first().map(|found| self.parse(found))

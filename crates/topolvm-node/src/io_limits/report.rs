@@ -27,14 +27,18 @@ struct Statement {
 impl IoReport {
     /// Makes the report of a LogicalVolume whose limits cannot be meant: nothing is changed.
     pub(super) fn invalid(message: &str) -> Self {
-        Self::new("False", INVALID, &format!("{message}; the limits that were in force before stay"))
+        Self::new("False", INVALID, &format!("{message}; the previous I/O limits stay in force"))
     }
 
     /// Makes the report of a volume with these limits of its own, and of the pods that have it.
     pub(super) fn of<'a>(own: &IoLimits, pods: impl Iterator<Item = &'a Enforcement>) -> Self {
         let mut pods: Vec<_> = pods.collect();
         if pods.is_empty() && !own.is_empty() {
-            return Self::new("Unknown", "NotPublished", &format!("no pod has the volume; the next one gets: {own}"));
+            return Self::new(
+                "Unknown",
+                "NotPublished",
+                &format!("no pod uses the volume; limits of the next pod: {own}"),
+            );
         }
         pods.sort_by_key(|pod| (&pod.pod.namespace, &pod.pod.name));
         pods.retain(|pod| !pod.is_none());

@@ -48,7 +48,7 @@ pub enum LvmdError {
     #[error("lvmd is not serving; see its log")]
     NotServing,
     /// A size that no volume can have.
-    #[error("lvmd was asked for or answered with an impossible size")]
+    #[error("a request to lvmd or its response has an invalid size")]
     Size,
 }
 

@@ -17,7 +17,7 @@ pub(super) type Transport = BoxCloneSyncService<http::Request<Body>, http::Respo
 
 /// An error of the connection to lvmd.
 #[derive(Debug, thiserror::Error)]
-#[error("no connection to lvmd")]
+#[error("cannot connect to lvmd")]
 pub(super) struct TransportError(#[source] pub(super) BoxError);
 
 /// Makes a call with a deadline.

@@ -8,16 +8,16 @@ use jiff::SignedDuration;
 /// Settings of LVs whose LogicalVolume does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub struct OrphanSettings {
-    /// What becomes of LVs whose LogicalVolume does not exist.
+    /// Policy for LVs whose LogicalVolume does not exist.
     #[arg(long = "orphans", value_enum, value_name = "POLICY", default_value = "report")]
     pub policy: OrphanPolicy,
 
-    /// How long it must be proven without a break that nobody misses such an LV before it is put into quarantine, and
-    /// again before it is removed from there.
+    /// Time for which such an LV must be continuously proven unreferenced before it is moved to quarantine, and again
+    /// before it is removed.
     #[arg(long = "orphan-grace-period", value_name = "DURATION", default_value = "24h", value_parser = parse_period)]
     pub grace_period: Duration,
 
-    /// How long such an LV is kept in quarantine with --orphans=delete.
+    /// Time for which such an LV stays in quarantine with --orphans=delete.
     #[arg(long = "quarantine-period", value_name = "DURATION", default_value = "168h", value_parser = parse_period)]
     pub quarantine_period: Duration,
 }
@@ -35,11 +35,11 @@ impl Default for OrphanSettings {
 /// A value of `--orphans`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OrphanPolicy {
-    /// They are reported
+    /// Report them
     Report,
-    /// They are renamed, and kept until somebody restores or deletes them
+    /// Rename them, and keep them until an administrator restores or deletes them
     Quarantine,
-    /// They are renamed, and removed after the quarantine period
+    /// Rename them, and remove them after the quarantine period
     Delete,
 }
 

@@ -54,28 +54,26 @@ pub(crate) fn choose_step(
     if !settings.is_due(suspect, kept, now) {
         return Step::Leave(match (settings.policy, suspect.is_quarantined, settings.kept_until(suspect)) {
             (OrphanPolicy::Delete, true, Some(until)) if until > now => {
-                format!("in quarantine until {until}, and then removed")
+                format!("in quarantine until {until}, then removed")
             }
             (OrphanPolicy::Delete, true, Some(_)) => {
                 let left = settings.quarantine_period.saturating_sub(kept).as_secs().div_ceil(3600);
-                format!("in quarantine for {left} more hours in which topolvm-node runs, and then removed")
+                format!("in quarantine for {left} more hours of topolvm-node running, then removed")
             }
-            (_, true, _) => "in quarantine until somebody restores or deletes it".to_owned(),
-            (_, false, _) => "only reported, as --orphans says".to_owned(),
+            (_, true, _) => "in quarantine until an administrator restores or deletes it".to_owned(),
+            (_, false, _) => "only reported (--orphans=report)".to_owned(),
         });
     }
     if let Some(doubt) = doubt {
-        return Step::Leave(format!("left alone: {doubt}"));
+        return Step::Leave(format!("kept: {doubt}"));
     }
     let is_proven = waited.is_some_and(|waited| waited >= settings.grace_period);
     match (is_proven, suspect.is_quarantined, suspect.quarantined_at) {
-        (false, false, _) => {
-            Step::Leave(format!("put into quarantine when it is proven for {grace:#} that nobody misses it"))
-        }
-        (false, true, _) => Step::Leave(format!("removed when it is proven for {grace:#} that nobody misses it")),
+        (false, false, _) => Step::Leave(format!("moved to quarantine after it has been unreferenced for {grace:#}")),
+        (false, true, _) => Step::Leave(format!("removed after it has been unreferenced for {grace:#}")),
         (true, false, _) => Step::Quarantine,
         (true, true, Some(at)) => Step::Remove(at),
-        (true, true, None) => Step::Leave("in quarantine until somebody restores or deletes it".to_owned()),
+        (true, true, None) => Step::Leave("in quarantine until an administrator restores or deletes it".to_owned()),
     }
 }
 

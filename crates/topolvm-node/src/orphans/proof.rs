@@ -36,26 +36,27 @@ pub(crate) struct Evidence {
 /// Reason for which an LV without an object is left alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Doubt {
-    #[error("it lacks the tags that say by whom, for which object and in which cluster it was made")]
+    #[error("it has no tags that name its creator, its LogicalVolume and its cluster")]
     Unmarked,
-    #[error("it is read-only, as snapshots are, and a VolumeSnapshotContent may refer to it")]
+    #[error("it is read-only like a snapshot, and a VolumeSnapshotContent may refer to it")]
     Snapshot,
-    #[error("its LogicalVolume is one of node {0}, so its disk was moved here")]
+    #[error("its LogicalVolume belongs to node {0}, so its disk was moved to this node")]
     Elsewhere(String),
-    #[error("a new LogicalVolume of its name waits to get it, see the message in its status")]
+    #[error("a new LogicalVolume of the same name waits for it; see the message in its status")]
     Awaited,
-    #[error("it was made in another cluster")]
+    #[error("it was created in another cluster")]
     OtherCluster,
-    #[error("the API server lists no LogicalVolume of this node at all")]
+    #[error("the API server lists no LogicalVolume of this node")]
     NothingListed,
-    #[error("it is newer than what the API server remembers, as after a restore from a backup")]
+    #[error("it is newer than the newest known object of the API server, which may have been restored from a backup")]
     Forgotten,
-    #[error("PersistentVolume {0} is there still")]
+    #[error("PersistentVolume {0} still exists")]
     PersistentVolume(String),
     #[error("its device is in use")]
     InUse,
     #[error(
-        "{orphans} LVs of this node are without their LogicalVolumes at once, and more than {limit} are no accident"
+        "{orphans} LVs of this node lost their LogicalVolumes at the same time; more than {limit} are not handled \
+         automatically"
     )]
     TooMany { orphans: usize, limit: usize },
 }

@@ -35,7 +35,8 @@ impl Reconciler {
             Err(error) => return self.fail_creation(volume, Code::InvalidArgument, &error).await,
         };
         if let Some(owner) = self.find_owner(volume, lv, |_| true).await? {
-            let why = format!("LV {lv} is that of LogicalVolume {owner}, and no other can have it");
+            let why =
+                format!("LV {lv} belongs to LogicalVolume {owner} and cannot be assigned to another LogicalVolume");
             return self.fail_creation(volume, Code::FailedPrecondition, &why).await;
         }
         let id = lvmd::quarantined_uid(lv).unwrap_or(lv);
@@ -49,7 +50,7 @@ impl Reconciler {
         };
         match self.lvmd.adopt(request).await {
             Ok(bytes) => {
-                tracing::info!(volume = volume.name(), lv, id, "the object has got the logical volume");
+                tracing::info!(volume = volume.name(), lv, id, "assigned the logical volume to the object");
                 self.report_volume(volume, id, bytes).await.map(Some)
             }
             Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),

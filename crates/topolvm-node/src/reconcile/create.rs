@@ -40,7 +40,7 @@ impl Reconciler {
         let is_first = self.create_attempted.lock().insert(volume.uid().to_owned());
         match self.create_lv(volume, source.as_ref(), size_bytes).await {
             Ok(bytes) => {
-                tracing::info!(volume = volume.name(), lv = volume.uid(), bytes, "made the logical volume");
+                tracing::info!(volume = volume.name(), lv = volume.uid(), bytes, "created the logical volume");
                 self.report_created(volume, bytes).await
             }
             // A restart of lvmd is no failure of the volume: the controller would delete the object and create another
@@ -68,7 +68,11 @@ impl Reconciler {
         if !error.is_gone_or_replaced() || !self.is_gone(volume).await? {
             return Err(error);
         }
-        tracing::warn!(volume = volume.name(), lv = volume.uid(), "the object is gone; removes the LV made for it");
+        tracing::warn!(
+            volume = volume.name(),
+            lv = volume.uid(),
+            "the object no longer exists; removing the LV that was created for it"
+        );
         match self.lvmd.remove(volume.uid(), &volume.spec.device_class).await {
             Ok(()) => {}
             Err(error) if error.absence() != Absence::Unknown => {}

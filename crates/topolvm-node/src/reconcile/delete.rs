@@ -40,7 +40,7 @@ impl Reconciler {
         let Some(user) = found else { return Ok(()) };
         let (name, lv) = (volume.name(), volume.lv_name());
         let message = format!(
-            "{user} refers to the volume, so that LV {lv} stays and pods go on using it; to take the deletion back: \
+            "{user} refers to the volume, so LV {lv} is kept and pods can still use it; to revert the deletion: \
              kubectl topolvm undelete {name}; to remove the volume with its data: delete the {}",
             user.owner()
         );
@@ -80,7 +80,12 @@ impl Reconciler {
         // Of two objects that only name the LV, and are both deleted, each would leave it to the other
         let has_it = |other: &LogicalVolume| other.uid() == lv || !other.is_deleting();
         if let Some(owner) = self.find_owner(volume, lv, has_it).await? {
-            tracing::warn!(volume = volume.name(), lv, owner, "another LogicalVolume has the LV, which is not removed");
+            tracing::warn!(
+                volume = volume.name(),
+                lv,
+                owner,
+                "the LV belongs to another LogicalVolume and is not removed"
+            );
             return Ok(None);
         }
         Ok(Some(lv))
@@ -105,7 +110,7 @@ impl Reconciler {
             let status = volume.status.clone().unwrap_or_default();
             if let Err(error) = self.write_status_with(volume, status, Some(failed)).await {
                 let error = error_chain(&error);
-                tracing::debug!(volume = volume.name(), error, "cannot write why the volume is not removed");
+                tracing::debug!(volume = volume.name(), error, "cannot publish why the volume is not removed");
             }
         }
     }
@@ -125,7 +130,11 @@ impl Reconciler {
             }
             Ok(_) => {
                 let lv = volume.lv_name();
-                tracing::info!(volume = volume.name(), lv, "there is no logical volume; the object may go");
+                tracing::info!(
+                    volume = volume.name(),
+                    lv,
+                    "the logical volume does not exist; the object can be deleted"
+                );
             }
             // An earlier try took the finalizer off, and the object went with it
             Err(error) if error.is_not_found() => {}
@@ -160,7 +169,7 @@ impl Reconciler {
             Ok(_) => ReconcileError::Remove(refusal),
             Err(error) => {
                 let error = error_chain(&error);
-                tracing::debug!(volume = volume.name(), error, "cannot find out what holds the device");
+                tracing::debug!(volume = volume.name(), error, "cannot determine what holds the device");
                 ReconcileError::Remove(refusal)
             }
         }
@@ -193,7 +202,7 @@ impl Reconciler {
                     volume = volume.name(),
                     device_class = class,
                     error = error.detail(),
-                    "lets an object go whose volume could not be made, though its volume group cannot be looked at"
+                    "releasing an object whose volume could not be created, although its volume group cannot be read"
                 );
                 Ok(false)
             }

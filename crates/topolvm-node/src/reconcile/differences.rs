@@ -34,13 +34,13 @@ impl Differences {
     /// Logs the LVs that were not in `before`.
     pub(super) fn log_new(&self, before: &Self) {
         if let Some(lvs) = list_new(&self.inactive, &before.inactive) {
-            tracing::warn!(lvs, "logical volumes are not active; each is activated when a pod uses it");
+            tracing::warn!(lvs, "logical volumes are not active; topolvm-node activates each when a pod uses it");
         }
         if let Some(lvs) = list_new(&self.orphaned, &before.orphaned) {
             tracing::warn!(
                 lvs,
-                "logical volumes have no LogicalVolume, so nobody removes them; kubectl topolvm orphans lists them, \
-                 and restores or deletes them"
+                "logical volumes have no LogicalVolume, so they are never removed; list, restore or delete them with \
+                 kubectl topolvm orphans"
             );
         }
     }
@@ -74,23 +74,24 @@ impl VolumeGauges {
         for (name, help, gauge) in [
             (
                 "topolvm_lost_volumes",
-                "LogicalVolumes of the node whose logical volume is not in LVM any more, because somebody removed or \
-                 renamed it",
+                "LogicalVolumes of the node whose logical volume no longer exists in LVM because it was removed or \
+                 renamed",
                 &gauges.lost,
             ),
             (
                 "topolvm_inactive_volumes",
-                "Logical volumes of the node's LogicalVolumes that are ready and have no device",
+                "Logical volumes of ready LogicalVolumes of the node that have no device",
                 &gauges.inactive,
             ),
             (
                 "topolvm_orphaned_volumes",
-                "Logical volumes in the node's device classes that were made for a LogicalVolume which does not exist",
+                "Logical volumes in the device classes of the node that were created for a LogicalVolume that does not \
+                 exist",
                 &gauges.orphaned,
             ),
             (
                 "topolvm_quarantined_volumes",
-                "Logical volumes that are kept in quarantine because their LogicalVolume does not exist",
+                "Logical volumes in quarantine because their LogicalVolume does not exist",
                 &gauges.quarantined,
             ),
         ] {

@@ -33,17 +33,17 @@ pub enum ReconcileError {
     #[error("cannot expand the volume")]
     Size(#[from] ParseQuantityError),
     /// The device of the volume cannot be looked up.
-    #[error("cannot look up the device of the volume, so that the limits of its I/O may not be in force")]
+    #[error("cannot look up the device of the volume; its I/O limits may not be in force")]
     LimitIo(#[source] LvmdError),
     /// Something refers to the volume of a deleted object; its condition has the message, too.
     #[error("{0}")]
     Referenced(String),
     /// The LV cannot be removed.
-    #[error("cannot remove the logical volume; the object stays until it is gone")]
+    #[error("cannot remove the logical volume; the object is kept until it is removed")]
     Remove(#[source] LvmdError),
     /// The LV cannot be removed, because something holds its device.
     #[error(
-        "{}; its device is {}; the object stays until it is gone",
+        "{}; its device is {}; the object is kept until the logical volume is removed",
         .refusal.detail().trim_end_matches('.'), list(holders)
     )]
     Held {
@@ -55,16 +55,16 @@ pub enum ReconcileError {
     /// The device of the LV is in use. Whoever uses it would have access to the next volume that gets its device
     /// number.
     #[error(
-        "the device of the logical volume is still in use: {}; the object stays until its last pod has ended on the \
-         node",
+        "the device of the logical volume is still in use: {}; the object is kept until its last pod on the node has \
+         ended",
         list(.0)
     )]
     InUse(Vec<DeviceUse>),
     /// The uses of the device cannot be found out.
-    #[error("cannot find out whether the device of the logical volume is still in use")]
+    #[error("cannot determine whether the device of the logical volume is still in use")]
     DeviceUses(#[source] MountError),
     /// lvmd answers "not found" to the removal of an LV, and lists it.
-    #[error("lvmd finds no logical volume {0} to remove, but lists it")]
+    #[error("lvmd reports logical volume {0} as not found, but lists it")]
     StillListed(String),
 }
 

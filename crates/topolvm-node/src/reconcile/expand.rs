@@ -31,7 +31,7 @@ impl Reconciler {
         }
         match self.resize_lv(volume, wanted).await {
             Ok(bytes) => {
-                tracing::info!(volume = volume.name(), lv = volume.lv_name(), bytes, "the logical volume has its size");
+                tracing::info!(volume = volume.name(), lv = volume.lv_name(), bytes, "expanded the logical volume");
                 self.report_size(volume, bytes).await?;
                 Ok(())
             }

@@ -54,10 +54,15 @@ impl Reconciler {
         let written = self.write_status(volume, volume.status.clone().unwrap_or_default()).await?;
         if is_lost {
             let message = topolvm_api::lost_message(volume);
-            tracing::error!(volume = volume.name(), lv = volume.volume_id(), message, "the logical volume is lost");
+            tracing::error!(
+                volume = volume.name(),
+                lv = volume.volume_id(),
+                message,
+                "the logical volume no longer exists in LVM"
+            );
             self.events.volume_lost(&written, &message).await;
         } else {
-            tracing::info!(volume = volume.name(), lv = volume.volume_id(), "the logical volume is back");
+            tracing::info!(volume = volume.name(), lv = volume.volume_id(), "the logical volume exists again");
         }
         Ok(())
     }

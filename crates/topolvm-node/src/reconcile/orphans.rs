@@ -42,13 +42,13 @@ impl Reconciler {
         if self.must_look_at(&names)
             && let Err(error) = self.look_at_orphans(&listing).await
         {
-            tracing::warn!(error = error_chain(&error), "cannot look at logical volumes without a LogicalVolume");
+            tracing::warn!(error = error_chain(&error), "cannot check logical volumes without a LogicalVolume");
             return;
         }
         if self.orphan_settings.policy != OrphanPolicy::Report
             && let Err(error) = self.remember_volumes(&listing).await
         {
-            tracing::warn!(error = error_chain(&error), "cannot store until when LogicalVolumes are remembered");
+            tracing::warn!(error = error_chain(&error), "cannot store the creation time of the newest LogicalVolume");
         }
     }
 
@@ -195,14 +195,14 @@ impl Reconciler {
         let (lv, object) = (&suspect.lv.name, suspect.object.as_deref().unwrap_or_default());
         let at = (self.now)().as_second();
         if let Err(error) = self.lvmd.quarantine(lv, &suspect.class, at).await {
-            return Some(log_failure(suspect, "cannot put the logical volume into quarantine", &error));
+            return Some(log_failure(suspect, "cannot move the logical volume to quarantine", &error));
         }
         let message = format!(
-            "LV {lv} of device class {} was put into quarantine: LogicalVolume {object} does not exist; kubectl \
-             topolvm orphans lists, restores and deletes it",
+            "LV {lv} of device class {} was moved to quarantine: LogicalVolume {object} does not exist; list, restore \
+             or delete it with kubectl topolvm orphans",
             suspect.class
         );
-        tracing::warn!(lv, object, message, "put a logical volume into quarantine");
+        tracing::warn!(lv, object, message, "moved a logical volume to quarantine");
         self.events.volume_quarantined(&node_reference(node), &message).await;
         None
     }
@@ -225,10 +225,14 @@ impl Reconciler {
     /// Looks for an object of any name that refers to an LV which is about to be changed; returns what to tell.
     async fn find_last_doubt(&self, suspect: &Suspect) -> Option<String> {
         match self.server.references.search(&suspect.uid).await {
-            Ok(found) => found.map(|reference| format!("left alone: {reference} is there still")),
+            Ok(found) => found.map(|reference| format!("kept: {reference} still exists")),
             Err(error) => {
-                tracing::warn!(lv = suspect.lv.name, error = error_chain(&error), "cannot look for what refers to it");
-                Some("left alone: what may refer to it cannot be listed".to_owned())
+                tracing::warn!(
+                    lv = suspect.lv.name,
+                    error = error_chain(&error),
+                    "cannot search for objects that refer to it"
+                );
+                Some("kept: objects that may refer to it cannot be listed".to_owned())
             }
         }
     }
@@ -245,14 +249,10 @@ impl Reconciler {
         };
         match self.lvmd.adopt(request).await {
             Ok(_) => {
-                tracing::warn!(
-                    volume = volume.name(),
-                    lv = suspect.uid,
-                    "the object is there again and has its LV back"
-                );
+                tracing::warn!(volume = volume.name(), lv = suspect.uid, "the object exists again; restored its LV");
             }
             Err(error) => {
-                log_failure(suspect, "cannot give the logical volume back to its object", &error);
+                log_failure(suspect, "cannot restore the logical volume to its object", &error);
             }
         }
     }
@@ -315,7 +315,7 @@ impl Reconciler {
 
 /// Logs that something could not be done with an LV, and returns what to tell.
 fn log_failure(suspect: &Suspect, what: &'static str, error: &LvmdError) -> String {
-    tracing::warn!(lv = suspect.lv.name, error = error_chain(error), "{what}; trying again");
+    tracing::warn!(lv = suspect.lv.name, error = error_chain(error), "{what}; retrying");
     format!("{what}: {}", error.detail())
 }
 
@@ -327,7 +327,7 @@ fn describe(new: &[OrphanedVolume]) -> String {
     let more = new.len().checked_sub(TOLD).filter(|more| *more > 0);
     let more = more.map_or_else(String::new, |more| format!(", and {more} more"));
     format!(
-        "LVs are there whose LogicalVolumes do not exist; kubectl topolvm orphans lists, restores and deletes them: \
+        "LVs exist whose LogicalVolumes do not exist; list, restore or delete them with kubectl topolvm orphans: \
          {listed}{more}"
     )
 }

@@ -30,6 +30,6 @@ impl Reconciler {
             }
             Ok(None)
         };
-        with_deadline("look for another object of the LV", search).await
+        with_deadline("search for another object of the LV", search).await
     }
 }

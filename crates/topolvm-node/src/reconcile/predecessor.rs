@@ -8,7 +8,7 @@ use crate::orphans::Suspect;
 use crate::volume_references::VolumeReference;
 
 /// Name of a request that asks what refers to a volume.
-pub(super) const LOOK_FOR_REFERENCES: &str = "look for what refers to the volume";
+pub(super) const LOOK_FOR_REFERENCES: &str = "search for objects that refer to the volume";
 
 /// The LV of an earlier object of the same name.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Predecessor {
             ),
         };
         format!(
-            "LV {lv} was created for an earlier LogicalVolume {name}, and no second one is created; to give it to this \
+            "LV {lv} was created for an earlier LogicalVolume {name}, so no second LV is created; to assign it to this \
              LogicalVolume: kubectl annotate {resource} {name} {}={lv}; {other}",
             flavor.adopt()
         )

@@ -111,7 +111,8 @@ impl Reconciler {
             if volume.is_deleting() {
                 tracing::warn!(
                     volume = volume.name(),
-                    "the object is to be deleted but marked as pending; remove the annotation to let it go"
+                    "the object is being deleted but is marked as pending; remove the annotation to let the deletion \
+                     finish"
                 );
             }
             return Ok(());

@@ -26,7 +26,9 @@ pub(super) enum SourceError {
     #[error("the source, LogicalVolume {0}, does not exist")]
     Missing(String),
     /// The source is on another node. LVM copies within a thin pool only.
-    #[error("the source, LogicalVolume {name}, is on node {node}; a copy can only be made on the node of its source")]
+    #[error(
+        "the source, LogicalVolume {name}, is on node {node}; a copy can only be created on the node of its source"
+    )]
     Elsewhere {
         /// Name of the source.
         name: String,
@@ -34,7 +36,7 @@ pub(super) enum SourceError {
         node: String,
     },
     /// The source could not be created.
-    #[error("the source, LogicalVolume {0}, has no volume, because it could not be made")]
+    #[error("the source, LogicalVolume {0}, has no volume, because its creation failed")]
     Failed(String),
 }
 

@@ -41,7 +41,7 @@ impl Reconciler {
         code: Code,
         message: &str,
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
-        tracing::warn!(volume = volume.name(), ?code, message, "cannot do what the LogicalVolume asks for");
+        tracing::warn!(volume = volume.name(), ?code, message, "cannot fulfill the request of the LogicalVolume");
         let status = volume.status.clone().unwrap_or_default();
         let status = LogicalVolumeStatus { code: code.into(), message: message.to_owned(), ..status };
         let is_news = volume.failure() != Some((code.into(), message));
@@ -86,7 +86,7 @@ impl Reconciler {
 
     /// Asks the API server, and not the watch, whether the object is gone.
     pub(super) async fn is_gone(&self, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
-        let found = with_deadline("look whether the object is gone", self.api.get_opt(volume.name())).await?;
+        let found = with_deadline("check whether the object still exists", self.api.get_opt(volume.name())).await?;
         Ok(found.is_none_or(|found| found.uid() != volume.uid()))
     }
 }

@@ -16,7 +16,7 @@ pub(super) async fn choose_selection(api: &Api<LogicalVolume>, node: &str, mut b
             Ok(true) => return watcher::Config::default().fields(&field),
             Ok(false) => {
                 tracing::warn!(
-                    "the API server cannot select LogicalVolumes by node, so this agent receives those of all nodes; \
+                    "the API server cannot select LogicalVolumes by node, so topolvm-node receives those of all nodes; \
                      install the current CustomResourceDefinition on Kubernetes 1.31 or later"
                 );
                 return watcher::Config::default();
@@ -24,8 +24,8 @@ pub(super) async fn choose_selection(api: &Api<LogicalVolume>, node: &str, mut b
             Err(error) => {
                 tracing::warn!(
                     error = error_chain(&error),
-                    "cannot list LogicalVolumes; are the CustomResourceDefinition and the agent's ClusterRole \
-                     installed? trying again"
+                    "cannot list LogicalVolumes; check that the CustomResourceDefinition and the ClusterRole of \
+                     topolvm-node are installed; retrying"
                 );
                 tokio::time::sleep(backoff.fail()).await;
             }

@@ -181,7 +181,7 @@ async fn an_lvmd_that_cannot_list_hides_no_usage_and_is_no_abnormal_condition() 
     node.lvm.fail_always("fullreport", Fault::says("cannot read"));
     assert_eq!(node.stats("v1", &node.target()).await.unwrap().len(), 2);
     let (abnormal, message) = node.condition().await;
-    assert!(!abnormal && message.contains("not known"), "{message}");
+    assert!(!abnormal && message.contains("unknown"), "{message}");
 }
 
 #[tokio::test]

@@ -118,7 +118,7 @@ async fn limits_of_a_volume_are_in_force_before_the_pod_starts_and_follow_the_ob
     bed.until_told(
         "Unknown",
         "NotPublished",
-        "no pod has the volume; the next one gets: bytes written 10Mi/s, writes 70/s",
+        "no pod uses the volume; limits of the next pod: bytes written 10Mi/s, writes 70/s",
     )
     .await;
     bed.publish().await;
@@ -157,7 +157,8 @@ async fn annotations_of_a_pod_that_cannot_be_meant_are_told_and_the_limits_of_th
     let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), wrong).await;
     bed.publish().await;
     assert_eq!(bed.limits(), "bytes written 10Mi/s");
-    let problem = format!("{WRITE_BYTES} and {CARINA_WRITE_BYTES} limit the same and differ; remove one of them");
+    let problem =
+        format!("{WRITE_BYTES} and {CARINA_WRITE_BYTES} set the same limit to different values; remove one of them");
     let message = format!("pod shop/web-0: {problem}; in force: bytes written 10Mi/s");
     bed.until_told("False", "InvalidIOLimits", &message).await;
     assert_eq!(bed.event("InvalidIOLimits").await, problem);
@@ -172,8 +173,8 @@ async fn limits_of_an_object_that_cannot_be_meant_change_nothing() {
     bed.publish().await;
     bed.annotate_volume(json!({WRITE_BYTES: "0"}));
     let message = format!(
-        "of LogicalVolume {VOLUME}, {WRITE_BYTES} is \"0\", which would stop the volume; a limit is greater than 0, \
-         and leaving it out sets none; the limits that were in force before stay"
+        "LogicalVolume {VOLUME}: {WRITE_BYTES} is \"0\", which would block all I/O; set a limit greater than 0, or \
+         omit it for no limit; the previous I/O limits stay in force"
     );
     bed.until_told("False", "InvalidIOLimits", &message).await;
     assert_eq!(bed.limits(), "bytes written 10Mi/s");
@@ -262,7 +263,8 @@ async fn nothing_is_looked_for_where_nobody_asks_for_a_limit() {
     bed.unpublish().await;
     // So that all of it has been seen
     bed.annotate_volume(json!({WRITE_BYTES: "10Mi"}));
-    bed.until_told("Unknown", "NotPublished", "no pod has the volume; the next one gets: bytes written 10Mi/s").await;
+    bed.until_told("Unknown", "NotPublished", "no pod uses the volume; limits of the next pod: bytes written 10Mi/s")
+        .await;
     assert_eq!(bed.agent.machine.cgroups().asked, 0);
     bed.stop().await;
 }

@@ -330,7 +330,7 @@ async fn disks_are_in_the_object_and_what_becomes_of_them_is_told_once() {
     let candidate = json!([{
         "path": "/dev/sdb", "stableName": "/dev/disk/by-id/ata-fake_sdb", "size": "10Gi", "transport": "sata",
         "rotational": false, "diskGroup": "g", "verdict": "candidate",
-        "message": "would be added to disk group g (its mode is report)",
+        "message": "would be added to disk group g (mode is report)",
     }]);
     until_said(&api, "/status/disks", &candidate).await;
     sleep(MINUTE).await;

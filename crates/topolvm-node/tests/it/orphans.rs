@@ -208,7 +208,7 @@ async fn an_lv_that_nobody_misses_is_kept_under_another_name_and_given_back_when
     let (object, uuid) = (agent.cluster.object("pvc-gone"), agent.cluster.lvm.volume(VG, GONE).unwrap().uuid);
     agent.lose_object("pvc-gone");
     agent.until_lvs(&[STAYS, KEPT]).await;
-    agent.until_told(KEPT, "in quarantine until somebody restores or deletes it").await;
+    agent.until_told(KEPT, "in quarantine until an administrator restores or deletes it").await;
     assert_eq!((agent.gauge("orphaned").as_str(), agent.gauge("quarantined").as_str()), ("0", "1"));
     assert!(agent.events().contains(&"VolumeQuarantined".to_owned()));
     let node = agent.cluster.api.get_json(NODES, "", "n1").unwrap();
@@ -335,16 +335,16 @@ impl Fault {
 #[rstest]
 #[case(Fault::OtherCluster, "another cluster")]
 #[case(Fault::NothingListed, "lists no LogicalVolume of this node")]
-#[case(Fault::RestoredBackup, "newer than what the API server remembers")]
-#[case(Fault::NewNode, "newer than what the API server remembers")]
-#[case(Fault::PersistentVolume, "PersistentVolume pvc-gone is there")]
-#[case(Fault::RenamedPersistentVolume, "PersistentVolume by-hand is there")]
-#[case(Fault::Snapshot, "read-only, as snapshots are")]
+#[case(Fault::RestoredBackup, "newer than the newest known object")]
+#[case(Fault::NewNode, "newer than the newest known object")]
+#[case(Fault::PersistentVolume, "PersistentVolume pvc-gone still exists")]
+#[case(Fault::RenamedPersistentVolume, "PersistentVolume by-hand still exists")]
+#[case(Fault::Snapshot, "read-only like a snapshot")]
 #[case(Fault::TooMany, "2 LVs of this node")]
 #[case(Fault::Open, "in use")]
-#[case(Fault::Unmarked, "lacks the tags")]
-#[case(Fault::OtherNode, "one of node n2")]
-#[case(Fault::Restored, "waits to get it")]
+#[case(Fault::Unmarked, "it has no tags")]
+#[case(Fault::OtherNode, "belongs to node n2")]
+#[case(Fault::Restored, "waits for it")]
 #[tokio::test]
 async fn an_lv_that_somebody_may_miss_is_only_reported(#[case] fault: Fault, #[case] doubt: &str) {
     let agent = Agent::start(OrphanPolicy::Delete).await;
@@ -363,7 +363,7 @@ async fn an_api_server_that_does_not_answer_proves_nothing_and_an_agent_that_sta
     let patient = OrphanSettings { grace_period: Duration::from_hours(1), ..settings(OrphanPolicy::Quarantine) };
     let agent = agent.restart(patient);
     agent.lose_object("pvc-gone");
-    agent.until_told(GONE, "proven for 1h").await;
+    agent.until_told(GONE, "unreferenced for 1h").await;
     let agent = agent.restart(settings(OrphanPolicy::Quarantine));
     agent.cluster.api.fail_next("get", "namespaces", 1000, 500);
     agent.look().await;
@@ -391,7 +391,7 @@ async fn what_the_api_server_has_forgotten_is_never_taken_for_something_older() 
         object["metadata"]["creationTimestamp"] = json!("2025-12-31T23:59:00Z");
     });
     agent.until_ready("pvc-new").await;
-    agent.until_told(GONE, "newer than what the API server remembers").await;
+    agent.until_told(GONE, "newer than the newest known object").await;
     agent.look().await;
     assert_eq!(remembered(&agent), "2025-12-31T21:30:00Z");
     assert_eq!(agent.cluster.lvm.volumes(VG), [GONE, STAYS, NEW]);
@@ -402,7 +402,7 @@ async fn an_lv_is_removed_when_its_quarantine_has_ended_and_nobody_misses_it_aga
     let agent = Agent::start(OrphanPolicy::Delete).await;
     agent.lose_object("pvc-gone");
     agent.until_lvs(&[STAYS, KEPT]).await;
-    agent.until_told(KEPT, "in quarantine until 2026-01-08T00:00:00Z, and then removed").await;
+    agent.until_told(KEPT, "in quarantine until 2026-01-08T00:00:00Z, then removed").await;
     // The clock jumps forward
     let expired = Timestamp::as_second(now()) - 168 * 3600;
     agent.cluster.lvm.edit_volume(VG, KEPT, |volume| {
@@ -410,7 +410,7 @@ async fn an_lv_is_removed_when_its_quarantine_has_ended_and_nobody_misses_it_aga
         volume.tags.push(format!("topolvm.io/quarantined={expired}"));
     });
     agent.cluster.lvm.extend_group(VG, 0);
-    agent.until_told(KEPT, "in quarantine for 168 more hours in which topolvm-node runs").await;
+    agent.until_told(KEPT, "in quarantine for 168 more hours of topolvm-node running").await;
     agent.look().await;
     assert_eq!(agent.cluster.lvm.volumes(VG), [STAYS, KEPT]);
     // Agents have measured the time
@@ -424,7 +424,7 @@ async fn an_lv_is_removed_when_its_quarantine_has_ended_and_nobody_misses_it_aga
     // Somebody wants it back just then
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pvc-gone"}});
     agent.cluster.api.apply_json(volume);
-    agent.until_told(KEPT, "PersistentVolume pvc-gone is there").await;
+    agent.until_told(KEPT, "PersistentVolume pvc-gone still exists").await;
     agent.look().await;
     assert_eq!(agent.cluster.lvm.volumes(VG), [STAYS, KEPT]);
     agent.cluster.api.delete("persistentvolumes", "", "pvc-gone");
@@ -475,7 +475,7 @@ async fn an_object_gets_no_lv_that_has_an_owner_or_is_not_what_it_names_and_none
         message
     };
     let owned = refusal("pvc-thief", STAYS, "1Gi").await;
-    assert!(owned.contains("that of LogicalVolume pvc-stays"), "{owned}");
+    assert!(owned.contains("belongs to LogicalVolume pvc-stays"), "{owned}");
     agent.lose_object("pvc-gone");
     let absent = refusal("pvc-absent", KEPT, "1Gi").await;
     assert!(absent.contains("not found"), "{absent}");

@@ -19,8 +19,8 @@ fn the_flags_are_those_that_deployments_use() {
 fn a_missing_node_name_ends_with_64_and_names_the_flag() {
     let output = program().output().unwrap();
     assert_eq!(output.status.code(), Some(64));
-    let expected = "topolvm-node: the node's name is not given; set --nodename or the environment variable \
-                    NODE_NAME to the name of the Node object\n";
+    let expected = "topolvm-node: node name not set; set --nodename or the environment variable NODE_NAME to the name \
+                    of the Node object\n";
     assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
 }
 

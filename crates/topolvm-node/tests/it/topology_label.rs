@@ -90,7 +90,7 @@ async fn topology_label_of_another_node_is_corrected(#[case] flavor: ApiFlavor) 
         let labels = &keeper.api.get_json("nodes", "", "n1").unwrap()["metadata"]["labels"];
         assert_eq!(labels["other"], "kept");
         let events = events(&keeper.api);
-        let named = format!("the label {key} was \"n2\" and is now \"n1\"");
+        let named = format!("the label {key} was \"n2\"; topolvm-node set it to \"n1\"");
         assert!(events[0].0 == "TopologyLabelCorrected" && events[0].1.contains(&named), "{events:?}");
         keeper.stop().await;
     }

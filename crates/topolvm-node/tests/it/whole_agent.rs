@@ -323,7 +323,7 @@ async fn failed_removal_names_what_holds_the_device() {
     let event = api.list_json("events.events.k8s.io").remove(0);
     let note = event["note"].as_str().unwrap();
     assert!(
-        note.contains("myvg/u1 in use; its device is the file of /dev/loop7")
+        note.contains("myvg/u1 in use; its device is backing file of /dev/loop7")
             && note.contains("losetup --detach /dev/loop7"),
         "{note}"
     );

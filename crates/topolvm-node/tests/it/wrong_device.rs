@@ -26,7 +26,7 @@ async fn a_stale_link_is_refused_and_nothing_is_done_to_the_other_volume() {
     for request in [node.filesystem(), node.block()] {
         let status = node.publish(request).await.unwrap_err();
         assert_eq!(status.code(), Code::FailedPrecondition);
-        let says = ["/dev/myvg/v1 leads to device 253:", "but the logical volume is device 253:", "vgmknodes"];
+        let says = ["/dev/myvg/v1 points to device 253:", "but the logical volume is device 253:", "vgmknodes"];
         assert!(says.iter().all(|says| status.message().contains(says)), "{status}");
     }
     assert_eq!((node.machine.done(), node.machine.mounts()), (Vec::new(), Vec::new()));

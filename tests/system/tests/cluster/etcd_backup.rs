@@ -16,7 +16,7 @@ use crate::fixture::{self, Fixture, VG};
 
 /// LVs that nobody misses would be removed within seconds.
 const FLAGS: [&str; 3] = ["--orphans=delete", "--orphan-grace-period=2s", "--quarantine-period=2s"];
-const NEWER: &str = "newer than what the API server remembers";
+const NEWER: &str = "newer than the newest known object";
 
 pub(crate) fn trials() -> Vec<Trial> {
     let name = "an_etcd_that_is_restored_from_a_backup_costs_no_volume_and_makes_none";

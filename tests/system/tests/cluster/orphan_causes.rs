@@ -207,7 +207,7 @@ fn tag_as_of_another_cluster(fixture: &Fixture, volume: &Volume) -> Result<()> {
     ))?;
     take_object_away(fixture, &volume.name)?;
     fixture.delete_claim(volume.claim)?;
-    wait_orphan(fixture, &volume.lv, "it was made in another cluster")
+    wait_orphan(fixture, &volume.lv, "it was created in another cluster")
 }
 
 /// An administrator removes an LV: its volume is told to be lost, and no empty LV takes its place.
@@ -235,7 +235,7 @@ fn take_all_objects(fixture: &Fixture, volumes: &[Volume]) -> Result<()> {
     ensure!(left.is_empty(), "objects are left: {left}");
     fixture.node.script("kill -CONT $(pidof topolvm-node)")?;
     let last = volumes.iter().find(|volume| volume.claim == "stays").context("no volume stays")?;
-    wait_orphan(fixture, &last.lv, "the API server lists no LogicalVolume of this node at all")?;
+    wait_orphan(fixture, &last.lv, "the API server lists no LogicalVolume of this node")?;
     check_data(fixture, volumes)
 }
 

@@ -66,7 +66,7 @@ fn lose(fixture: &Fixture) -> Result<String> {
     fixture.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=180s"])?;
     fixture.wait_event(fixture.node.name(), "VolumeQuarantined")?;
     let kept = format!("{PREFIX}{id}");
-    wait_orphan(fixture, &kept, "in quarantine until somebody")?;
+    wait_orphan(fixture, &kept, "in quarantine until an administrator")?;
     let lvs = fixture.node.script(&format!("lvs --noheadings -o lv_name,lv_tags {VG}"))?;
     ensure!(lvs.contains(&kept) && lvs.contains("topolvm.io/quarantined="), "{lvs}");
     Ok(kept)
@@ -129,7 +129,7 @@ fn delete_by_plugin(fixture: &Fixture) -> Result<()> {
     take_object_away(fixture, &volume)?;
     fixture.kubectl(&["delete", "persistentvolumeclaim", "stays", "--timeout=180s"])?;
     fixture.kubectl(&["wait", "--for=delete", &format!("persistentvolume/{volume}"), "--timeout=180s"])?;
-    wait_orphan(fixture, &id, "newer than what the API server remembers")?;
+    wait_orphan(fixture, &id, "newer than the newest known object")?;
     let arguments = ["orphans", "delete", fixture.node.name(), &id, "--yes"];
     plugin::run_successfully(&fixture.cluster, &arguments)?;
     fixture.delete_claim("last")?;

@@ -116,7 +116,7 @@ async fn a_log_that_the_kernel_does_not_replay_stays_in_the_copy_and_the_message
         .await
         .unwrap_err();
     assert!(matches!(error, MountError::SameIdentity { .. }), "{error:?}");
-    assert!(error.to_string().contains("end the pods that use the source"), "{error}");
+    assert!(error.to_string().contains("stop the pods that use the source"), "{error}");
     assert!(has_log(&copy.path));
     assert!(std::fs::read(copy.dir.path().join("disk")).unwrap() == before, "the copy has changed");
     unmount(&machine, &source.target()).await;

@@ -47,7 +47,7 @@ fn step_after(
 fn clock_that_jumps_forward_ends_no_quarantine() {
     let step = |kept| step_after(kept, OrphanPolicy::Delete, Some(NOW - 86400), None, Some(24 * HOUR));
     assert_eq!(step(24 * HOUR), Step::Remove(NOW - 86400));
-    let left = "in quarantine for 5 more hours in which topolvm-node runs, and then removed";
+    let left = "in quarantine for 5 more hours of topolvm-node running, then removed";
     assert_eq!(step(19 * HOUR + Duration::from_secs(1)), Step::Leave(left.to_owned()));
 }
 
@@ -80,12 +80,12 @@ fn people_are_told_what_becomes_of_it() {
         other @ (Step::Quarantine | Step::Remove(_)) => panic!("{other:?}"),
     };
     let delete = OrphanPolicy::Delete;
-    assert_eq!(told(delete, None, None), "put into quarantine when it is proven for 1h that nobody misses it");
-    assert_eq!(told(delete, Some(NOW), None), "in quarantine until 1970-01-13T13:46:40Z, and then removed");
-    assert_eq!(told(delete, Some(0), None), "removed when it is proven for 1h that nobody misses it");
-    assert_eq!(told(OrphanPolicy::Report, None, None), "only reported, as --orphans says");
+    assert_eq!(told(delete, None, None), "moved to quarantine after it has been unreferenced for 1h");
+    assert_eq!(told(delete, Some(NOW), None), "in quarantine until 1970-01-13T13:46:40Z, then removed");
+    assert_eq!(told(delete, Some(0), None), "removed after it has been unreferenced for 1h");
+    assert_eq!(told(OrphanPolicy::Report, None, None), "only reported (--orphans=report)");
     let doubt = told(delete, None, Some(&Doubt::PersistentVolume("pvc-1".to_owned())));
-    assert_eq!(doubt, "left alone: PersistentVolume pvc-1 is there still");
+    assert_eq!(doubt, "kept: PersistentVolume pvc-1 still exists");
 }
 
 proptest! {
