@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, default_value = "", value_name = "PATH", hide_default_value = true)]
     pub(crate) lvm_path: String,
 
-    /// Where to serve Prometheus metrics over HTTP, such as :8080 or 127.0.0.1:8080; empty or 0 for not at all.
+    /// Address of Prometheus metrics over HTTP, such as :8080 or 127.0.0.1:8080; empty or 0 disables them.
     #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
     pub(crate) metrics_bind_address: Listen,
 
@@ -49,28 +49,28 @@ pub(crate) fn environment() -> impl Iterator<Item = (OsString, OsString)> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Asks the lvmd that runs with this configuration whether LVM works; exits with status 0 if so.
+    /// Checks that LVM works for the lvmd of this configuration; exits with status 0 if it does.
     Health,
-    /// Checks a configuration file and says what it means, without touching LVM.
+    /// Validates a configuration file and describes it, without running LVM.
     CheckConfig {
-        /// The file; the one of --config by default.
+        /// Configuration file; the file of --config by default.
         #[arg(value_name = "FILE")]
         file: Option<PathBuf>,
     },
     /// Prints disk groups for the disks that a config.json of Carina selects.
     ConvertConfig {
-        /// The config.json.
+        /// Path of config.json.
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
-    /// Looks at the disks of this machine and says what lvmd would do with each, and why not. Changes nothing.
+    /// Lists the disks of this machine, the action of lvmd for each, and its reason. Changes nothing.
     Disks {
-        /// Form of the answer.
+        /// Output format.
         #[arg(long, short, value_enum, default_value_t, value_name = "FORMAT")]
         output: DiskOutput,
 
-        /// Labels of this node, KEY=VALUE and commas in between, for disk groups with node-labels. Without it the lvmd
-        /// that runs with this configuration is asked.
+        /// Labels of this node, KEY=VALUE separated by commas, for disk groups with node-labels. By default, the labels
+        /// known to the lvmd that runs with this configuration.
         #[arg(long, value_name = "LABELS", value_parser = parse_node_labels)]
         node_labels: Option<NodeLabels>,
     },

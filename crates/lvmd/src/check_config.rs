@@ -26,7 +26,7 @@ pub(crate) fn describe(config: &Config) -> String {
         let wipe = match (class.wipe, &class.thin_pool) {
             (None, _) => "",
             (Some(Wipe::Zero), Some(_)) => ", the pool must zero new blocks",
-            (Some(Wipe::Discard), Some(_)) => ", removed volumes are discarded as always in a thin pool",
+            (Some(Wipe::Discard), Some(_)) => ", removed volumes are discarded, as in every thin pool",
             (Some(Wipe::Zero), None) => ", removed volumes are zeroed",
             (Some(Wipe::Discard), None) => ", removed volumes are discarded",
         };
@@ -35,7 +35,7 @@ pub(crate) fn describe(config: &Config) -> String {
     for group in &config.disk_groups.groups {
         let (name, limit) = (&group.name, group.max_disks.map(|most| format!(", at most {most} disks")));
         let mode = match group.mode {
-            Mode::Report => "disks are reported and not added",
+            Mode::Report => "disks are reported but not added",
             Mode::Auto => "blank disks are added",
         };
         let nodes = &group.node_labels;

@@ -78,7 +78,7 @@ fn read_text(path: &Path) -> Result<String, InvalidConfig> {
     fs::read_to_string(path).map_err(|error| {
         let file = path.display();
         InvalidConfig(vec![format!(
-            "cannot read the configuration file {file}: {error}; write one there or name another with --config"
+            "cannot read the configuration file {file}: {error}; create it, or specify another file with --config"
         )])
     })
 }
@@ -126,7 +126,7 @@ fn parse_file(mut fields: Fields<'_>) -> Config {
     let classes = fields.take_mappings(keys::DEVICE_CLASSES);
     let disk_groups = fields.take_mappings(keys::DISK_GROUPS);
     if classes.is_empty() && disk_groups.is_empty() && fields.diagnostics.error_count() == before {
-        fields.error("there is no device class; list at least one under device-classes");
+        fields.error("no device class is configured; add at least one to device-classes");
     }
     let mut classes = parse_device_classes(classes, &fields);
     let disk_groups = disk_groups::parse(disk_groups, &mut fields, &mut classes);
@@ -139,7 +139,7 @@ fn parse_file(mut fields: Fields<'_>) -> Config {
 fn parse_option_class(mut fields: Fields<'_>) -> (String, Vec<String>) {
     let name = fields.take(keys::OPTION_CLASS_NAME, read_string).unwrap_or_default();
     if name.is_empty() {
-        fields.error("an lvcreate-option-class has no name, so no request can choose it; give it one");
+        fields.error("an lvcreate-option-class has no name, so no request can select it; set its name");
     }
     fields.place = format!("lvcreate-option-class {name:?}: ");
     let options = take_options(&mut fields, keys::OPTIONS, |options| check_options(options, None, OptionsFor::Any));
@@ -164,7 +164,8 @@ fn parse_device_classes(entries: Vec<Fields<'_>>, file: &Fields<'_>) -> Vec<Devi
     let defaults: Vec<_> = classes.iter().filter(|class| class.default).map(|class| class.name.as_str()).collect();
     if defaults.len() > 1 {
         let defaults = defaults.join(", ");
-        diagnostics.error(1, format!("more than one default device class: {defaults}; keep `default: true` at one"));
+        diagnostics
+            .error(1, format!("more than one default device class: {defaults}; set `default: true` on one class only"));
     }
     classes
 }
@@ -179,7 +180,7 @@ fn claim_target(class: &DeviceClass, owners: &mut BTreeMap<(VgName, Option<LvNam
         None => format!("volume group {group}"),
     };
     match owners.insert((group.clone(), pool), class.name.clone()) {
-        Some(other) => Err(format!("{what} belongs to device class {other:?} already")),
+        Some(other) => Err(format!("{what} already belongs to device class {other:?}")),
         None => Ok(()),
     }
 }
@@ -213,7 +214,7 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
     let striping = striping.filter(|_| !is_thin);
     let layout = Layout::parse(&options.list, striping.as_ref());
     for doubt in options.doubts.iter().filter(|_| !is_thin) {
-        fields.warn(format!("its published capacity may be more than LVM can make: {doubt}"));
+        fields.warn(format!("its published capacity may exceed what LVM can allocate: {doubt}"));
     }
     let spare = spare.unwrap_or(if is_thin { 0 } else { DEFAULT_SPARE_GIB }) << 30;
     let volume_group = volume_group?;
@@ -259,7 +260,7 @@ fn take_options<E: Display>(
 
 fn parse_volume_group(name: &str) -> Result<VgName, String> {
     if name.is_empty() {
-        return Err("volume-group is missing; say where its volumes are to live".to_owned());
+        return Err("volume-group is missing; set it to the volume group of its volumes".to_owned());
     }
     name.parse().map_err(|error: InvalidName| error.to_string())
 }
@@ -277,7 +278,7 @@ fn take_striping(fields: &mut Fields<'_>) -> Option<Striping> {
 fn take_is_thin(fields: &mut Fields<'_>) -> bool {
     let kind = fields.take(keys::TYPE, read_string).unwrap_or_default();
     if !matches!(kind.as_str(), "" | "thick" | "thin") {
-        fields.error(format!("type {kind:?} is unknown; use thick or thin"));
+        fields.error(format!("unknown type {kind:?}; use thick or thin"));
     }
     kind == "thin"
 }
@@ -290,7 +291,7 @@ fn take_wipe(fields: &mut Fields<'_>) -> Option<Wipe> {
     let wipe = Wipe::parse(&text);
     if wipe.is_none() && text != "none" {
         let place = &fields.place;
-        fields.diagnostics.error(line, format!("{place}wipe {text:?} is unknown; use none, discard or zero"));
+        fields.diagnostics.error(line, format!("{place}unknown wipe {text:?}; use none, discard or zero"));
     }
     wipe
 }
@@ -303,8 +304,8 @@ fn refuse_overhead_factor(fields: &mut Fields<'_>) {
     let factor = node.read(keys::OVERHEAD_FACTOR.name, fields.diagnostics, read_decimal);
     if factor.is_some_and(|factor| factor != "1") {
         let place = &fields.place;
-        let message = "overhead-factor is a key of another program, which lvmd does not have; remove it, and keep that \
-                       part of the volume group with spare-gb";
+        let message = "overhead-factor is a key of another program and not supported by lvmd; remove it, and reserve \
+                       that part of the volume group with spare-gb";
         fields.diagnostics.error(line, format!("{place}{message}"));
     }
 }
@@ -315,13 +316,13 @@ fn check_class_name(name: &str, names: &mut BTreeSet<String>) -> Result<(), &'st
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let ends_well = |end: Option<char>| end.is_some_and(|end| end.is_ascii_alphanumeric());
     if name.is_empty() {
-        Err("it has no name; give it one")
+        Err("it has no name; set one")
     } else if name.len() > MAX_CLASS_NAME {
         Err("its name is longer than 63 characters")
     } else if !(name.bytes().all(inner) && ends_well(name.chars().next()) && ends_well(name.chars().last())) {
-        Err("a name has letters, digits, - _ and . only, and begins and ends with a letter or digit")
+        Err("a name consists of letters, digits, - _ and ., and begins and ends with a letter or digit")
     } else if !names.insert(name.to_owned()) {
-        Err("there is another class of this name; give each class its own")
+        Err("another class has the same name; use unique names")
     } else {
         Ok(())
     }

@@ -94,18 +94,16 @@ impl Entry {
 fn convert_group(group: &Group, text: &mut String, remarks: &mut Vec<String>) {
     let (name, patterns) = (group.name.to_lowercase(), group.re.iter().map(String::as_str).collect::<Vec<_>>());
     let skipped = match group.policy.to_lowercase().as_str() {
-        "lvm" if patterns.is_empty() => "it has no pattern, so it selected no disk",
+        "lvm" if patterns.is_empty() => "it has no pattern, so it selects no disk",
         "lvm" => {
             write_group(text, &name, &patterns, None, &group.node_label);
             return;
         }
-        "raw" => {
-            "there is no policy RAW: a class of a volume group gives out block volumes as well (volumeMode: Block)"
-        }
-        "host" => "there is no policy HOST: for directories use a driver for these",
-        _ => "its policy is none of LVM, RAW and HOST",
+        "raw" => "lvmd has no policy RAW: every device class also provides block volumes (volumeMode: Block)",
+        "host" => "lvmd has no policy HOST: use a driver for host directories",
+        _ => "its policy is not LVM, RAW or HOST",
     };
-    remarks.push(format!("Group {name} is left out: {skipped}."));
+    remarks.push(format!("Group {name} is not converted: {skipped}."));
 }
 
 fn write_group(text: &mut String, name: &str, patterns: &[&str], rotational: Option<bool>, node_label: &str) {
@@ -114,9 +112,10 @@ fn write_group(text: &mut String, name: &str, patterns: &[&str], rotational: Opt
     if node_label.parse::<WantedLabel>().is_ok() {
         let _ = writeln!(text, "    node-labels: [{}]", quoted(node_label));
     } else if !node_label.is_empty() {
-        let _ = writeln!(text, "    # Only for nodes with the label {}, which is none", one_line(node_label));
+        let _ =
+            writeln!(text, "    # Only for nodes with the label {}, which is not a valid label", one_line(node_label));
     }
-    let _ = writeln!(text, "    # Write auto to have disks added; `lvmd disks` says which these are");
+    let _ = writeln!(text, "    # Set auto to add disks; `lvmd disks` lists which disks these are");
     let _ = writeln!(text, "    mode: report");
     let paths: Vec<_> = patterns.iter().map(|pattern| quoted(&anchored(pattern))).collect();
     let _ = writeln!(text, "    paths: [{}]", paths.join(", "));
@@ -124,7 +123,7 @@ fn write_group(text: &mut String, name: &str, patterns: &[&str], rotational: Opt
         let _ = writeln!(text, "    rotational: {rotational}");
     }
     let _ = writeln!(text, "    min-size-gb: {MIN_SIZE}");
-    let _ = writeln!(text, "    # A volume group that Carina made is extended when it carries our tag:");
+    let _ = writeln!(text, "    # lvmd extends a volume group that Carina created only if it has this tag:");
     let _ = writeln!(text, "    #   vgchange --addtag topolvm.io/disk-group={0} {0}", one_line(name));
 }
 
@@ -135,14 +134,14 @@ fn remarks_of_file(carina: &Carina) -> Vec<String> {
         // Both spellings are in use, and whatever is not binpack means the same
         let is_binpack = strategy.eq_ignore_ascii_case("binpack");
         let meaning = if is_binpack { "binpack" } else { "spreadout" };
-        remarks.push(format!("schedulerStrategy ({meaning}) is no setting of lvmd: see docs/scheduling.md."));
+        remarks.push(format!("schedulerStrategy ({meaning}) is not a setting of lvmd: see docs/scheduling.md."));
     }
     if carina.disk_group_policy.is_some() {
-        remarks.push("diskGroupPolicy has no counterpart: rotational splits groups.".to_owned());
+        remarks.push("diskGroupPolicy has no equivalent: use rotational to separate groups.".to_owned());
     }
     remarks.push(
-        "A pattern of Carina matches when it is a part of the path; these here match whole names with something before \
-         and after it. Narrow them, at best with by-id, models or serials."
+        "A Carina pattern matches any part of the path; the patterns here match whole names that contain it. Narrow \
+         them, preferably with by-id, models or serials."
             .to_owned(),
     );
     remarks
@@ -168,11 +167,11 @@ fn rescan_interval(number: Option<&Number>, remarks: &mut Vec<String>) -> u64 {
 /// Puts the file together and checks it.
 fn compose(groups: &str, interval: u64, remarks: &[String]) -> String {
     let body = if groups.is_empty() {
-        "# No group is left. List at least one device class, see docs/lvmd.md.\ndisk-groups: []\n".to_owned()
+        "# No group was converted. Add at least one device class, see docs/lvmd.md.\ndisk-groups: []\n".to_owned()
     } else {
         format!("disk-groups:\n{groups}rescan-interval: {interval}\n")
     };
-    let mut text = "# Made of a config.json of Carina by `lvmd convert-config`.\n".to_owned();
+    let mut text = "# Converted from a config.json of Carina by `lvmd convert-config`.\n".to_owned();
     for remark in remarks {
         let _ = writeln!(text, "# - {}", one_line(remark));
     }

@@ -63,7 +63,7 @@ impl<R: Host + Clone> Daemon<R> {
         let begin = |commands| {
             tracing::warn!(commands, "waiting for LVM commands that an earlier lvmd left running");
             self.systemd.extend_start(LEFTOVER_TIMEOUT);
-            self.systemd.status("waits for LVM commands that an earlier lvmd left running");
+            self.systemd.status("waiting for LVM commands that an earlier lvmd left running");
         };
         self.runner.wait_for_orphans(begin).await;
     }
@@ -77,7 +77,8 @@ impl<R: Host + Clone> Daemon<R> {
         let lvm = lvm_of_this_machine(self.runner.clone());
         if lvm.owner().is_none() {
             tracing::warn!(
-                "this machine has no /etc/machine-id: a volume group that another machine uses is not noticed"
+                "this machine has no /etc/machine-id, so lvmd cannot detect volume groups that another machine uses; \
+                 create the file with systemd-machine-id-setup"
             );
         }
         let instance = InstanceId::new(&self.instance, Machine::read(&self.runner.root()));
@@ -147,7 +148,7 @@ async fn publish_obstacles<R: Host>(
         }
         Some(Err(error)) => {
             let error = error_chain(&error);
-            tracing::warn!(error, "cannot ask LVM for the settings of this host");
+            tracing::warn!(error, "cannot read the LVM settings of this host");
         }
         None => {}
     }

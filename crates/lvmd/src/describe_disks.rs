@@ -53,7 +53,7 @@ struct ReportObject<'a> {
 
 /// Writes the report as a table, and what is wrong with groups below it.
 pub(crate) fn as_text(report: &DiskReport) -> String {
-    let mut rows = vec![["DISK", "NAME", "SIZE", "MODEL", "WHAT LVMD DOES WITH IT"].map(str::to_owned)];
+    let mut rows = vec![["DISK", "NAME", "SIZE", "MODEL", "STATUS"].map(str::to_owned)];
     rows.extend(report.disks.iter().map(|finding| {
         let disk = &finding.disk;
         let name = disk.stable_name().unwrap_or("-").to_owned();
@@ -76,7 +76,7 @@ pub(crate) fn as_text(report: &DiskReport) -> String {
         let _ = writeln!(text, "disk group {name} (nodes with the labels {nodes}) {}", group.describe_place());
     }
     if report.groups.iter().any(|group| group.is_for_node.is_none()) {
-        text.push_str("the labels of this node are not known here; say them with --node-labels KEY=VALUE,KEY=VALUE\n");
+        text.push_str("the labels of this node are unknown; set them with --node-labels KEY=VALUE,KEY=VALUE\n");
     }
     text
 }
@@ -153,9 +153,9 @@ mod tests {
         };
         let text = as_text(&told(None, false));
         assert!(text.contains("disk group fast (nodes with the labels kind=fast) waits for the labels"), "{text}");
-        assert!(text.ends_with("say them with --node-labels KEY=VALUE,KEY=VALUE\n"), "{text}");
-        assert!(as_text(&told(Some(true), true)).ends_with("(nodes with the labels kind=fast) is for this node\n"));
-        assert!(as_text(&told(Some(false), true)).ends_with("keeps the disks that it has and gets no others\n"));
+        assert!(text.ends_with("set them with --node-labels KEY=VALUE,KEY=VALUE\n"), "{text}");
+        assert!(as_text(&told(Some(true), true)).ends_with("(nodes with the labels kind=fast) applies to this node\n"));
+        assert!(as_text(&told(Some(false), true)).ends_with("keeps its disks and gets no new disks\n"));
         let json: serde_json::Value = serde_json::from_str(&as_json(&told(Some(false), false)).unwrap()).unwrap();
         let group = &json["diskGroups"][0];
         assert_eq!((&group["nodeLabels"], &group["isForNode"]), (&"kind=fast".into(), &false.into()));

@@ -195,47 +195,58 @@ impl fmt::Display for Refusal {
         match self {
             Self::SeveralGroups(groups) => {
                 let names: Vec<_> = groups.iter().map(VgName::as_str).collect();
-                write!(f, "several disk groups select it: {}; tell them apart", names.join(", "))
+                write!(
+                    f,
+                    "several disk groups select it: {}; make their selectors exclude each other",
+                    names.join(", ")
+                )
             }
             Self::ReadOnly => f.write_str("it is read-only"),
             Self::InUse(usage) => write!(f, "in use: {usage}"),
-            Self::Claimed => f.write_str("in use: somebody has claimed it"),
-            Self::Removable => f.write_str(
-                "it can be taken out; a group takes such disks that names their way of attachment in transports",
-            ),
+            Self::Claimed => f.write_str("in use: another program has opened it exclusively"),
+            Self::Removable => {
+                f.write_str("it is removable; only a disk group that lists its transport in transports adds it")
+            }
             Self::Network(transport) => {
-                write!(f, "it is attached by {transport}; a group takes it that names this in transports")
+                write!(
+                    f,
+                    "it is attached by {transport}; only a disk group that lists this transport in transports adds it"
+                )
             }
             Self::SeveralPaths(others) => write!(f, "it is the same disk as {}", others.join(", ")),
             Self::PhysicalVolume(Some(vg)) => write!(f, "it belongs to volume group {vg}"),
-            Self::PhysicalVolume(None) => {
-                f.write_str("it is a physical volume of no volume group; `pvremove` makes it blank if nobody needs it")
-            }
+            Self::PhysicalVolume(None) => f.write_str(
+                "it is a physical volume without a volume group; if it is not needed, make it blank with `pvremove`",
+            ),
             Self::Signature(format) => write!(f, "has a signature: {format}"),
             Self::Data(offset) => write!(
                 f,
-                "it is not blank: there is data at byte {offset}; if nobody needs it, `blkdiscard --zeroout` makes it \
-                 blank"
+                "it is not blank: it has data at byte {offset}; if the data is not needed, make it blank with \
+                 `blkdiscard --zeroout`"
             ),
             Self::Unreadable(why) => write!(f, "it cannot be examined: {why}"),
-            Self::GroupFull(most) => write!(f, "the group has max-disks ({most}) already"),
+            Self::GroupFull(most) => write!(f, "the group has reached max-disks ({most})"),
             Self::GroupNotOurs { vg, tag } => {
-                write!(f, "volume group {vg} is not that of the disk group; `vgchange --addtag {tag} {vg}` makes it so")
+                write!(
+                    f,
+                    "volume group {vg} does not belong to the disk group; to assign it, run `vgchange --addtag {tag} \
+                     {vg}`"
+                )
             }
             Self::OtherMachine { vg, tag } => write!(
                 f,
-                "volume group {vg} is that of another machine: it has the tag {tag}; if no other machine works in it \
-                 any more, `vgchange --deltag {tag} {vg}` makes it that of this machine"
+                "volume group {vg} belongs to another machine (tag {tag}); if no other machine uses it any more, run \
+                 `vgchange --deltag {tag} {vg}`"
             ),
-            Self::GroupIncomplete(vg, missing) => write!(f, "volume group {vg} lacks {missing} of its disks"),
+            Self::GroupIncomplete(vg, missing) => write!(f, "{missing} disks of volume group {vg} are missing"),
             Self::GroupReadOnly { vg, disk } => write!(f, "disk {disk} of volume group {vg} is read-only"),
             Self::OtherNodes { group, nodes } => {
-                write!(f, "disk group {group} is for nodes with the labels {nodes}, and this is none")
+                write!(f, "disk group {group} applies to nodes with the labels {nodes}, which this node does not have")
             }
             Self::NodeLabelsUnknown { group, nodes } => write!(
                 f,
-                "disk group {group} is for nodes with the labels {nodes}, and waits for topolvm-node to tell those of \
-                 this node"
+                "disk group {group} applies to nodes with the labels {nodes}, and topolvm-node has not reported the \
+                 labels of this node yet"
             ),
             Self::Failed(why) => write!(f, "it could not be added: {why}"),
         }
@@ -249,23 +260,23 @@ impl DiskFinding {
         match (&self.verdict, mode) {
             (Verdict::NotSelected, _) => "no disk group selects it".to_owned(),
             (Verdict::Member { evacuation: Some(Evacuation::Begun), .. }, _) => {
-                format!("belongs to disk group {group}; what is on it is moved to other disks of the group")
+                format!("belongs to disk group {group}; its volumes are being moved to other disks of the group")
             }
             (Verdict::Member { evacuation: Some(Evacuation::Done), .. }, _) => {
-                format!("belongs to disk group {group}; nothing is on it, and nothing new gets there")
+                format!("belongs to disk group {group}; it is empty, and no volumes are allocated on it")
             }
             (Verdict::Member { has_grown: false, .. }, _) => format!("belongs to disk group {group}"),
             (Verdict::Member { has_grown: true, .. }, Some(Mode::Auto)) => {
-                format!("belongs to disk group {group}, has grown, and the group grows with it")
+                format!("belongs to disk group {group} and has grown; the group is extended")
             }
             (Verdict::Member { has_grown: true, .. }, _) => {
                 format!(
-                    "belongs to disk group {group} and has grown; `pvresize {}` gives the room to it",
+                    "belongs to disk group {group} and has grown; extend the group with `pvresize {}`",
                     self.disk.path
                 )
             }
             (Verdict::Candidate, Some(Mode::Auto)) => format!("is added to disk group {group}"),
-            (Verdict::Candidate, _) => format!("would be added to disk group {group} (its mode is report)"),
+            (Verdict::Candidate, _) => format!("would be added to disk group {group} (mode is report)"),
             (Verdict::Refused(reasons), _) => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         }
     }
@@ -275,10 +286,10 @@ impl GroupFinding {
     /// Describes whether the group takes disks of this node.
     pub(crate) fn describe_place(&self) -> &'static str {
         match (self.is_for_node, self.exists) {
-            (Some(true), _) => "is for this node",
-            (Some(false), false) => "is not for this node",
-            (Some(false), true) => "is not for this node: it keeps the disks that it has and gets no others",
-            (None, _) => "waits for the labels of this node and gets no disks until then",
+            (Some(true), _) => "applies to this node",
+            (Some(false), false) => "does not apply to this node",
+            (Some(false), true) => "does not apply to this node: it keeps its disks and gets no new disks",
+            (None, _) => "waits for the labels of this node and gets no new disks until then",
         }
     }
 }

@@ -64,7 +64,7 @@ async fn run<R: Host + Clone>(
                 Err(error) => error_chain(&error),
             };
             if logged != error {
-                tracing::error!(error, "the embedded lvmd cannot start; trying again");
+                tracing::error!(error, "the embedded lvmd cannot start; retrying");
                 error.clone_into(&mut logged);
             }
             services.send_replace(EmbeddedServices::Failed(error));
@@ -76,7 +76,7 @@ async fn run<R: Host + Clone>(
     };
     let Some(engine) = shutdown.run_until_cancelled(starting).await else { return Ok(()) };
     services.send_replace(EmbeddedServices::Started(daemon.serve_engine(&engine, &tasks, &shutdown)));
-    tracing::info!("the embedded lvmd works");
+    tracing::info!("the embedded lvmd is ready");
     shutdown.cancelled().await;
     Ok(())
 }

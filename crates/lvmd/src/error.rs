@@ -17,13 +17,12 @@ pub enum Error {
     )]
     UnknownOptionClass(String),
     /// LVM does not find the volume group of a class. Nothing is known of the volumes in it.
-    #[error("volume group {0} not found; check that its disks are there")]
+    #[error("volume group {0} not found; check that its disks are attached")]
     VolumeGroupMissing(VgName),
     /// A volume group is away in which lvmd had volumes when its class got another group. The wanted volume may be one.
     #[error(
-        "volume group {vg} not found, and it had volumes of lvmd when its device class got another volume group: the \
-         volume may be there; check that its disks are there, or if they are gone for good, run \
-         `vgchange --deltag {tag} @{tag}`"
+        "volume group {vg} not found; its device class used it before and the volume may be in it; check that its \
+         disks are attached, or if they are lost permanently, run `vgchange --deltag {tag} @{tag}`"
     )]
     FormerGroupMissing {
         /// The group that is away.
@@ -41,9 +40,8 @@ pub enum Error {
     },
     /// LVM finds the volume group without some of its physical volumes, and changes nothing in it.
     #[error(
-        "volume group {vg} lacks {missing} of its physical volumes, so LVM makes nothing in it; bring the disks back, \
-         or give \
-         them up with `vgreduce --removemissing {vg}`"
+        "{missing} physical volumes of volume group {vg} are missing, so LVM creates no volumes in it; attach the \
+         disks, or remove them from the group with `vgreduce --removemissing {vg}`"
     )]
     PhysicalVolumesMissing {
         /// The group.
@@ -52,7 +50,7 @@ pub enum Error {
         missing: u64,
     },
     /// The thin pool of a class with `wipe: zero` gives out blocks with their old contents.
-    #[error("thin pool {0} does not zero the blocks that it gives out, but wipe is zero; run `lvchange --zero y {0}`")]
+    #[error("thin pool {0} does not zero new blocks, but wipe is zero; run `lvchange --zero y {0}`")]
     PoolDoesNotZero(FullName),
     /// Somebody has the volume open.
     #[error("logical volume {0} is in use: it is mounted, or open in a process")]
@@ -76,16 +74,17 @@ pub enum Error {
     },
     /// LVM creates no volumes in a thin pool that is full, or above the threshold of lvm.conf.
     #[error(
-        "thin pool {0} takes no new volumes: {1}; delete data in it, or extend it with `lvextend -L +SIZE {0}`, its \
-         metadata with `lvextend --poolmetadatasize +SIZE {0}`"
+        "thin pool {0} accepts no new volumes: {1}; delete data in it, or extend it with `lvextend -L +SIZE {0}` and \
+         its metadata with `lvextend --poolmetadatasize +SIZE {0}`"
     )]
     PoolFull(FullName, String),
     /// LVM creates no volumes in a thin pool that has failed or must be repaired.
-    #[error("thin pool {0} takes no new volumes: {1}; repair it, see lvmthin(7)")]
+    #[error("thin pool {0} accepts no new volumes: {1}; repair it, see lvmthin(7)")]
     PoolBroken(FullName, String),
     /// LVM creates no volumes in a device class, whatever is free.
     #[error(
-        "LVM refuses new volumes in device class {class}: {why}; its free space is published again when LVM creates one"
+        "LVM refuses new volumes in device class {class}: {why}; lvmd publishes its free space again after LVM creates \
+         a volume"
     )]
     ClassRefused {
         /// The class.
@@ -106,8 +105,8 @@ pub enum Error {
     },
     /// The volume group is not one whose disks lvmd may change.
     #[error(
-        "volume group {0} is not the group of a disk group, so lvmd changes nothing about its disks; \
-         `vgchange --addtag topolvm.io/disk-group={0} {0}` hands it over"
+        "volume group {0} does not belong to a disk group, so lvmd does not change its disks; to assign it, run \
+         `vgchange --addtag topolvm.io/disk-group={0} {0}`"
     )]
     GroupNotOurs(VgName),
     /// LVM listed the volume group, and the physical volume is not in it.
@@ -127,7 +126,7 @@ pub enum Error {
         why: String,
     },
     /// LVM did what it was told about a physical volume, and does not say so.
-    #[error("LVM changed physical volume {uuid} of volume group {vg}, and does not report it")]
+    #[error("LVM changed physical volume {uuid} of volume group {vg} but no longer lists it")]
     DiskVanished {
         /// The group.
         vg: VgName,
@@ -144,8 +143,8 @@ pub enum Error {
     },
     /// The other disks of the group have less room than lies on the disk.
     #[error(
-        "the other disks of volume group {vg} lack {lacking} bytes for what lies on {disk}; add a disk to the group or \
-         remove volumes"
+        "the other disks of volume group {vg} need {lacking} more free bytes for the volumes on {disk}; add a disk to \
+         the group, or remove volumes"
     )]
     NoRoomForDisk {
         /// The group.
@@ -157,8 +156,8 @@ pub enum Error {
     },
     /// No other disk of the group can take a volume, though there may be room.
     #[error(
-        "no other disk of volume group {vg} has a place for {volume} of {disk} ({lacking} bytes): each image of a \
-         mirror and each stripe needs a disk of its own; add a disk to the group"
+        "no other disk of volume group {vg} can take {volume} of {disk} ({lacking} bytes): each mirror image and each \
+         stripe needs a separate disk; add a disk to the group"
     )]
     NoPlaceFor {
         /// The group.
@@ -172,8 +171,9 @@ pub enum Error {
     },
     /// Volumes stay on a disk that is to be emptied because disks fail.
     #[error(
-        "cannot move from {disk}: {why}; the other volumes are moved. Copy the files of each to a new volume or \
-         restore a backup, and remove it; if it is a mirror, pull the disk out and replace it as a missing one"
+        "cannot move volumes from {disk}: {why}; all other volumes are moved. Copy the files of each of these volumes \
+         to a new volume, or restore a backup, then remove the volume; if it is a mirror, detach the disk and replace \
+         it as a missing disk"
     )]
     VolumesStay {
         /// Its device.
@@ -183,9 +183,9 @@ pub enum Error {
     },
     /// A disk has failed while a part of a volume was moved, which stays where it was.
     #[error(
-        "a disk failed while a part of {volume} was moved from {from} to {to}; it stays where it was, with all that \
-         was written meanwhile. `dmesg` tells which of the two failed; if it is {to}, empty that one as well, and the \
-         volumes go to other disks"
+        "a disk failed while a part of {volume} was moved from {from} to {to}; the volume stays on {from} with all \
+         data, including recent writes. `dmesg` shows which of the two disks failed; if it is {to}, evacuate that disk \
+         as well, so that the volumes are moved to other disks"
     )]
     MoveFailed {
         /// The volume, which may be a hidden one, with its group.
@@ -198,8 +198,9 @@ pub enum Error {
     /// A move has not ended: its volume was deactivated each time that pvmove ran, or another program moves it. The
     /// extents that it vacates are not wiped yet.
     #[error(
-        "the move of {volume} of volume group {vg} has not ended; what it leaves is wiped afterwards. If it does not \
-         end, something deactivates the volume: see `lvs -a -o+devices {vg}`, and restart lvmd, which goes on with it"
+        "the move of {volume} of volume group {vg} has not ended; the vacated extents are wiped afterwards. If it does \
+         not end, another program deactivates the volume: see `lvs -a -o+devices {vg}`, and restart lvmd, which \
+         continues the move"
     )]
     MoveNotEnded {
         /// The group.
@@ -209,8 +210,8 @@ pub enum Error {
     },
     /// The move of a piece does not end in time.
     #[error(
-        "a part of {volume} is being moved from {disk} of volume group {vg}, for {seconds} s by now, and LVM changes \
-         nothing about {volume} meanwhile; try again. If it does not end, a disk hangs: see `dmesg`"
+        "a part of {volume} has been moving from {disk} of volume group {vg} for {seconds} s, and LVM cannot change \
+         {volume} until the move ends; try again. If it does not end, a disk hangs: see `dmesg`"
     )]
     MoveTakesLong {
         /// The group.
@@ -230,21 +231,20 @@ pub enum Error {
     NotAllowed(FullName, String),
     /// Another lvmd is creating this volume, or died meanwhile.
     #[error(
-        "logical volume {0} is being made by another lvmd; try again, what was left over is removed after some minutes"
+        "logical volume {0} is being created by another lvmd; try again: leftovers of an interrupted creation are \
+         removed after some minutes"
     )]
     BeingMade(FullName),
     /// The volume was put into quarantine: its object was gone, and is there again.
-    #[error("the volume of this name is in quarantine as {0}, and is given back first; try again")]
+    #[error("the volume of this name is in quarantine as {0} and is restored first; try again")]
     Quarantined(FullName),
     /// LVM made a new volume of a thin device that was in the pool already, with data in it. No client got it.
     #[error(
-        "LVM took a thin device for the new volume that was left in thin pool {pool} with data in it; {}; try \
-         again",
+        "LVM reused a leftover thin device with data in thin pool {pool} for the new volume; {}; try again",
         kept.as_ref().map_or_else(
-            || "no volume ever had it, and it is removed".to_owned(),
+            || "the device belonged to no volume, and was removed".to_owned(),
             |kept| format!(
-                "it may be a volume of older LVM metadata, so it is kept as {kept}: remove it when nobody misses \
-                 it"
+                "it may be a volume of older LVM metadata, so it is kept as {kept}: remove it if it is not needed"
             ),
         )
     )]
@@ -255,25 +255,25 @@ pub enum Error {
         kept: Option<FullName>,
     },
     /// LVM created a volume and then did not list it.
-    #[error("logical volume {0} was made but LVM does not list it")]
+    #[error("logical volume {0} was created, but LVM does not list it")]
     Vanished(FullName),
     /// LVM failed.
     #[error(transparent)]
     Lvm(lvm::Error),
     /// The task of the request ended too early.
-    #[error("the work on the request broke off")]
+    #[error("the request was aborted")]
     Interrupted(#[source] tokio::task::JoinError),
     /// The process is about to end.
     #[error("lvmd is stopping; try again")]
     Stopping,
     /// Snapshots need thin pools.
-    #[error("device class {0} is thick; snapshots need a thin one")]
+    #[error("device class {0} is thick; snapshots require a thin device class")]
     ThickClass(String),
     /// Only thin volumes have snapshots.
     #[error("logical volume {0} is not thin and cannot have snapshots")]
     ThickSource(FullName),
     /// A snapshot is at least as large as its source. Sizes are bytes.
-    #[error("requested size {requested} is smaller than the source's {source_size}")]
+    #[error("requested size {requested} is smaller than the size of the source, {source_size}")]
     SmallerThanSource {
         /// Requested size.
         requested: u64,
@@ -288,9 +288,10 @@ pub enum Error {
 /// A part of a volume that was moved and cannot be read where it is now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a part of {volume} was moved from {from} to {to} and cannot be read there: {why}. What it had at the end of the \
-     move is still on {from}, in the extents {} to {}, where lvmd writes nothing while that disk is to be emptied. \
-     Stop what uses the volume and copy it from there, or restore a backup, before {from} gets other volumes",
+    "a part of {volume} was moved from {from} to {to} and cannot be read there: {why}. Its data at the end of the move \
+     is still on {from}, in the extents {} to {}, which lvmd does not overwrite while that disk is being evacuated. \
+     Stop the pods that use the volume and copy the data from there, or restore a backup, before {from} gets other \
+     volumes",
     .extents.0, .extents.1
 )]
 pub struct IncompleteMove {
@@ -330,13 +331,13 @@ pub(crate) enum InvalidRequest {
     NegativeSize(i64),
     #[error("invalid access type {0:?}: it must be ro or rw")]
     AccessType(String),
-    #[error("invalid tag {0:?}: only lvmd itself writes it")]
+    #[error("invalid tag {0:?}: it is reserved for lvmd")]
     ReservedTag(String),
-    #[error("{tags} tags: a request may have {most} at most")]
+    #[error("{tags} tags: a request may have at most {most}")]
     TooManyTags { tags: usize, most: usize },
-    #[error("tags of {bytes} characters in all: a request may have {most} at most")]
+    #[error("tags of {bytes} characters in total: a request may have at most {most}")]
     LongTags { bytes: usize, most: usize },
-    #[error("invalid name {0:?}: lvmd keeps it for itself")]
+    #[error("invalid name {0:?}: it is reserved for lvmd")]
     ReservedName(String),
     #[error("invalid name {0:?}: it must be the UID of an object")]
     NoObjectUid(String),

@@ -67,17 +67,17 @@ pub(crate) async fn report(
             // The engine goes away during the shutdown, which is no failure.
             biased;
             () = shutdown.cancelled() => return Ok(()),
-            changed = lvm_works.changed() => changed.context("the engine is gone")?,
-            changed = storage_problems.changed() => changed.context("the engine is gone")?,
-            changed = lvm_conf_obstacles.changed() => changed.context("nobody asks LVM for its settings")?,
-            changed = reload.changed() => changed.context("nobody follows the configuration")?,
+            changed = lvm_works.changed() => changed.context("the engine has stopped")?,
+            changed = storage_problems.changed() => changed.context("the engine has stopped")?,
+            changed = lvm_conf_obstacles.changed() => changed.context("the check of the LVM settings has stopped")?,
+            changed = reload.changed() => changed.context("the watch of the configuration has stopped")?,
         }
     }
 }
 
 /// Returns the line in `systemctl status`.
 fn status_line(lvm_works: bool, problems: &[String], reload: &ReloadStatus) -> String {
-    let mut text = if lvm_works { "LVM works".to_owned() } else { "LVM does not work, the log says why".to_owned() };
+    let mut text = if lvm_works { "LVM works".to_owned() } else { "LVM does not work, see the log".to_owned() };
     for problem in problems {
         text += "; ";
         text += problem;
@@ -103,16 +103,19 @@ pub(crate) async fn check_health(socket: &Path) -> anyhow::Result<()> {
     let lvmd = format!("lvmd on {}", socket.display());
     let mut client = HealthClient::new(connect(socket).await?);
     if call_check(&mut client, PROCESS, socket).await? != CheckResult::Serving {
-        bail!("{lvmd} is not serving; its log says why");
+        bail!("{lvmd} is not serving; see its log");
     }
     for service in SERVICES {
         if is_not_serving(&mut client, service, socket).await {
-            bail!("{lvmd} is not serving {service}: LVM does not work; its log says why");
+            bail!("{lvmd} is not serving {service}: LVM does not work; see its log");
         }
     }
     let partial = [
-        (CONFIGURATION, format!("{lvmd} uses its previous configuration: the new one cannot work, its log says why")),
-        (STORAGE, format!("something is wrong with the storage of {lvmd}: its log and `systemctl status` say what")),
+        (
+            CONFIGURATION,
+            format!("{lvmd} uses its previous configuration because the new one is not valid; see its log"),
+        ),
+        (STORAGE, format!("the storage of {lvmd} has a problem; see its log or `systemctl status`")),
     ];
     // TopoLVM's lvmd has no such services.
     for (service, problem) in partial {
@@ -135,7 +138,7 @@ pub(crate) async fn connect(socket: &Path) -> anyhow::Result<Channel> {
         .timeout(CALL_TIMEOUT)
         .connect()
         .await
-        .with_context(|| format!("no lvmd listens on {name}"))
+        .with_context(|| format!("cannot connect to lvmd on {name}; check that it is running"))
 }
 
 async fn call_check(client: &mut HealthClient<Channel>, service: &str, socket: &Path) -> anyhow::Result<CheckResult> {
@@ -157,8 +160,8 @@ mod tests {
         assert_eq!(status_line(true, &disks, &ReloadStatus::default()), "LVM works; a disk is missing; so is another");
         let reload =
             ReloadStatus { failure: Some("lvmd.yaml:1: no".to_owned()), needs_restart: vec!["socket-name", "b"] };
-        let expected = "LVM does not work, the log says why; the previous configuration is in use: lvmd.yaml:1: no; \
-                        restart to use the new socket-name, b";
+        let expected = "LVM does not work, see the log; the previous configuration is in use: lvmd.yaml:1: no; restart \
+                        to use the new socket-name, b";
         assert_eq!(status_line(false, &[], &reload), expected);
     }
 }

@@ -132,12 +132,12 @@ impl Reload {
         self.metrics.record(result.is_ok());
         let failure = result.err().map(|error| error_chain(&*error));
         if let Some(error) = &failure {
-            tracing::error!(error, "the configuration was not taken over; the previous one stays in use");
+            tracing::error!(error, "cannot apply the configuration; the previous configuration stays in use");
         }
         let needs_restart = self.needs_restart();
         if !needs_restart.is_empty() {
             let keys = needs_restart.join(", ");
-            tracing::warn!(keys, "settings were changed that take effect at the next start; restart this program");
+            tracing::warn!(keys, "changed settings take effect at the next start; restart this program");
         }
         self.status.send_replace(ReloadStatus { failure, needs_restart });
         self.systemd.ready();
@@ -149,14 +149,14 @@ impl Reload {
     ) -> anyhow::Result<()> {
         let new = config::load(&self.path)?;
         if new == self.current {
-            tracing::info!("the configuration was read again and is the same");
+            tracing::info!("reloaded the configuration; nothing changed");
             return Ok(());
         }
         for warning in &new.warnings {
             tracing::warn!("{warning}");
         }
         if new.classes != self.current.classes {
-            apply(new.classes.clone()).await.context("its device classes cannot be used")?;
+            apply(new.classes.clone()).await.context("cannot apply its device classes")?;
         }
         self.current = new;
         self.disk_groups.send_if_modified(|groups| {
@@ -166,7 +166,7 @@ impl Reload {
             }
             differ
         });
-        tracing::info!("the configuration was read again and is in use");
+        tracing::info!("reloaded the configuration");
         Ok(())
     }
 

@@ -180,7 +180,7 @@ async fn serve_metrics(address: Listen, registry: Arc<Registry>, shutdown: Cance
         if last != error {
             tracing::error!(
                 error,
-                "cannot serve metrics; name a free port with --metrics-bind-address, or none with 0"
+                "cannot serve metrics; set a free port with --metrics-bind-address, or disable metrics with 0"
             );
             last = error;
         }

@@ -37,7 +37,7 @@ fn lvm_command(configured: Option<&[String]>, lvm_path: &str) -> Result<Vec<Stri
     match (configured, lvm_path) {
         (Some(prefix), "") => Ok(prefix.to_vec()),
         (Some(_), _) => Err(ConfigError::new(
-            "--lvm-path and lvm-command-prefix in the configuration file exclude each other; remove the flag",
+            "--lvm-path and lvm-command-prefix in the configuration file are mutually exclusive; remove the flag",
         )),
         (None, path) => {
             let mut prefix: Vec<_> = SystemRunner::DEFAULT_PREFIX.iter().map(|word| (*word).to_owned()).collect();

@@ -133,7 +133,7 @@ fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
 /// programs.
 fn run_with_embedded_lvmd(bed: &TestCluster) -> Result<()> {
     let together = TopolvmSpec { embed_lvmd: true, node_arguments: Vec::new(), ..spec()? };
-    run_with_programs(bed, &together, "the embedded lvmd works", || run(bed, THICK_UNSTAGED, AccessType::Mount))
+    run_with_programs(bed, &together, "the embedded lvmd is ready", || run(bed, THICK_UNSTAGED, AccessType::Mount))
 }
 
 /// Runs the suite for a filesystem and for a device with the agent's default flags.

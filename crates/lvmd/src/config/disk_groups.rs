@@ -41,15 +41,14 @@ pub(super) fn parse(entries: Vec<Fields<'_>>, file: &mut Fields<'_>, classes: &m
         let before = file.diagnostics.error_count();
         let Some(group) = parse_group(&mut fields, classes, &mut names) else { continue };
         if groups.get(&group.name).is_some() {
-            fields.error("there is another disk group of this name; give each its own");
+            fields.error("another disk group has the same name; use unique names");
         }
         groups.groups.push(group);
         if let (Some((one, other)), true) = (groups.find_overlap(), file.diagnostics.error_count() == before) {
             let (one, other) = (one.name.as_str(), other.name.as_str());
             fields.error(format!(
-                "disk groups {one:?} and {other:?} select the same disks; give both a selector that tells them \
-                 apart, such as rotational, transports or other patterns of by-id, or node-labels with different \
-                 values of one key"
+                "disk groups {one:?} and {other:?} select the same disks; set selectors that exclude each other, such \
+                 as rotational, transports or different by-id patterns, or node-labels with different values of one key"
             ));
         }
     }
@@ -64,7 +63,7 @@ fn parse_group(
     let name = fields.take(keys::GROUP_NAME, read_string).unwrap_or_default();
     fields.place = format!("disk group {name:?}: ");
     if name.is_empty() {
-        fields.error("it has no name; give it that of its volume group");
+        fields.error("it has no name; set it to the name of its volume group");
     }
     let class_name = fields.take(keys::GROUP_CLASS, read_string);
     let spare = fields.take(keys::GROUP_SPARE_GB, read_number_to(MAX_GIB));
@@ -73,7 +72,7 @@ fn parse_group(
     let node_labels = take_node_labels(fields);
     let max_disks = fields.take(keys::MAX_DISKS, read_number_to(u32::MAX));
     if max_disks == Some(0) {
-        fields.error("max-disks is 0, so the group could never have a disk; take it out for any number");
+        fields.error("max-disks is 0, so no disk can be added; remove it for no limit");
     }
     let pool = fields.take(keys::GROUP_POOL, Ok);
     fields.warn_of_unknown_keys();
@@ -104,14 +103,16 @@ fn make_class(
         if class.thin_pool.as_ref().is_some_and(|pool| pool.share.is_none()) {
             let class = &class.name;
             fields.warn(format!(
-                "the thin pool of device class {class:?} is not made; name it under thin-pool here, or make it with \
-                 the group"
+                "lvmd does not create the thin pool of device class {class:?}; set it as thin-pool of this disk group, \
+                 or create it together with the volume group"
             ));
         }
     }
     if is_named && pool.is_none() {
         if name.is_some() || spare.is_some() {
-            fields.error("a device class names this volume group already; take device-class and spare-gb out here");
+            fields.error(
+                "a device class already uses this volume group; remove device-class and spare-gb from the disk group",
+            );
         }
         return;
     }
@@ -141,7 +142,7 @@ fn take_mode(fields: &mut Fields<'_>) -> Mode {
         None | Some("report") => Mode::Report,
         Some("auto") => Mode::Auto,
         Some(other) => {
-            fields.error(format!("mode {other:?} is unknown; use report or auto"));
+            fields.error(format!("unknown mode {other:?}; use report or auto"));
             Mode::Report
         }
     }
@@ -162,13 +163,10 @@ fn take_selector(fields: &mut Fields<'_>) -> Selector {
         max_size,
     };
     if selector.is_empty() && fields.diagnostics.error_count() == before {
-        fields.error(
-            "nothing says which disks it is for; give it paths, by-id, models, serials, transports, rotational or a \
-             size",
-        );
+        fields.error("it selects no disks; set paths, by-id, models, serials, transports, rotational or a size");
     }
     if min_size.zip(max_size).is_some_and(|(least, most)| least > most) {
-        fields.error("min-size-gb is larger than max-size-gb, so no disk can be in it");
+        fields.error("min-size-gb is larger than max-size-gb, so no disk can match");
     }
     selector
 }
@@ -177,11 +175,12 @@ fn take_selector(fields: &mut Fields<'_>) -> Selector {
 fn take_patterns(fields: &mut Fields<'_>, key: keys::Key) -> Vec<Pattern> {
     let Some(texts) = fields.take_list(key, read_string) else { return Vec::new() };
     if texts.is_empty() {
-        fields.error(format!("{} is an empty list; take it out to select by other means", key.name));
+        fields.error(format!("{} is an empty list; remove it to select disks by other properties", key.name));
     }
     let mut patterns = Vec::new();
     for text in texts {
-        let parsed = Pattern::parse(&text).map_err(|error| format!("{} {text:?} is no pattern: {error}", key.name));
+        let parsed =
+            Pattern::parse(&text).map_err(|error| format!("{} {text:?} is not a valid pattern: {error}", key.name));
         patterns.extend(fields.check(parsed));
     }
     patterns
@@ -190,11 +189,11 @@ fn take_patterns(fields: &mut Fields<'_>, key: keys::Key) -> Vec<Pattern> {
 fn take_transports(fields: &mut Fields<'_>) -> Vec<&'static str> {
     let Some(names) = fields.take_list(keys::TRANSPORTS, read_string) else { return Vec::new() };
     if names.is_empty() {
-        fields.error("transports is an empty list; take it out to select by other means");
+        fields.error("transports is an empty list; remove it to select disks by other properties");
     }
     let known = |name: &String| {
         let known = TRANSPORTS.iter().find(|known| *known == name).copied();
-        known.ok_or_else(|| format!("transport {name:?} is unknown; use {}", TRANSPORTS.join(", ")))
+        known.ok_or_else(|| format!("unknown transport {name:?}; use {}", TRANSPORTS.join(", ")))
     };
     names.iter().filter_map(|name| fields.check(known(name))).collect()
 }
@@ -208,7 +207,7 @@ fn take_node_labels(fields: &mut Fields<'_>) -> NodeSelector {
     };
     let Some(labels) = fields.take_list(keys::NODE_LABELS, read) else { return NodeSelector::default() };
     if labels.is_empty() && fields.diagnostics.error_count() == before {
-        fields.error("node-labels is an empty list; take it out for all nodes");
+        fields.error("node-labels is an empty list; remove it to select all nodes");
     }
     labels.into_iter().collect()
 }

@@ -48,7 +48,7 @@ pub(super) fn parse(
     let mut pools = configured.filter_map(|class| class.thin_pool.as_mut()).filter(|pool| pool.name == name);
     match (pools.next(), ratio) {
         (Some(_), _) if has_ratio => {
-            fields.error("a device class has this pool already; take overprovision-ratio out here");
+            fields.error("a device class already uses this pool; remove overprovision-ratio from the disk group");
             None
         }
         (Some(pool), _) => {
@@ -66,7 +66,7 @@ fn new_pool(
     share: PoolShare,
     fields: &Fields<'_>,
 ) -> Option<ThinPool> {
-    let no_ratio = "overprovision-ratio is missing; 1.0 promises what the pool has and no more";
+    let no_ratio = "overprovision-ratio is missing; set 1.0 for no overprovisioning";
     let overprovision = fields.check(ratio.ok_or(no_ratio))?;
     Some(ThinPool { name, overprovision, threshold: DEFAULT_THRESHOLD, share: Some(share), growth: None })
 }
@@ -74,15 +74,15 @@ fn new_pool(
 fn take_share(fields: &mut Fields<'_>, vg: &VgName, mode: Mode) -> Option<PoolShare> {
     let percent = fields.take(keys::SIZE_PERCENT, read_number_to(100)).unwrap_or(DEFAULT_PERCENT);
     if percent == 0 {
-        fields.error("size-percent is 0, so there would be no pool; take thin-pool out for a group without one");
+        fields.error("size-percent is 0, so no pool could be created; remove thin-pool for a group without a pool");
     }
     let metadata = fields.take(keys::METADATA_SIZE_MB, read_number_to(MAX_METADATA >> 20));
     if metadata.is_some_and(|mib| mib < MIN_METADATA_MIB) {
-        fields.error("metadata-size-mb is less than 2, and LVM makes no less; take it out to have it reckoned");
+        fields.error("metadata-size-mb is less than the minimum of 2; raise it, or remove it to have it calculated");
     }
     let chunk = fields.take(keys::CHUNK_SIZE_KB, read_number_to(MAX_CHUNK_KIB)).unwrap_or(CHUNK_KIB);
     if chunk == 0 || !chunk.is_multiple_of(CHUNK_KIB) {
-        fields.error(format!("chunk-size-kb {chunk} is not a multiple of 64; dm-thin takes 64 to {MAX_CHUNK_KIB}"));
+        fields.error(format!("chunk-size-kb {chunk} is not a multiple of 64 from 64 to {MAX_CHUNK_KIB}"));
     }
     let tag = fields.check(disk_group::tag_of(vg))?;
     Some(PoolShare { tag, mode, percent, metadata: metadata.map(|mib| mib << 20), chunk: chunk << 10 })

@@ -18,25 +18,24 @@ const fn key(name: &'static str, default: &'static str, meaning: &'static str) -
 pub(super) const SOCKET_NAME: Key = key(
     "socket-name",
     super::DEFAULT_SOCKET,
-    "where to listen. A missing directory is made with mode 0700; the socket has mode 0600. Without meaning in an \
+    "path of the socket. lvmd creates a missing directory with mode 0700; the socket has mode 0600. Ignored by an \
      embedded lvmd",
 );
 pub(super) const DEVICE_CLASSES: Key =
-    key("device-classes", "", "a list; at least one, unless there are disk groups, which make their own");
+    key("device-classes", "", "a list; at least one, unless there are disk groups, which create their own");
 pub(super) const OPTION_CLASSES: Key =
-    key("lvcreate-option-classes", "", "a list of sets of `lvcreate` options that a StorageClass can choose by name");
+    key("lvcreate-option-classes", "", "a list of sets of `lvcreate` options that a StorageClass can select by name");
 pub(super) const ALLOWED_UIDS: Key = key(
     "allowed-uids",
     "",
-    "a list of numbers: users that may use the socket besides root. Without meaning in an embedded lvmd",
+    "a list of numbers: users that may use the socket in addition to root. Ignored by an embedded lvmd",
 );
 pub(super) const ALLOWED_GIDS: Key = key("allowed-gids", "", "the same for groups");
 pub(super) const LVM_COMMAND_PREFIX: Key = key(
     "lvm-command-prefix",
     "",
-    "a list: the words before the LVM sub-command, **including** the `lvm` program, as `[\"/sbin/lvm\"]`. Without it \
-     `nsenter` into the \
-     namespaces of process 1 and then `/sbin/lvm`",
+    "a list: the arguments before the LVM subcommand, **including** the `lvm` program, for example `[\"/sbin/lvm\"]`. \
+     By default `nsenter` into the namespaces of process 1 and then `/sbin/lvm`",
 );
 
 pub(super) const DISK_GROUPS: Key =
@@ -44,26 +43,25 @@ pub(super) const DISK_GROUPS: Key =
 pub(super) const RESCAN_INTERVAL: Key = key(
     "rescan-interval",
     "300",
-    "seconds between two looks at all disks, if there are disk groups; 0 for only when the kernel reports a disk",
+    "seconds between two scans of all disks, if there are disk groups; 0 to scan only when the kernel reports a disk",
 );
 pub(super) const SETTLE_TIME: Key = key(
     "settle-time",
     "60",
-    "seconds for which a disk must be seen blank and unused before it is added to a disk group of the mode `auto`",
+    "seconds for which a disk must stay blank and unused before it is added to a disk group with mode `auto`",
 );
 
-pub(super) const GROUP_NAME: Key = key("name", "", "the name of the volume group, which need not exist");
+pub(super) const GROUP_NAME: Key = key("name", "", "the name of the volume group, which does not need to exist");
 pub(super) const GROUP_CLASS: Key = key(
     "device-class",
     "",
-    "the device class that is made for it, the name of the group without it. Not with a class under `device-classes` \
-     that names the volume group",
+    "the device class that lvmd creates for the group; by default the name of the group. Not allowed if a class under \
+     `device-classes` uses the volume group",
 );
 pub(super) const MODE: Key = key(
     "mode",
     "report",
-    "`report`: what would be done with each disk is reported. `auto`: it is done, blank disks become a part of the \
-     volume group",
+    "`report`: lvmd reports what it would do with each disk. `auto`: lvmd adds blank disks to the volume group",
 );
 pub(super) const PATHS: Key = key(
     "paths",
@@ -78,48 +76,48 @@ pub(super) const TRANSPORTS: Key = key(
     "transports",
     "",
     "a list of `nvme`, `sata`, `sas`, `virtio`, `mmc`, `usb`, `xen`, `hyperv`, `scsi` (any other SCSI), `iscsi`, `fc`, \
-     `nvme-tcp`, `nvme-rdma`, `nvme-fc`, `nvme-loop`. Disks over a network, by USB or of a kind that is taken \
-     out are only added to a group that names their transport",
+     `nvme-tcp`, `nvme-rdma`, `nvme-fc`, `nvme-loop`. Network disks, USB disks and removable disks are only added to a \
+     group that lists their transport",
 );
-pub(super) const ROTATIONAL: Key = key("rotational", "", "`true` for disks that turn, `false` for flash");
+pub(super) const ROTATIONAL: Key = key("rotational", "", "`true` for rotational disks (HDD), `false` for flash (SSD)");
 pub(super) const MIN_SIZE_GB: Key = key("min-size-gb", "", "smallest size in GiB");
 pub(super) const MAX_SIZE_GB: Key = key("max-size-gb", "", "largest size in GiB");
 pub(super) const NODE_LABELS: Key = key(
     "node-labels",
     "",
-    "a list of labels of the Node, `KEY=VALUE` or `KEY` for any value: the group is for the nodes that have one of \
-     each key, see [Nodes](disk-groups.md#one-file-for-different-nodes). Without it it is for all nodes",
+    "a list of Node labels, `KEY=VALUE` or `KEY` for any value: the group applies to nodes that match one entry of \
+     each key, see [Nodes](disk-groups.md#one-file-for-different-nodes). By default it applies to all nodes",
 );
-pub(super) const MAX_DISKS: Key = key("max-disks", "", "how many disks the group may have; any number without it");
+pub(super) const MAX_DISKS: Key = key("max-disks", "", "maximum number of disks in the group; no limit by default");
 pub(super) const GROUP_SPARE_GB: Key = key(
     "spare-gb",
     "10",
-    "`spare-gb` of the device class that is made for the group. A thin one keeps nothing without it",
+    "`spare-gb` of the device class that lvmd creates for the group. The default is 0 for a thin class",
 );
 
 pub(super) const GROUP_POOL: Key = key(
     "thin-pool",
     "",
-    "the thin pool that is made in the volume group, see [Disk groups](disk-groups.md#a-thin-pool). The device class \
-     of the group is then a thin one",
+    "the thin pool that lvmd creates in the volume group, see [Disk groups](disk-groups.md#a-thin-pool). The device \
+     class of the group is then thin",
 );
 
-pub(super) const GROUP_POOL_NAME: Key = key("name", "pool", "its name in the volume group");
+pub(super) const GROUP_POOL_NAME: Key = key("name", "pool", "name of the pool in the volume group");
 pub(super) const SIZE_PERCENT: Key = key(
     "size-percent",
     "95",
-    "how much of the volume group it takes, with its metadata; it grows when the group does, and never gets smaller",
+    "percentage of the volume group for the pool and its metadata; the pool grows with the group and never shrinks",
 );
 pub(super) const METADATA_SIZE_MB: Key = key(
     "metadata-size-mb",
     "",
-    "MiB of its metadata, 2 to 16192. Without it they are reckoned from its size and its chunks",
+    "metadata size in MiB, 2 to 16192. By default it is calculated from the size and the chunk size of the pool",
 );
 pub(super) const CHUNK_SIZE_KB: Key = key(
     "chunk-size-kb",
     "64",
-    "KiB of a chunk, in which it gives out space and copies what a snapshot shares: a multiple of 64 to 1048576. That \
-     of a pool stays as it was made",
+    "chunk size in KiB, the unit of allocation and of copy-on-write: a multiple of 64 up to 1048576. The chunk size of \
+     an existing pool does not change",
 );
 
 pub(super) const CLASS_NAME: Key =
@@ -127,63 +125,71 @@ pub(super) const CLASS_NAME: Key =
 pub(super) const VOLUME_GROUP: Key = key(
     "volume-group",
     "",
-    "where its volumes live. It must exist before lvmd starts, unless the class is `optional`. One thick class and any \
-     number of thin ones, each with a pool of its own, can share it",
+    "volume group of its volumes. It must exist before lvmd starts, unless the class is `optional`. One thick class \
+     and any number of thin classes, each with its own pool, can share it",
 );
 pub(super) const OPTIONAL: Key = key(
     "optional",
     "false",
-    "whether a machine may lack the volume group. lvmd then starts without it, and offers the class while the group is \
-     there: one file for machines with different disks",
+    "whether the volume group may be missing. lvmd then starts without it and offers the class while the group exists, \
+     so machines with different disks can share one file",
 );
 pub(super) const DEFAULT: Key =
-    key("default", "false", "whether requests without a class mean this one; at most one class");
+    key("default", "false", "whether requests without a class use this one; at most one class");
 pub(super) const SPARE_GB: Key = key(
     "spare-gb",
     "10",
-    "GiB that are never given away: of the volume group, or of what the thin pool promises. A thin class without it \
-     keeps nothing",
+    "GiB that are never allocated: of the volume group, or of the capacity of the thin pool. The default is 0 for a \
+     thin class",
 );
 pub(super) const STRIPE: Key = key(
     "stripe",
     "",
-    "over how many physical volumes a volume is striped. Without effect on thin volumes: stripe their pool",
+    "number of physical volumes over which a volume is striped. No effect on thin volumes: stripe their pool",
 );
-pub(super) const STRIPE_SIZE: Key =
-    key("stripe-size", "", "size of one stripe as `lvcreate --stripesize` takes it; LVM's own without it");
+pub(super) const STRIPE_SIZE: Key = key(
+    "stripe-size",
+    "",
+    "size of one stripe in the format of `lvcreate --stripesize`; by default the default of LVM",
+);
 pub(super) const LVCREATE_OPTIONS: Key =
-    key("lvcreate-options", "", "a list of more options for `lvcreate`, one word each");
+    key("lvcreate-options", "", "a list of additional `lvcreate` options, one argument each");
 /// A key that is refused, unless its value means nothing.
 pub(super) const OVERHEAD_FACTOR: Key = key("overhead-factor", "", "");
 pub(super) const WIPE: Key = key(
     "wipe",
     "none",
-    "`none`, `discard` or `zero`: what happens to the contents of a removed volume before its extents are given to \
-     others, see [Wiping](#wiping)",
+    "`none`, `discard` or `zero`: how the contents of a removed volume are wiped before its extents are reused, see \
+     [Wiping](#wiping)",
 );
 pub(super) const TYPE: Key = key("type", "thick", "`thick` or `thin`");
-pub(super) const THIN_POOL: Key = key("thin-pool", "", "the thin pool; needed by thin classes, ignored by thick ones");
+pub(super) const THIN_POOL: Key =
+    key("thin-pool", "", "the thin pool; required for thin classes, ignored for thick classes");
 
-pub(super) const POOL_NAME: Key = key("name", "", "a thin pool that exists in the volume group before lvmd starts");
+pub(super) const POOL_NAME: Key =
+    key("name", "", "name of a thin pool that exists in the volume group before lvmd starts");
 pub(super) const OVERPROVISION_RATIO: Key = key(
     "overprovision-ratio",
     "",
-    "how many times its size the pool may promise: 1.0 or more, to six digits after the point",
+    "ratio of the provisionable capacity to the size of the pool: 1.0 or more, with up to six decimal digits",
 );
 pub(super) const GROW_AT_PERCENT: Key = key(
     "grow-at-percent",
     "",
-    "the fill of its data or metadata, 1 to 99, from which on it is made larger. Without it it stays as it is, see \
-     [Thin pools that grow](#thin-pools-that-grow)",
+    "usage of data or metadata in percent, 1 to 99, at which lvmd extends the pool. By default lvmd does not extend \
+     it, see [Thin pools that grow](#thin-pools-that-grow)",
 );
-pub(super) const GROW_BY_PERCENT: Key =
-    key("grow-by-percent", "20", "by how much of its size, 1 to 100. More is added where that is not enough");
+pub(super) const GROW_BY_PERCENT: Key = key(
+    "grow-by-percent",
+    "20",
+    "percentage of its size by which the pool is extended, 1 to 100. lvmd adds more where that is not enough",
+);
 pub(super) const MAXIMUM_SIZE_GB: Key =
-    key("maximum-size-gb", "", "GiB of data beyond which it does not grow as it fills up; no limit without it");
+    key("maximum-size-gb", "", "maximum data size in GiB up to which lvmd extends the pool; no limit by default");
 
 pub(super) const OPTION_CLASS_NAME: Key =
-    key("name", "", "what a request calls it; of two with the same name the last counts");
-pub(super) const OPTIONS: Key = key("options", "", "a list of options for `lvcreate`, one word each");
+    key("name", "", "name of the option class in requests; if two have the same name, the last one applies");
+pub(super) const OPTIONS: Key = key("options", "", "a list of `lvcreate` options, one argument each");
 
 impl Key {
     /// The keys of the file.

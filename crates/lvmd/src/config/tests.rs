@@ -80,7 +80,7 @@ fn a_class_says_how_its_volumes_are_wiped(#[case] wipe: &str, #[case] expected: 
 }
 
 #[rstest]
-#[case("shred", "lvmd.yaml:3: device class \"a\": wipe \"shred\" is unknown; use none, discard or zero")]
+#[case("shred", "lvmd.yaml:3: device class \"a\": unknown wipe \"shred\"; use none, discard or zero")]
 #[case("true", "lvmd.yaml:3: wipe must be a string; put it in quotes")]
 fn a_way_to_wipe_that_is_none_is_refused_with_its_line(#[case] wipe: &str, #[case] expected: &str) {
     let error = parse(&format!("device-classes:\n- name: a\n  wipe: {wipe}\n  volume-group: vg")).unwrap_err();
@@ -212,10 +212,10 @@ fn stripes_of_a_thin_class_have_no_effect_and_are_reported() {
 }
 
 #[rstest]
-#[case::none("", "there is no device class")]
+#[case::none("", "no device class is configured")]
 #[case::no_name("{volume-group: vg}", r#"device class "": it has no name"#)]
-#[case::bad_name("{name: -a, volume-group: vg}", r#"device class "-a": a name has letters"#)]
-#[case::bad_end("{name: a., volume-group: vg}", r#"device class "a.": a name has letters"#)]
+#[case::bad_name("{name: -a, volume-group: vg}", r#"device class "-a": a name consists of letters"#)]
+#[case::bad_end("{name: a., volume-group: vg}", r#"device class "a.": a name consists of letters"#)]
 #[case::no_group("{name: a}", r#"device class "a": volume-group is missing"#)]
 #[case::bad_group(
     "{name: a, volume-group: '--help'}",
@@ -223,20 +223,20 @@ fn stripes_of_a_thin_class_have_no_effect_and_are_reported() {
 )]
 #[case::same_name(
     "{name: a, volume-group: vg}, {name: a, volume-group: vg2}",
-    r#"device class "a": there is another class"#
+    r#"device class "a": another class has the same name"#
 )]
 #[case::same_group(
     "{name: a, volume-group: vg}, {name: b, volume-group: vg}",
-    r#"vg belongs to device class "a" already"#
+    r#"vg already belongs to device class "a""#
 )]
 #[case::two_defaults(
     "{name: a, volume-group: vg, default: true}, {name: b, volume-group: vg2, default: true}",
     "more than one default device class: a, b"
 )]
-#[case::unknown_type("{name: a, volume-group: vg, type: fat}", r#"type "fat" is unknown"#)]
+#[case::unknown_type("{name: a, volume-group: vg, type: fat}", r#"unknown type "fat""#)]
 #[case::thin_without_pool(
     "{name: a, volume-group: vg, type: thin}",
-    r#"device class "a": a class of type thin needs a thin-pool"#
+    r#"device class "a": a class of type thin requires a thin-pool"#
 )]
 #[case::pool_without_name(
     "{name: a, volume-group: vg, type: thin, thin-pool: {overprovision-ratio: 2}}",
@@ -304,10 +304,10 @@ fn all_mistakes_are_reported_together_with_their_lines() {
     .unwrap_err();
     insta::assert_snapshot!(problems.join("\n"), @r#"
     lvmd.yaml:4: spare-gb must be a whole number from 0 to 17179869183
-    lvmd.yaml:5: device class "hdd": volume-group is missing; say where its volumes are to live
-    lvmd.yaml:6: device class "hdd": there is another class of this name; give each class its own
-    lvmd.yaml:6: device class "hdd": type "fat" is unknown; use thick or thin
-    lvmd.yaml:6: device class "hdd": volume group vg belongs to device class "ssd" already
+    lvmd.yaml:5: device class "hdd": volume-group is missing; set it to the volume group of its volumes
+    lvmd.yaml:6: device class "hdd": another class has the same name; use unique names
+    lvmd.yaml:6: device class "hdd": unknown type "fat"; use thick or thin
+    lvmd.yaml:6: device class "hdd": volume group vg already belongs to device class "ssd"
     "#);
 }
 
@@ -329,8 +329,8 @@ fn a_missing_file_says_what_to_do() {
 }
 
 #[rstest]
-#[case("[\"--mirrors 1\"]", "\"--mirrors 1\" is one word for lvcreate; write \"--mirrors=1\"")]
-#[case("[-y]", "-y: LVM refuses a second --yes, and lvmd or the class gives one already")]
+#[case("[\"--mirrors 1\"]", "\"--mirrors 1\" is passed to lvcreate as one argument; write \"--mirrors=1\"")]
+#[case("[-y]", "-y: lvmd or the class already sets --yes, and LVM refuses a second one")]
 #[case("[--no-such-option]", "lvcreate has no option --no-such-option")]
 fn options_that_lvm_refuses_are_refused_with_their_line(#[case] options: &str, #[case] reason: &str) {
     let text = format!(
@@ -350,8 +350,8 @@ fn options_of_unknown_effect_are_accepted_with_a_warning() {
         parse("device-classes: [{name: a, volume-group: vg, lvcreate-options: [--type=raid1, /dev/sdb]}]").unwrap();
     let class = config.classes.get("a").unwrap();
     assert_eq!((class.layout.to_string().as_str(), class.has_unproven_options), ("raid1, 2 copies", true));
-    let expected = "lvmd.yaml:1: device class \"a\": its published capacity may be more than LVM can make: /dev/sdb is \
-                    no option: it may limit volumes to some physical volumes";
+    let expected = "lvmd.yaml:1: device class \"a\": its published capacity may exceed what LVM can allocate: /dev/sdb \
+                    is not an option; physical volumes cannot be listed here";
     assert_eq!(config.warnings, [expected]);
 }
 
@@ -365,8 +365,8 @@ fn keys_given_twice_are_read_as_the_last_with_a_warning() {
     let classes: Vec<_> = config.classes.iter().map(|class| (class.name.as_str(), class.spare >> 30)).collect();
     assert_eq!(classes, [("a", 3)]);
     let expected = [
-        "lvmd.yaml:2: device-classes is given more than once; the one in line 4 counts",
-        "lvmd.yaml:6: spare-gb is given more than once; the one in line 8 counts",
+        "lvmd.yaml:2: device-classes is set more than once; the value in line 4 is used",
+        "lvmd.yaml:6: spare-gb is set more than once; the value in line 8 is used",
     ];
     assert_eq!(config.warnings, expected);
 }
@@ -381,8 +381,8 @@ fn keys_given_twice_are_read_as_the_last_with_a_warning() {
 #[case(
     "overhead-factor: 1.1",
     Err(
-        "lvmd.yaml:4: device class \"a\": overhead-factor is a key of another program, which lvmd does not have; \
-         remove it, and keep that part of the volume group with spare-gb"
+        "lvmd.yaml:4: device class \"a\": overhead-factor is a key of another program and not supported by lvmd; \
+         remove it, and reserve that part of the volume group with spare-gb"
     )
 )]
 fn numbers_are_read_as_go_reads_them(#[case] key: &str, #[case] expected: Result<u64, &str>) {

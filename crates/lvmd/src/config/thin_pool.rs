@@ -12,7 +12,7 @@ const DEFAULT_GROWTH: u32 = 20;
 
 /// Parses the pool of a class; `None` after an error.
 pub(super) fn parse(node: Option<Node>, class: &Fields<'_>) -> Option<ThinPool> {
-    let no_pool = "a class of type thin needs a thin-pool with name and overprovision-ratio";
+    let no_pool = "a class of type thin requires a thin-pool with name and overprovision-ratio";
     let node = class.check(node.ok_or(no_pool))?;
     let diagnostics = class.diagnostics;
     let mut fields = node.read(keys::THIN_POOL.name, diagnostics, |node| Fields::read(node, diagnostics))?;
@@ -22,7 +22,7 @@ pub(super) fn parse(node: Option<Node>, class: &Fields<'_>) -> Option<ThinPool> 
     let growth = take_growth(&mut fields);
     fields.warn_of_unknown_keys();
     let name = fields.check(parse_name(&name));
-    let no_ratio = "overprovision-ratio is missing; 1.0 promises what the pool has and no more";
+    let no_ratio = "overprovision-ratio is missing; set 1.0 for no overprovisioning";
     let ratio = fields.check(ratio.ok_or(no_ratio)).and_then(|node| parse_ratio(node, &fields));
     Some(ThinPool { name: name?, overprovision: ratio?, threshold: DEFAULT_THRESHOLD, share: None, growth })
 }
@@ -34,11 +34,11 @@ pub(super) fn take_growth(pool: &mut Fields<'_>) -> Option<PoolGrowth> {
     let maximum = pool.take(keys::MAXIMUM_SIZE_GB, read_number_to(MAX_GIB));
     for (key, number) in [(keys::GROW_AT_PERCENT, at_percent), (keys::GROW_BY_PERCENT, by_percent)] {
         if number == Some(0) {
-            pool.error(format!("{} is 0; take it out, or give it a percentage from 1 on", key.name));
+            pool.error(format!("{} is 0; remove it, or set a percentage of at least 1", key.name));
         }
     }
     if maximum == Some(0) {
-        pool.error("maximum-size-gb is 0; take it out for no limit");
+        pool.error("maximum-size-gb is 0; remove it for no limit");
     }
     if at_percent.is_none() && (by_percent.is_some() || maximum.is_some()) {
         pool.warn("grow-by-percent and maximum-size-gb have no effect without grow-at-percent");
@@ -52,7 +52,7 @@ pub(super) fn take_growth(pool: &mut Fields<'_>) -> Option<PoolGrowth> {
 
 pub(super) fn parse_name(name: &str) -> Result<LvName, String> {
     if name.is_empty() {
-        return Err("it has no name; name the pool in the volume group".to_owned());
+        return Err("it has no name; set it to the name of the pool in the volume group".to_owned());
     }
     name.parse().map_err(|error: lvm::InvalidName| error.to_string())
 }

@@ -160,7 +160,7 @@ impl<'a> Fields<'a> {
         let node = given.pop()?;
         if let Some(first) = given.first() {
             let (name, last) = (key.name, node.line);
-            self.add_warning(first.line, &format!("{name} is given more than once; the one in line {last} counts"));
+            self.add_warning(first.line, &format!("{name} is set more than once; the value in line {last} is used"));
         }
         if matches!(node.value, Value::Null) { None } else { node.read(key.name, self.diagnostics, read) }
     }

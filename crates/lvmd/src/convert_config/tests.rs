@@ -44,10 +44,10 @@ fn groups_keep_their_names_and_what_has_no_counterpart_is_said() {
     assert_eq!(groups.rescan_interval.unwrap().as_secs(), 300);
     for said in [
         "    node-labels: [\"kubernetes.io/hostname\"]",
-        "Group raw is left out: there is no policy RAW",
-        "Group dir is left out: there is no policy HOST",
-        "Group none is left out: it has no pattern",
-        "Group what is left out: its policy is none",
+        "Group raw is not converted: lvmd has no policy RAW",
+        "Group dir is not converted: lvmd has no policy HOST",
+        "Group none is not converted: it has no pattern",
+        "Group what is not converted: its policy is not",
         "schedulerStrategy (binpack)",
     ] {
         assert!(text.contains(said), "{said} in {text}");

@@ -21,7 +21,7 @@ pub enum InvalidRatio {
     #[error("it is not a decimal number")]
     NoNumber,
     /// The pool would promise less than it has.
-    #[error("it is less than 1.0, and the pool would promise less than it has")]
+    #[error("it is less than 1.0, so part of the pool could not be used")]
     TooSmall,
 }
 

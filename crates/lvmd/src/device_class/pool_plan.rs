@@ -43,10 +43,10 @@ impl fmt::Display for PoolStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create(NewSizes { data, metadata }) => {
-                write!(f, "make it with {data} bytes and {metadata} bytes of metadata")
+                write!(f, "create it with {data} bytes and {metadata} bytes of metadata")
             }
-            Self::Discard { .. } => f.write_str("remove what is left of it from a creation that broke off"),
-            Self::Finish { .. } => f.write_str("take its making tag away"),
+            Self::Discard { .. } => f.write_str("remove the leftovers of its interrupted creation"),
+            Self::Finish { .. } => f.write_str("remove its making tag"),
             Self::Extend { sizes: PoolSizes { data, metadata }, .. } => {
                 let sizes = [
                     data.map(|bytes| format!("{bytes} bytes")),
@@ -103,7 +103,8 @@ impl ThinPool {
         let is_due = sizes != PoolSizes::default();
         if is_due && self.share.as_ref().is_some_and(|share| share.mode == Mode::Report) {
             return PoolPlan::obstacle(format!(
-                "thin pool {name} fills up and would grow (the mode is report); `lvextend -L +SIZE {name}`"
+                "thin pool {name} is filling up and would be extended (mode is report); extend it with `lvextend -L \
+                 +SIZE {name}`"
             ));
         }
         PoolPlan {
@@ -116,21 +117,21 @@ impl ThinPool {
         let (name, vg, tag) = (FullName::new(&group.name, &self.name), &group.name, &share.tag);
         if !group.has_tag(tag) {
             return PoolPlan::obstacle(format!(
-                "thin pool {name} is not made: volume group {vg} is not that of the disk group; `vgchange --addtag \
-                 {tag} {vg}` makes it so"
+                "thin pool {name} is not created: volume group {vg} does not belong to the disk group; to assign it, \
+                 run `vgchange --addtag {tag} {vg}`"
             ));
         }
         let Some(sizes) = share.sizes(group, room) else {
             return PoolPlan::obstacle(format!(
-                "thin pool {name} is not made: too little is free in volume group {vg}; add a disk, or remove what is \
-                 there"
+                "thin pool {name} is not created: not enough free space in volume group {vg}; add a disk, or remove \
+                 logical volumes"
             ));
         };
         match share.mode {
             Mode::Auto => PoolPlan::step(PoolStep::Create(sizes)),
             Mode::Report => {
                 let command = LvmCommand::create_pool(&self.creation(share, group, sizes, std::slice::from_ref(tag)));
-                PoolPlan::obstacle(format!("thin pool {name} would be made with `{command}` (the mode is report)"))
+                PoolPlan::obstacle(format!("thin pool {name} would be created with `{command}` (mode is report)"))
             }
         }
     }
@@ -153,8 +154,8 @@ impl ThinPool {
         let making = tags::making_tag(found).filter(|_| share.owns(found));
         match (found.attr.is_thin_pool(), making) {
             (false, None) => PoolPlan::obstacle(format!(
-                "thin pool {name} is not made: another logical volume has its name; rename that, or give the pool \
-                 another name in the configuration"
+                "thin pool {name} is not created: another logical volume has its name; rename that volume, or change \
+                 the name of the pool in the configuration"
             )),
             (_, Some(_)) if share.mode == Mode::Report => PoolPlan::default(),
             (false, Some(making)) => {
@@ -179,7 +180,7 @@ impl ThinPool {
             Mode::Report => {
                 let name = FullName::new(&group.name, &self.name);
                 let commands = extension_commands(self, group, sizes);
-                PoolPlan::obstacle(format!("thin pool {name} would grow with {commands} (the mode is report)"))
+                PoolPlan::obstacle(format!("thin pool {name} would be extended with {commands} (mode is report)"))
             }
         }
     }
@@ -195,15 +196,15 @@ fn describe_limit(limit: Limit, name: &FullName, at: u32, group: &VolumeGroup) -
     let vg = &group.name;
     match limit {
         Limit::Maximum => format!(
-            "thin pool {name} is filled to {at} % or more and has the size of maximum-size-gb; raise that, or delete \
-             data in the pool"
+            "thin pool {name} is at least {at} % full and has reached maximum-size-gb; raise maximum-size-gb, or \
+             delete data in the pool"
         ),
         Limit::Room => format!(
-            "thin pool {name} is filled to its grow-at-percent or more, and volume group {vg} has no room for it \
-             beyond what spare-gb keeps; add a disk, or delete data in the pool"
+            "thin pool {name} has reached grow-at-percent, and volume group {vg} has no free space beyond spare-gb; \
+             add a disk, or delete data in the pool"
         ),
         Limit::Metadata => format!(
-            "the metadata of thin pool {name} are filled and as large as they can be; delete snapshots, or move \
+            "the metadata of thin pool {name} is nearly full and has its maximum size; delete snapshots, or move \
              volumes to another pool"
         ),
     }

@@ -59,12 +59,12 @@ impl ThinPool {
         let (data, metadata) = (pool.data_percent.unwrap_or(0.0), pool.metadata_percent.unwrap_or(0.0));
         if data >= 100.0 || data > threshold {
             Some(PoolRefusal::Full(format!(
-                "{data} % of its data are used, and LVM makes no volumes above {threshold} %"
+                "{data} % of its data space is used, and LVM creates no volumes above {threshold} %"
             )))
         } else if metadata > threshold || metadata >= max_metadata {
             let max = threshold.min(max_metadata);
             Some(PoolRefusal::Full(format!(
-                "{metadata} % of its metadata are used, and LVM makes no volumes above {max:.2} %"
+                "{metadata} % of its metadata space is used, and LVM creates no volumes above {max:.2} %"
             )))
         } else {
             None

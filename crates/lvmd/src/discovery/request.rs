@@ -22,11 +22,11 @@ impl<M: Machine, R: Host> Scanner<M, R> {
         let refused = |why: String| Error::DiskNotAdded { disk: request.path.clone(), why };
         let report = self.report(groups).await.map_err(|error| refused(error_chain(&error)))?;
         let found = report.disks.iter().find(|finding| finding.disk.path == request.path);
-        let finding = found.ok_or_else(|| refused("there is no such disk".to_owned()))?;
+        let finding = found.ok_or_else(|| refused("disk not found".to_owned()))?;
         let stable_name = finding.disk.stable_path().unwrap_or_default();
         if stable_name != request.stable_name {
             let name = if stable_name.is_empty() { "no stable name".to_owned() } else { stable_name };
-            let why = format!("it is not the disk that was meant: it has {name}; look at the disks again");
+            let why = format!("it is not the requested disk: it has {name}; list the disks again");
             return Err(refused(why));
         }
         match (&finding.verdict, &finding.group) {

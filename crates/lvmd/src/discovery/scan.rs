@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum ScanError {
     /// The inventory cannot be read.
     #[error(
-        "cannot list the disks of the machine; in a container lvmd needs hostPID and a privileged security context"
+        "cannot list the disks of the machine; in a container, lvmd needs hostPID and a privileged security context"
     )]
     Inventory(#[source] io::Error),
     /// LVM does not list its physical volumes.
@@ -199,10 +199,10 @@ impl<M: Machine, R: Host> Scanner<M, R> {
         let group_findings = find_groups(groups, &pvs, labels.as_deref());
         let facts = Facts::new(groups, &pvs, &group_findings, labels.as_deref(), &disks);
         let same = |now: &&Disk| (now.number, now.sequence, &now.path) == (disk.number, disk.sequence, &disk.path);
-        let now = disks.iter().find(same).ok_or_else(|| Refusal::Failed("it has gone".to_owned()))?;
+        let now = disks.iter().find(same).ok_or_else(|| Refusal::Failed("it was removed".to_owned()))?;
         let mut finding = facts.judge(now.clone());
         limit_candidates(std::slice::from_mut(&mut finding), groups, &group_findings);
-        let changed = || Refusal::Failed("it is not the same any more".to_owned());
+        let changed = || Refusal::Failed("it changed since the scan".to_owned());
         match finding.verdict {
             Verdict::Candidate => {}
             Verdict::Refused(reasons) => return Err(reasons.into_iter().next().unwrap_or_else(changed)),

@@ -56,8 +56,8 @@ impl Drop for Wait {
 /// Says which disks do not answer, if there are any, and what that means.
 pub(super) fn describe<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> {
     let paths: Vec<_> = paths.collect();
-    let text = "look for a broken disk, cable or controller. LVM waits for them unless its global_filter leaves them \
-                out, and looks at all disks and additions take as long";
+    let text = "check for a broken disk, cable or controller. LVM waits for these disks unless its global_filter \
+                excludes them, which delays disk scans and disk additions";
     (!paths.is_empty()).then(|| format!("these disks do not answer: {}; {text}", paths.join(", ")))
 }
 

@@ -141,7 +141,7 @@ impl<M: Machine, R: Host> Discovery<M, R> {
     fn publish_failure(&self, failure: String) {
         let mut report = DiskReport::clone(&self.report.borrow());
         if report.failure.as_ref() != Some(&failure) {
-            tracing::error!(error = failure, "cannot look at the disks of the machine");
+            tracing::error!(error = failure, "cannot scan the disks of the machine");
         }
         report.failure = Some(failure);
         self.publish(report);
@@ -164,7 +164,7 @@ impl<M: Machine, R: Host> Discovery<M, R> {
             let added = self.scanner.add(&self.engine, groups, &group.name, &finding.disk).await;
             log_addition(finding, added.as_ref().err());
             // Of one that was added it tells if LVM does not list it then: nothing is done again and again
-            let unlisted = || Refusal::Failed("LVM took it and does not list it".to_owned());
+            let unlisted = || Refusal::Failed("LVM initialized it but does not list it".to_owned());
             self.memory.note_failure(&finding.disk, added.err().unwrap_or_else(unlisted));
             acted = true;
         }
@@ -195,10 +195,10 @@ impl<M: Machine, R: Host> Discovery<M, R> {
             let grown = grow(&self.engine, disk_group, pv).await;
             self.memory.note_resize(pv, grown.is_ok());
             match grown {
-                Ok(()) => tracing::info!(disk, %disk_group, "a disk has grown, and its disk group with it"),
+                Ok(()) => tracing::info!(disk, %disk_group, "a disk has grown; extended its disk group"),
                 Err(error) => tracing::error!(
                     disk, %disk_group, %error,
-                    "a disk has grown, but not its disk group; it is tried again in five minutes"
+                    "a disk has grown, but its disk group cannot be extended; retrying in five minutes"
                 ),
             }
             acted = true;
@@ -224,7 +224,7 @@ async fn next_addition(additions: &mut Option<mpsc::Receiver<DiskAddition>>) -> 
 fn subscribe() -> Option<Uevents> {
     let subscribed = Uevents::subscribe();
     if let Err(error) = &subscribed {
-        tracing::warn!(%error, "the kernel's messages about new disks cannot be had; they are found by looking");
+        tracing::warn!(%error, "cannot receive kernel events about new disks; disks are found by periodic scans only");
     }
     subscribed.ok()
 }
@@ -271,7 +271,7 @@ fn log_addition(finding: &DiskFinding, failure: Option<&Refusal>) {
     let disk_group = finding.group.as_ref().map(ToString::to_string);
     match failure {
         None => tracing::info!(disk, stable_name, disk_group, "added a disk to its disk group"),
-        Some(error) => tracing::error!(disk, stable_name, disk_group, %error, "a disk was not added to its disk group"),
+        Some(error) => tracing::error!(disk, stable_name, disk_group, %error, "cannot add a disk to its disk group"),
     }
 }
 
@@ -288,7 +288,7 @@ fn log_changes(before: &DiskReport, now: &DiskReport) {
             let (disk, stable_name) = (&finding.disk.path, finding.disk.stable_name());
             let (disk_group, verdict) =
                 (finding.group.as_ref().map(ToString::to_string), finding.describe(now.mode_of(finding)));
-            tracing::info!(disk, stable_name, disk_group, verdict, "looked at a disk");
+            tracing::info!(disk, stable_name, disk_group, verdict, "inspected a disk");
         }
     }
     for group in &now.groups {
@@ -296,11 +296,11 @@ fn log_changes(before: &DiskReport, now: &DiskReport) {
         let was_for_node = known.map(|known| known.is_for_node);
         if !group.nodes.is_everything() && was_for_node != Some(group.is_for_node) {
             let (disk_group, nodes, verdict) = (&group.name, &group.nodes, group.describe_place());
-            tracing::info!(%disk_group, %nodes, verdict, "looked at the labels of the node");
+            tracing::info!(%disk_group, %nodes, verdict, "evaluated the labels of the node");
         }
         if group.missing > 0 && known.is_none_or(|known| known.missing != group.missing) {
             let (disk_group, missing) = (&group.name, group.missing);
-            tracing::error!(%disk_group, missing, "disks of a disk group are missing; nothing is added to it");
+            tracing::error!(%disk_group, missing, "disks of a disk group are missing; no disks are added to it");
         }
     }
 }

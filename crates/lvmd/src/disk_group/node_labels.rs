@@ -22,7 +22,7 @@ pub struct WantedLabel {
 
 /// A text that is no label.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a label, KEY=VALUE or KEY for any value, and {text:?} is none: {problem}")]
+#[error("a label, KEY=VALUE or KEY for any value; {text:?} is invalid: {problem}")]
 pub struct InvalidLabel {
     text: String,
     problem: &'static str,
@@ -126,19 +126,19 @@ fn check_key(key: &str) -> Result<(), &'static str> {
         None => (None, key),
     };
     if prefix.is_some_and(|prefix| !is_domain(prefix)) {
-        return Err("what stands before the slash is a domain, such as example.com, in lower case");
+        return Err("the prefix before the slash must be a lower-case DNS domain such as example.com");
     }
     if is_name(name) {
         return Ok(());
     }
-    Err("the name in its key has 1 to 63 letters, digits, - _ and ., and begins and ends with a letter or digit")
+    Err("the name in its key must have 1 to 63 letters, digits, - _ or ., and begin and end with a letter or digit")
 }
 
 fn check_value(value: &str) -> Result<(), &'static str> {
     if value.is_empty() || is_name(value) {
         return Ok(());
     }
-    Err("its value has at most 63 letters, digits, - _ and ., and begins and ends with a letter or digit")
+    Err("its value must have at most 63 letters, digits, - _ or ., and begin and end with a letter or digit")
 }
 
 fn is_name(text: &str) -> bool {

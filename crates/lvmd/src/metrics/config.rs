@@ -20,12 +20,12 @@ impl ConfigMetrics {
         let metrics = Self { successful: Gauge::default(), success_time: Gauge::default(), clock };
         registry.register(
             "topolvm_lvmd_config_last_reload_successful",
-            "Whether the configuration was taken over when it was read last",
+            "Whether the last configuration reload was successful",
             metrics.successful.clone(),
         );
         registry.register(
             "topolvm_lvmd_config_last_reload_success_timestamp_seconds",
-            "When a configuration was taken over last",
+            "Time of the last successful configuration reload",
             metrics.success_time.clone(),
         );
         metrics.record(true);

@@ -41,11 +41,11 @@ impl Collector for DiskMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Some(report) = self.0.get() else { return Ok(()) };
         let report = Arc::clone(&report.borrow());
-        encode(&mut encoder, "disks", "Disks of a disk group, with those that are missing", disks(&report))?;
-        encode(&mut encoder, "missing_disks", "Disks of a disk group that are missing", missing_disks(&report))?;
+        encode(&mut encoder, "disks", "Disks of a disk group, including missing disks", disks(&report))?;
+        encode(&mut encoder, "missing_disks", "Missing disks of a disk group", missing_disks(&report))?;
         let help = "Blank disks that could be added to a disk group";
         encode(&mut encoder, "candidate_disks", help, candidates(&report))?;
-        let help = "Disks that a disk group selects and that are not added to it, by the first reason";
+        let help = "Disks that a disk group selects and lvmd does not add, by the first reason";
         encode(&mut encoder, "refused_disks", help, refused_disks(&report))
     }
 }

@@ -54,10 +54,10 @@ type Gauge<T> = (&'static str, &'static str, fn(&T) -> Option<f64>);
 type Labels = Vec<(&'static str, String)>;
 
 const GROUP_GAUGES: [Gauge<GroupStatus>; 4] = [
-    ("volume_group_age_seconds", "Time since LVM was last asked about a volume group", |group| {
+    ("volume_group_age_seconds", "Time since the last successful LVM report of a volume group", |group| {
         Some(group.age.as_secs_f64())
     }),
-    ("volume_group_stale", "1 while LVM cannot be asked about a volume group", |group| {
+    ("volume_group_stale", "1 while LVM cannot report a volume group", |group| {
         Some(f64::from(u8::from(group.is_stale)))
     }),
     ("volume_group_missing_physical_volumes", "Physical volumes of a volume group that LVM does not find", |group| {
@@ -70,18 +70,22 @@ const GROUP_GAUGES: [Gauge<GroupStatus>; 4] = [
 
 const WIPE_GAUGES: [Gauge<WipeStatus>; 2] = [
     ("wiping_volumes", "Removed logical volumes that are not wiped yet", |entry| Some(float(entry.volumes))),
-    ("wiping_bytes", "What is still to be wiped before it can be given away", |entry| Some(float(entry.bytes))),
+    ("wiping_bytes", "Bytes of removed logical volumes that must be wiped before they can be reused", |entry| {
+        Some(float(entry.bytes))
+    }),
 ];
 
 const EVACUATION_GAUGES: [Gauge<EvacuationStatus>; 2] = [
-    ("evacuation_remaining_bytes", "What is still on a disk that is to be emptied", |disk| Some(float(disk.remaining))),
-    ("evacuation_blocked", "1 while a disk that is to be emptied cannot be", |disk| {
+    ("evacuation_remaining_bytes", "Bytes of volumes that are still on a disk under evacuation", |disk| {
+        Some(float(disk.remaining))
+    }),
+    ("evacuation_blocked", "1 while the evacuation of a disk is blocked", |disk| {
         Some(f64::from(u8::from(disk.is_blocked)))
     }),
 ];
 
 const POOL_GAUGES: [Gauge<PoolStatus>; 1] =
-    [("thin_pool_held_up", "1 while a thin pool is to be made or extended and is not", |pool| {
+    [("thin_pool_held_up", "1 while a thin pool must be created or extended and cannot be", |pool| {
         Some(f64::from(u8::from(pool.is_held_up)))
     })];
 
@@ -89,28 +93,32 @@ const POOL_GAUGES: [Gauge<PoolStatus>; 1] =
 type PoolCounter = (&'static str, &'static str, fn(&PoolStatus) -> u64);
 
 const POOL_COUNTERS: [PoolCounter; 2] = [
-    ("thin_pool_extensions", "How often a thin pool was extended", |pool| pool.extensions),
-    ("thin_pool_failures", "How often a thin pool could not be made or extended", |pool| pool.failures),
+    ("thin_pool_extensions", "Number of extensions of a thin pool", |pool| pool.extensions),
+    ("thin_pool_failures", "Number of failed creations and extensions of a thin pool", |pool| pool.failures),
 ];
 
 const CLASS_GAUGES: [Gauge<ClassCapacity>; 7] = [
     ("device_class_size_bytes", "Size of the volume group of a device class", |class| Some(float(class.size))),
-    ("device_class_available_bytes", "What may still be given away in a device class", |class| {
+    ("device_class_available_bytes", "Bytes that can still be allocated in a device class", |class| {
         Some(float(class.free_bytes))
     }),
-    ("device_class_refused", "1 while LVM creates no volumes in a device class, whatever is free", |class| {
-        Some(f64::from(u8::from(class.refusal.is_some())))
-    }),
-    ("device_class_used_spare_bytes", "Part of the spare of a thick device class that is not free any more", |class| {
+    (
+        "device_class_refused",
+        "1 while LVM refuses to create volumes in a device class regardless of its free space",
+        |class| Some(f64::from(u8::from(class.refusal.is_some()))),
+    ),
+    ("device_class_used_spare_bytes", "Used part of the spare capacity of a thick device class", |class| {
         class.thin.is_none().then(|| float(class.used_spare))
     }),
     ("device_class_volumes", "Logical volumes in a device class", |class| Some(float(class.volumes))),
-    ("device_class_thin_data_percent", "How full the thin pool of a device class is", |class| {
+    ("device_class_thin_data_percent", "Used data space of the thin pool of a device class in percent", |class| {
         Some(class.thin.as_ref()?.data_percent)
     }),
-    ("device_class_thin_metadata_percent", "How full the metadata of the thin pool of a device class is", |class| {
-        Some(class.thin.as_ref()?.metadata_percent)
-    }),
+    (
+        "device_class_thin_metadata_percent",
+        "Used metadata space of the thin pool of a device class in percent",
+        |class| Some(class.thin.as_ref()?.metadata_percent),
+    ),
 ];
 
 fn encode_gauges<T>(
@@ -130,7 +138,7 @@ fn encode_gauges<T>(
 }
 
 fn encode_wipe_failures(encoder: &mut DescriptorEncoder<'_>, wiping: &[WipeStatus]) -> fmt::Result {
-    let help = "How often a removed logical volume could not be wiped";
+    let help = "Number of failed wipes of removed logical volumes";
     let mut metric = encoder.encode_descriptor("topolvm_lvmd_wipe_failures", help, None, MetricType::Counter)?;
     for entry in wiping {
         ConstCounter::new(entry.failures).encode(metric.encode_family(&wipe_labels(entry))?)?;

@@ -40,18 +40,17 @@ impl LvmMetrics {
         };
         registry.register(
             "topolvm_lvm_commands",
-            "Changes and reports that LVM was asked for, by the first command and the outcome",
+            "LVM changes and reports, by the first command and the outcome",
             metrics.commands.clone(),
         );
         registry.register(
             "topolvm_lvm_command_seconds",
-            "Time that they took, by the first command",
+            "Duration of LVM changes and reports, by the first command",
             metrics.seconds.clone(),
         );
         registry.register(
             "topolvm_lvm_processes",
-            "LVM processes that were started, by the first command; a shell of LVM that waits for more serves several \
-             changes",
+            "Started LVM processes, by the first command; one LVM shell process can serve several changes",
             metrics.processes.clone(),
         );
         metrics

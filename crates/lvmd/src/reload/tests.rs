@@ -99,7 +99,7 @@ async fn a_file_that_cannot_work_changes_nothing_until_it_is_right() {
     let mut following = Following::start();
     let status = following.write("device-classes: []").await;
     let failure = status.failure.unwrap();
-    assert!(failure.contains("lvmd.yaml:1: there is no device class"), "{failure}");
+    assert!(failure.contains("lvmd.yaml:1: no device class is configured"), "{failure}");
     assert_eq!(following.metric("successful"), "0");
     fs::remove_file(following.path()).unwrap();
     let failure = following.read().await.failure.unwrap();
@@ -132,7 +132,7 @@ async fn device_classes_that_cannot_be_used_are_tried_again_at_the_next_reading(
     *following.answer.lock().await = Err("there is no volume group vg2");
     let other = "device-classes: [{name: two, volume-group: vg2}]";
     let status = following.write(other).await;
-    assert_eq!(status.failure.unwrap(), "its device classes cannot be used: there is no volume group vg2");
+    assert_eq!(status.failure.unwrap(), "cannot apply its device classes: there is no volume group vg2");
     assert_eq!(following.metric("successful"), "0");
     *following.answer.lock().await = Ok(());
     let status = following.write(other).await;

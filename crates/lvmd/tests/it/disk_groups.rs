@@ -112,11 +112,11 @@ async fn whatever_speaks_against_a_disk_keeps_it_as_it_is() {
     let edits: [(Edit, &str); 7] = [
         (|disk| disk.disk.read_only = true, "read-only"),
         (|disk| disk.disk.uses.push(Use::Swap("sdb".to_owned())), "in use: sdb is swap space"),
-        (|disk| disk.is_claimed = true, "somebody has claimed it"),
+        (|disk| disk.is_claimed = true, "another program has opened it"),
         (|disk| disk.signature = Some("crypto_LUKS".to_owned()), "has a signature: crypto_LUKS"),
-        (|disk| disk.contents = Contents::Data(4096), "there is data at byte 4096"),
+        (|disk| disk.contents = Contents::Data(4096), "it has data at byte 4096"),
         (|disk| disk.disk.transport = Some("iscsi"), "attached by iscsi"),
-        (|disk| disk.disk.transport = Some("usb"), "can be taken out"),
+        (|disk| disk.disk.transport = Some("usb"), "it is removable"),
     ];
     for (edit, expected) in edits {
         let lvm = FakeLvm::new();
@@ -201,7 +201,7 @@ async fn a_group_that_lacks_a_disk_gets_no_other_and_loses_none() {
     disks.look().await;
     let group = disks.report.borrow().groups[0].clone();
     assert_eq!((group.disks, group.missing), (2, 1));
-    assert!(disks.refusal("sdd").contains("lacks 1 of its disks"));
+    assert!(disks.refusal("sdd").contains("1 disks of volume group"));
     assert_eq!(lvm.group_of_disk("sdd"), None);
     lvm.plug("sdb", 10 * GIB);
     disks.look().await;

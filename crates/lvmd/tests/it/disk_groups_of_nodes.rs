@@ -45,11 +45,12 @@ async fn a_disk_goes_to_the_group_of_its_node_when_the_labels_are_told() {
         lvm.plug("sdb", GIB);
         let mut disks = Disks::start_with(&lvm, CONFIG).await;
         disks.look().await;
-        assert!(disks.refusal("sdb").contains("waits for topolvm-node"), "{}", disks.refusal("sdb"));
+        assert!(disks.refusal("sdb").contains("topolvm-node has not reported"), "{}", disks.refusal("sdb"));
         disks.node.label(&[("zone", "a")]).await;
         disks.look().await;
         let refusal = disks.refusal("sdb");
-        let said = "disk group fast is for nodes with the labels storage.example.com/kind=fast, and this is none";
+        let said = "disk group fast applies to nodes with the labels storage.example.com/kind=fast, which this node \
+                    does not have";
         assert!(refusal.starts_with(said), "{refusal}");
         assert_eq!((lvm.count("vgcreate"), classes(&disks.node)), (0, vec![]));
         assert_healthy(&disks.node);
@@ -77,7 +78,7 @@ async fn without_its_label_a_group_keeps_its_disks_and_its_class_and_gets_no_mor
         disks.look().await;
     }
     assert_eq!((disks.verdict("sdb"), lvm.group_of_disk("sdc")), (MEMBER, None));
-    assert!(disks.refusal("sdc").contains("disk group fast is for nodes with"), "{}", disks.refusal("sdc"));
+    assert!(disks.refusal("sdc").contains("disk group fast applies to nodes with"), "{}", disks.refusal("sdc"));
     let since: Vec<_> = lvm.commands().split_off(commands);
     assert!(since.iter().all(|command| command.starts_with("pvs")), "{since:?}");
     disks.node.create("fast", "b", GIB / 4).await.unwrap();
@@ -88,7 +89,7 @@ async fn without_its_label_a_group_keeps_its_disks_and_its_class_and_gets_no_mor
     let mut disks = Disks::start_with(&lvm, CONFIG).await;
     disks.look().await;
     assert_eq!((disks.verdict("sdb"), classes(&disks.node)), (MEMBER, vec!["fast".to_owned()]));
-    assert!(disks.refusal("sdc").contains("waits for topolvm-node"), "{}", disks.refusal("sdc"));
+    assert!(disks.refusal("sdc").contains("topolvm-node has not reported"), "{}", disks.refusal("sdc"));
     disks.node.label(&[(KIND, "fast")]).await;
     disks.look().await;
     assert_eq!(lvm.group_of_disk("sdc").as_deref(), Some("fast"));

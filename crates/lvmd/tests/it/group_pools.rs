@@ -143,7 +143,7 @@ async fn nothing_is_made_in_a_group_that_is_not_ours_or_lacks_a_disk_or_where_th
     lvm.remove_volume("ssd", "pool");
     lvm.set_missing_pvs("ssd", 1);
     disks.node.notice().await;
-    assert!(problems()[0].contains("lacks 1 of its physical volumes"), "{:?}", problems());
+    assert!(problems()[0].contains("1 physical volumes of volume group"), "{:?}", problems());
     assert_eq!(changes(&lvm), [""; 0]);
     lvm.set_missing_pvs("ssd", 0);
     tokio::time::sleep(Duration::from_mins(2)).await;
@@ -157,10 +157,10 @@ async fn in_the_mode_report_the_command_is_said() {
     let disks = Disks::start(&lvm, "report", POOL).await;
     disks.node.notice().await;
     let problems = || disks.node.engine.inventory().problems;
-    assert!(problems()[0].contains("would be made with `lvcreate --type thin-pool -n pool"), "{:?}", problems());
+    assert!(problems()[0].contains("would be created with `lvcreate --type thin-pool -n pool"), "{:?}", problems());
     lvm.add_volume("ssd", "pool", FakeVolume { tags: vec![TAG.to_owned()], ..FakeVolume::thin_pool(GIB) });
     disks.node.notice().await;
-    assert!(problems()[0].contains("would grow with `lvextend -y"), "{:?}", problems());
+    assert!(problems()[0].contains("would be extended with `lvextend -y"), "{:?}", problems());
     assert_eq!(changes(&lvm), [""; 0]);
 }
 

@@ -76,7 +76,7 @@ async fn a_pool_grows_to_its_maximum_and_says_that_it_has_it() {
     assert_eq!((size(&node), problems(&node).len()), (7 * GIB, 0));
     fill(&node, 60.0, 0.0).await;
     assert_eq!(size(&node), 7 * GIB);
-    assert!(problems(&node)[0].contains("has the size of maximum-size-gb"), "{:?}", problems(&node));
+    assert!(problems(&node)[0].contains("has reached maximum-size-gb"), "{:?}", problems(&node));
     fill(&node, 40.0, 0.0).await;
     assert_eq!(problems(&node), [""; 0]);
 }
@@ -88,7 +88,7 @@ async fn a_pool_takes_nothing_of_what_the_plain_class_keeps() {
     assert_eq!((size(&node), node.lvm.free("vg")), (5 * GIB, 15 * GIB));
     assert!(node.lvm.volume("vg", "pool").unwrap().data_percent >= 80.0);
     node.notice().await;
-    assert!(problems(&node)[0].contains("has no room for it"), "{:?}", problems(&node));
+    assert!(problems(&node)[0].contains("has no free space beyond spare-gb"), "{:?}", problems(&node));
     let done = node.lvm.processes();
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(node.lvm.processes(), done, "LVM was asked again and again");

@@ -236,8 +236,8 @@ async fn a_tag_outside_of_lvms_alphabet_is_invalid() {
 /// LVM keeps the metadata of all volumes of a group in one small area.
 #[rstest]
 #[case::most(32, 128, None)]
-#[case::too_many(33, 1, Some("33 tags: a request may have 32 at most"))]
-#[case::too_long(32, 129, Some("tags of 4128 characters in all: a request may have 4096 at most"))]
+#[case::too_many(33, 1, Some("33 tags: a request may have at most 32"))]
+#[case::too_long(32, 129, Some("tags of 4128 characters in total: a request may have at most 4096"))]
 #[tokio::test(start_paused = true)]
 async fn tags_have_a_number_and_a_length_that_is_the_most(
     #[case] count: usize,
@@ -267,7 +267,7 @@ async fn tags_that_lvmd_relies_on_cannot_be_set_by_clients() {
     let request = CreateLvRequest { tags: vec!["topolvm.io/making=x".to_owned()], ..create_request("ssd", "a", GIB) };
     let status = node.create_with(request).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().contains("only lvmd itself writes it"), "{status}");
+    assert!(status.message().contains("it is reserved for lvmd"), "{status}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,8 +346,8 @@ async fn a_group_with_missing_disks_has_no_room_and_changes_are_refused_with_the
     node.create("hdd", "a", GIB).await.unwrap();
     let mut problems = node.engine.storage_problems();
     node.lvm.set_missing_pvs("vg-hdd", 1);
-    let said = "volume group vg-hdd lacks 1 of its physical volumes, so LVM makes nothing in it; bring the disks \
-         back, or give them up with `vgreduce --removemissing vg-hdd`";
+    let said = "1 physical volumes of volume group vg-hdd are missing, so LVM creates no volumes in it; attach the \
+                disks, or remove them from the group with `vgreduce --removemissing vg-hdd`";
     assert_eq!(*problems.wait_for(|problems| !problems.is_empty()).await.unwrap(), [said]);
     assert_eq!(node.free("hdd").await.unwrap(), 0);
     let capacity = node.engine.capacity();

@@ -154,7 +154,7 @@ fn help(#[case] name: &str, #[case] args: &[&str]) {
 #[case(&["--zap-log-level=loud"], "must be debug, info, error or panic")]
 #[case(&["-v=loud"], "must be a whole number")]
 #[case(&["--metrics-bind-address=8080"], "write :PORT, HOST:PORT or [IPV6]:PORT")]
-#[case(&["--lvm-path=/sbin/lvm"], "--lvm-path and lvm-command-prefix in the configuration file exclude each other")]
+#[case(&["--lvm-path=/sbin/lvm"], "--lvm-path and lvm-command-prefix in the configuration file are mutually exclusive")]
 fn flags_that_cannot_be_used_end_with_64_and_a_hint(#[case] args: &[&str], #[case] hint: &str) {
     let (status, message) = Place::new().ends(args);
     assert_eq!(status, 64);
@@ -188,8 +188,8 @@ fn flags_of_klog_and_zap_are_taken_and_those_without_effect_are_warned_of_once()
 }
 
 #[rstest]
-#[case("device-classes: [{name: a, volume-group: vg, type: fat}]", "type \"fat\" is unknown; use thick")]
-#[case("device-classes: []", "there is no device class; list at least one")]
+#[case("device-classes: [{name: a, volume-group: vg, type: fat}]", "unknown type \"fat\"; use thick")]
+#[case("device-classes: []", "no device class is configured; add at least one")]
 
 fn a_configuration_that_cannot_work_ends_with_64(#[case] classes: &str, #[case] sentence: &str) {
     let place = Place::new();
@@ -206,7 +206,7 @@ fn an_empty_prefix_ends_with_64() {
         .unwrap();
     let (status, message) = place.ends(&[]);
     assert_eq!(status, 64);
-    assert!(message.contains("lvm-command-prefix is empty; leave it out for the default"), "{message}");
+    assert!(message.contains("lvm-command-prefix is empty; remove it to use the default"), "{message}");
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn health_without_a_server_fails() {
     let place = Place::new();
     let (status, message) = place.ends(&["health"]);
     assert_eq!(status, 1);
-    assert!(message.contains("no lvmd listens on"), "{message}");
+    assert!(message.contains("cannot connect to lvmd on"), "{message}");
 }
 
 #[tokio::test]

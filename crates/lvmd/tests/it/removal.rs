@@ -77,7 +77,7 @@ async fn a_missing_group_never_looks_like_a_volume_that_is_gone() {
     node.lvm.remove_group("vg-ssd");
     let status = node.remove("ssd", "a").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
-    assert_eq!(status.message(), "volume group vg-ssd not found; check that its disks are there");
+    assert_eq!(status.message(), "volume group vg-ssd not found; check that its disks are attached");
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::FailedPrecondition);
     assert_eq!(code(node.resize("ssd", "a", 1).await), Code::FailedPrecondition);
 }

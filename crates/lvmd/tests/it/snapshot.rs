@@ -53,7 +53,7 @@ async fn a_snapshot_is_never_smaller_than_its_source() {
     let node = node().await;
     let status = node.snapshot(sized("s", GIB - 4096)).await.unwrap_err();
     assert_eq!(status.code(), Code::OutOfRange);
-    assert_eq!(status.message(), "requested size 1073737728 is smaller than the source's 1073741824");
+    assert_eq!(status.message(), "requested size 1073737728 is smaller than the size of the source, 1073741824");
     assert!(node.lvm.volume("vg", "s").is_none());
 }
 

@@ -115,7 +115,11 @@ async fn a_missing_disk_is_named_by_its_last_path_and_is_a_problem_until_it_is_b
     let [missing, there] = &message.volume_groups[0].physical_volumes[..] else { panic!("{message:?}") };
     assert_eq!((missing.path.as_str(), missing.missing, missing.allocatable), ("/dev/fake0", true, false));
     assert_eq!((missing.dev_major, there.missing), (0, false));
-    assert!(message.problems[0].contains("vg-hdd lacks 1 of its physical volumes"), "{:?}", message.problems);
+    assert!(
+        message.problems[0].contains("1 physical volumes of volume group vg-hdd are missing"),
+        "{:?}",
+        message.problems
+    );
     assert_eq!(message.device_classes[1].free_bytes, 0);
     node.lvm.set_missing_pvs("vg-hdd", 0);
     assert_eq!(last(&mut stream).await, Some(before));
@@ -147,7 +151,7 @@ async fn a_group_that_has_gone_is_a_problem_and_one_that_cannot_be_read_keeps_it
     let message = last(&mut stream).await.unwrap();
     let gone = VolumeGroupItem { name: "vg-ssd".to_owned(), ..VolumeGroupItem::default() };
     assert_eq!(message.volume_groups, [before.volume_groups[0].clone(), gone]);
-    assert_eq!(message.problems, ["volume group vg-ssd not found; check that its disks are there"]);
+    assert_eq!(message.problems, ["volume group vg-ssd not found; check that its disks are attached"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,8 +178,8 @@ async fn pools_that_take_no_volumes_and_volumes_with_a_failed_part_are_problems(
     node.lvm.remove_volume("vg", "pool2");
     let problems = last(&mut stream).await.unwrap().problems;
     let expected = [
-        "thin pool vg/pool takes no new volumes: its data or metadata are nearly full; delete data in it, or extend it \
-         with `lvextend -L +SIZE vg/pool`, its metadata with `lvextend --poolmetadatasize +SIZE vg/pool`",
+        "thin pool vg/pool accepts no new volumes: its data or metadata are nearly full; delete data in it, or extend \
+         it with `lvextend -L +SIZE vg/pool` and its metadata with `lvextend --poolmetadatasize +SIZE vg/pool`",
         "thin pool vg/pool2 not found; create it with `lvcreate -T vg/pool2 -L SIZE`",
         "logical volume vg/c: a device of the RAID volume had errors and must be refreshed or replaced",
         "logical volumes vg/a and 1 more: a physical volume that the volume needs is missing",

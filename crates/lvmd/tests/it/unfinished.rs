@@ -209,7 +209,7 @@ async fn what_another_lvmd_is_making_is_left_alone() {
     let status = next.create("ssd", "a", GIB).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(
-        status.message().starts_with("logical volume vg-ssd/a is being made by another lvmd; try again"),
+        status.message().starts_with("logical volume vg-ssd/a is being created by another lvmd; try again"),
         "{status}"
     );
     assert_eq!(code(next.resize("ssd", "a", 2 << 30).await), Code::FailedPrecondition);

@@ -432,8 +432,7 @@ async fn a_pool_that_stops_zeroing_stops_everything_that_would_leak() {
     node.lvm.edit_volume("vg", "pool", |pool| "twi-aot---".clone_into(&mut pool.attr));
     node.lvm.extend_group("vg", GIB);
     node.notice().await;
-    let remedy = "thin pool vg/pool does not zero the blocks that it gives out, but wipe is zero; run `lvchange \
-         --zero y vg/pool`";
+    let remedy = "thin pool vg/pool does not zero new blocks, but wipe is zero; run `lvchange --zero y vg/pool`";
     assert_eq!(*node.engine.storage_problems().borrow(), [remedy]);
     let status = node.create("thin", "b", GIB).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::FailedPrecondition, remedy));

@@ -55,7 +55,7 @@ fn join_by_label(fixture: &Fixture) -> Result<()> {
 
 fn follow_label(fixture: &Fixture) -> Result<()> {
     let node = fixture.node.name();
-    wait_for_disks(fixture, &[("refused", "is for nodes with the labels storage.example.com/kind=fast, and this")])?;
+    wait_for_disks(fixture, &[("refused", "applies to nodes with the labels storage.example.com/kind=fast, which")])?;
     ensure!(fixture.value("node", node, &capacity())?.is_empty(), "a class is offered that has no disk");
     let ready = fixture.value("nodestorages.topolvm.io", node, ".status.conditions[0].status")?;
     ensure!(ready == "True", "a group of other nodes is told as something that is broken");
@@ -71,7 +71,7 @@ fn follow_label(fixture: &Fixture) -> Result<()> {
 
     fixture.kubectl(&["label", "node", node, &format!("{LABEL}-")])?;
     fixture.node.script(PLUG_ANOTHER)?;
-    wait_for_disks(fixture, &[("refused", "is for nodes with the labels"), ("member", "belongs to disk group")])?;
+    wait_for_disks(fixture, &[("refused", "applies to nodes with the labels"), ("member", "belongs to disk group")])?;
     ensure!(fixture.read_word(GROUP)? == "precious", "the data has changed");
     fixture.delete_pod_and_claim(GROUP)?;
     // The class goes on to make volumes

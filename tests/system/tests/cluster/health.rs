@@ -128,8 +128,9 @@ fn pull_disk(fixture: &Fixture) -> Result<()> {
         Ok(())
     })?;
     fixture.node.script(&format!("losetup -d {pulled}"))?;
-    let found =
-        format!("volume group {group} lacks 1 of its physical volumes, so LVM makes nothing in it; bring the disk");
+    let found = format!(
+        "1 physical volumes of volume group {group} are missing, so LVM creates no volumes in it; attach the disk"
+    );
     plugin::wait_for_findings(&fixture.cluster, "storage", &[(&found, "shows its volume groups, disks")])?;
     fixture.node.script("losetup -f /run/pulled")?;
     plugin::wait_until_ok(&fixture.cluster, "storage")?;

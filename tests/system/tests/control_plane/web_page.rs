@@ -154,7 +154,7 @@ fn look_at_disks(page: &WebPage, browser: &Browser) -> Result<()> {
             "thinPools": [
                 {"volumeGroup": "myvg1", "name": "pool", "size": "40Gi", "dataPercent": 93, "metadataPercent": 12},
             ],
-            "problems": ["volume group myvg1 lacks 1 of its physical volumes, so LVM makes nothing in it"],
+            "problems": ["1 physical volumes of volume group myvg1 are missing, so LVM creates no volumes in it"],
         },
     }));
     browser.run("document.querySelector('#nodes [data-node=node-003]').click()")?;
@@ -162,7 +162,9 @@ fn look_at_disks(page: &WebPage, browser: &Browser) -> Result<()> {
     browser.wait_for(
         "document.getElementById('storage').innerText.includes('93 % of data, 12 % of metadata of 40 GiB')",
     )?;
-    browser.wait_for("document.querySelector('#storage .finding').innerText.includes('lacks 1 of its physical')")
+    browser.wait_for(
+        "document.querySelector('#storage .finding').innerText.includes('1 physical volumes of volume group')",
+    )
 }
 
 /// Finds a volume, opens and closes its details, and goes on to the next, without a mouse.

@@ -266,7 +266,10 @@ fn gives_no_new_volume_the_contents_of_a_thin_device_that_was_left() {
         leave_snapshot_of_a(&client).await;
         let refused = client.create("b", 16 * MIB).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable, "{refused}");
-        assert!(refused.message().contains("no volume ever had it, and it is removed; try again"), "{refused}");
+        assert!(
+            refused.message().contains("the device belonged to no volume, and was removed; try again"),
+            "{refused}"
+        );
         client.create("b", 16 * MIB).await.unwrap();
         assert_eq!(byte_of("b"), 0);
         assert_eq!(thin_ids(), ["a", "1", "b", "2"]);
@@ -304,7 +307,7 @@ fn keeps_a_thin_device_that_may_hold_data() {
 
         let refused = client.create("c", 16 * MIB).await.unwrap_err();
         let (_, kept) = refused.message().split_once("it is kept as myvg1/").unwrap();
-        let (kept, _) = kept.split_once(": remove it when nobody misses it").unwrap();
+        let (kept, _) = kept.split_once(": remove it if it is not needed").unwrap();
         assert_eq!(byte_of(kept), 7);
         client.create("c", 16 * MIB).await.unwrap();
         assert_eq!(byte_of("c"), 0);

@@ -245,7 +245,7 @@ fn survives_a_pull() {
     assert_eq!(report(&config)["diskGroups"][0]["missing"], 1);
     // Another blank disk is no replacement
     ScsiDisks::plug_new();
-    lvmd.until_logged("lacks 1 of its disks");
+    lvmd.until_logged("1 disks of volume group");
     assert!(contents(&disks.device(2)).iter().all(|byte| *byte == 0));
     assert_eq!(uuid(), before, "the group was changed without its disk");
     disks.put_back(1);

@@ -40,15 +40,17 @@ fn follows_the_labels() {
     let disks = ScsiDisks::new(1, &["scsi", "bulk"]);
     let [first, kind] = [disks.device(0), "storage.example.com/kind".to_owned()];
     let mut lvmd = Lvmd::start(CONFIG);
-    lvmd.until_logged("and waits for topolvm-node");
+    lvmd.until_logged("and topolvm-node has not reported");
     let said = lvmd_disks(&[]);
-    assert!(said.contains("the labels of this node are not known here"), "{said}");
+    assert!(said.contains("the labels of this node are unknown"), "{said}");
     let said = lvmd_disks(&["--node-labels", "storage.example.com/kind=bulk"]);
     assert!(said.contains("is added to disk group bulk"), "{said}");
     wait(async {
         let client = lvmd.connect().await;
         tell(&client, &kind, "none").await;
-        lvmd.until_logged("disk group bulk is for nodes with the labels storage.example.com/kind=bulk, and this is");
+        lvmd.until_logged(
+            "disk group bulk applies to nodes with the labels storage.example.com/kind=bulk, which this node does",
+        );
         assert!(contents(&first).iter().all(|byte| *byte == 0), "a disk of another node was written to");
         client.free_in("scsi").await.unwrap_err();
         let health = run_lvmd_health();
@@ -67,13 +69,13 @@ fn follows_the_labels() {
 
         // The label goes: the group works, and gets no other disk
         tell(&client, "another", "").await;
-        lvmd.until_logged("it keeps the disks that it has and gets no others");
+        lvmd.until_logged("it keeps its disks and gets no new disks");
         ScsiDisks::plug_new();
         let second = disks.device(1);
         lvmd.until_logged(&second);
         let said = lvmd_disks(&[]);
         let line = said.lines().find(|line| line.starts_with(&second)).unwrap();
-        assert!(line.contains("disk group scsi is for nodes with the labels"), "{said}");
+        assert!(line.contains("disk group scsi applies to nodes with the labels"), "{said}");
         assert_eq!(members("scsi"), std::slice::from_ref(&first));
         assert_eq!(members("bulk"), [""; 0]);
         assert!(contents(&second).iter().all(|byte| *byte == 0));

@@ -43,7 +43,7 @@ disk-groups: [{name: scsi, mode: report, paths: ['/dev/sd[a-z]+'], spare-gb: 0}]
         assert_eq!(refused.code(), Code::FailedPrecondition);
         assert!(refused.message().contains("ext4"), "{refused}");
         let refused = add(&client, &third, "/dev/disk/by-id/another").await.unwrap_err();
-        assert!(refused.message().contains("not the disk that was meant"), "{refused}");
+        assert!(refused.message().contains("not the requested disk"), "{refused}");
         assert_eq!(code(add(&client, "/dev/no-such-disk", "").await), Code::FailedPrecondition);
         assert_eq!(code(add(&client, DISKS[0], "").await), Code::FailedPrecondition);
         assert!(contents(&third) == before, "the disk was written to");

@@ -187,7 +187,7 @@ fn hanging_move() {
         assert!(start.elapsed() < PROMPT, "{:?}", start.elapsed());
         let refused = client.resize_in(GROUP, "b", (EXTENTS + 1) * EXTENT).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable);
-        assert!(refused.message().contains("a part of b is being moved from") && refused.message().contains(DISKS[0]));
+        assert!(refused.message().contains("a part of b has been moving from") && refused.message().contains(DISKS[0]));
         assert!(start.elapsed() < 4 * PROMPT && has_move(), "{:?}", start.elapsed());
         FailingDisk::repair();
         until("the end of the evacuation", || (members() == [failing.device()]).then_some(()));

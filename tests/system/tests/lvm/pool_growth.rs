@@ -82,7 +82,7 @@ fn keeps_to_the_maximum() {
         let made = lvmd.connect().await.create_with(request("thin", "a", 1600 * MIB)).await.unwrap();
         Writer::new(&made.path).write(0..950);
     });
-    lvmd.until_logged("has the size of maximum-size-gb");
+    lvmd.until_logged("has reached maximum-size-gb");
     assert!((size("myvg1/pool") - 1024.0).abs() < 0.1, "{}", size("myvg1/pool"));
     assert!(percent("data_percent") > 90.0);
 }

@@ -34,7 +34,7 @@ fn starts_when_an_administrator_says_so() {
 
     // Blindly started it says what to do, and is left alone.
     let (status, hint) = run_with_output("lvmd", &["check-config"]);
-    assert!(status == Some(64) && hint.contains("list at least one under device-classes"), "{hint}");
+    assert!(status == Some(64) && hint.contains("add at least one to device-classes"), "{hint}");
     assert!(!run("systemctl", &["start", "lvmd"]).status.success());
     let state = ["ActiveState", "ExecMainStatus", "NRestarts"].map(property);
     assert_eq!(state, ["failed", "64", "0"]);

@@ -62,7 +62,7 @@ fn check_survival(meets_its_end: impl FnOnce(&testbed::process::Process)) {
     let held = Held::start("v");
     meets_its_end(&old);
     wait_until("the old lvmd is gone", || !old.is_alive());
-    wait_until("another one waits", || property("StatusText").starts_with("waits for LVM commands"));
+    wait_until("another one waits", || property("StatusText").starts_with("waiting for LVM commands"));
     assert_eq!(property("ActiveState"), "activating");
     assert!(!is_whole("v"));
     held.resume().unwrap_err();

@@ -41,20 +41,20 @@ fn a_group_can_have_a_class_of_another_name_and_one_that_is_configured() {
 #[rstest]
 #[case("{paths: [/dev/sdb]}", "it has no name")]
 #[case("{name: -a, paths: [/dev/sdb]}", "begins with a hyphen")]
-#[case("{name: a}", "nothing says which disks it is for")]
+#[case("{name: a}", "it selects no disks")]
 #[case("{name: a, paths: []}", "paths is an empty list")]
-#[case("{name: a, paths: ['[']}", "is no pattern")]
-#[case("{name: a, paths: ['x)|(y']}", "is no pattern")]
+#[case("{name: a, paths: ['[']}", "is not a valid pattern")]
+#[case("{name: a, paths: ['x)|(y']}", "is not a valid pattern")]
 #[case("{name: a, paths: /dev/sdb}", "paths must be a list")]
-#[case("{name: a, transports: [ide]}", "transport \"ide\" is unknown; use nvme, sata")]
+#[case("{name: a, transports: [ide]}", "unknown transport \"ide\"; use nvme, sata")]
 #[case("{name: a, rotational: 'no'}", "rotational must be true or false")]
 #[case("{name: a, mode: on, paths: [x]}", "mode")]
 #[case("{name: a, mode: automatic, paths: [x]}", "use report or auto")]
 #[case("{name: a, min-size-gb: 2, max-size-gb: 1}", "larger than max-size-gb")]
 #[case("{name: a, max-disks: 0, paths: [x]}", "max-disks is 0")]
-#[case("{name: a+b, paths: [x]}", "device-class \"a+b\": a name has letters")]
-#[case("{name: a, paths: [x]}, {name: a, paths: [y]}", "another disk group of this name")]
-#[case("{name: a, paths: [x]}, {name: b, device-class: a, paths: [y]}", "there is another class of this name")]
+#[case("{name: a+b, paths: [x]}", "device-class \"a+b\": a name consists of letters")]
+#[case("{name: a, paths: [x]}, {name: a, paths: [y]}", "another disk group has the same name")]
+#[case("{name: a, paths: [x]}, {name: b, device-class: a, paths: [y]}", "another class has the same name")]
 #[case("{name: a, paths: [x]}, {name: b, paths: [x]}", "disk groups \"a\" and \"b\" select the same disks")]
 #[case("{name: a, min-size-gb: 1}, {name: b, rotational: true}", "disk groups \"a\" and \"b\" select the same disks")]
 #[case("{name: a, paths: [x], node-labels: []}", "node-labels is an empty list")]
@@ -62,8 +62,8 @@ fn a_group_can_have_a_class_of_another_name_and_one_that_is_configured() {
 #[case("{name: a, paths: [x], node-labels: {b: c}}", "node-labels must be a list")]
 #[case("{name: a, paths: [x], node-labels: [b: c]}", "each entry of node-labels must be a string")]
 #[case("{name: a, paths: [x], node-labels: [b c]}", "each entry of node-labels must be a label, KEY=VALUE or KEY")]
-#[case("{name: a, paths: [x], node-labels: ['b=c,d=e']}", "\"b=c,d=e\" is none: its value has")]
-#[case("{name: a, node-labels: [b]}", "nothing says which disks it is for")]
+#[case("{name: a, paths: [x], node-labels: ['b=c,d=e']}", "\"b=c,d=e\" is invalid: its value must have")]
+#[case("{name: a, node-labels: [b]}", "it selects no disks")]
 #[case("{name: a, paths: [x], node-labels: [k]}, {name: b, paths: [x]}", "select the same disks")]
 #[case("{name: a, paths: [x], node-labels: [k]}, {name: b, paths: [x], node-labels: [l]}", "select the same disks")]
 #[case("{name: a, paths: [x], node-labels: [k=1]}, {name: b, paths: [x], node-labels: [k]}", "different values of one")]
@@ -103,7 +103,7 @@ fn what_the_class_says_is_not_said_by_the_group_as_well() {
     parse(&format!("{class}}}]")).unwrap();
     for key in ["device-class: c", "spare-gb: 1"] {
         let said = parse(&format!("{class}, {key}}}]")).unwrap_err();
-        assert!(said.contains("a device class names this volume group already"), "{said}");
+        assert!(said.contains("a device class already uses this volume group"), "{said}");
     }
 }
 
@@ -111,7 +111,11 @@ fn what_the_class_says_is_not_said_by_the_group_as_well() {
 fn a_thin_class_of_a_group_is_warned_of_its_pool() {
     let class = "{name: t, volume-group: ssd, type: thin, thin-pool: {name: p, overprovision-ratio: 1}}";
     let config = parse(&format!("{GROUP}\ndevice-classes: [{class}]")).unwrap();
-    assert!(config.warnings[0].contains("the thin pool of device class \"t\" is not made"), "{:?}", config.warnings);
+    assert!(
+        config.warnings[0].contains("lvmd does not create the thin pool of device class \"t\""),
+        "{:?}",
+        config.warnings
+    );
 }
 
 fn parse_pool(pool: &str, more: &str) -> Result<Config, String> {
@@ -161,7 +165,7 @@ fn a_configured_class_can_have_the_pool_of_the_group_and_another_class_the_rest(
 #[case("{overprovision-ratio: 1, name: -a}", "thin-pool: ")]
 #[case("{overprovision-ratio: 1, size-percent: 0}", "size-percent is 0")]
 #[case("{overprovision-ratio: 1, size-percent: 101}", "size-percent must be a whole number from 0 to 100")]
-#[case("{overprovision-ratio: 1, metadata-size-mb: 1}", "metadata-size-mb is less than 2")]
+#[case("{overprovision-ratio: 1, metadata-size-mb: 1}", "metadata-size-mb is less than the minimum of 2")]
 #[case("{overprovision-ratio: 1, metadata-size-mb: 16193}", "metadata-size-mb must be a whole number from 0 to 16192")]
 #[case("{overprovision-ratio: 1, chunk-size-kb: 0}", "not a multiple of 64")]
 #[case("{overprovision-ratio: 1, chunk-size-kb: 100}", "not a multiple of 64")]
@@ -176,5 +180,5 @@ fn mistakes_about_a_pool_are_named(#[case] pool: &str, #[case] expected: &str) {
 fn the_ratio_of_a_configured_pool_is_not_said_again() {
     let thin = "{name: t, volume-group: ssd, type: thin, thin-pool: {name: pool, overprovision-ratio: 2}}";
     let said = parse_pool("{overprovision-ratio: 2}", &format!("\ndevice-classes: [{thin}]")).unwrap_err();
-    assert!(said.contains("take overprovision-ratio out here"), "{said}");
+    assert!(said.contains("remove overprovision-ratio from the disk group"), "{said}");
 }

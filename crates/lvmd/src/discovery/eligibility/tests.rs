@@ -219,8 +219,9 @@ fn on_a_node_of_no_group_a_disk_is_taken_by_none_and_each_says_why() {
     for labels in ["", "kind=other", "odd=1"] {
         let found = judge_on(NODES, Some(labels), &disk('b'), &[]);
         assert_eq!((&found.group, found.verdict.refusals().len()), (&None, 2), "{labels}");
-        let expected = "disk group fast is for nodes with the labels kind=fast, and this is none; disk group slow is \
-                        for nodes with the labels kind in (old,slow), and this is none";
+        let expected = "disk group fast applies to nodes with the labels kind=fast, which this node does not have; \
+                        disk group slow applies to nodes with the labels kind in (old,slow), which this node does not \
+                        have";
         assert_eq!(found.describe(None), expected);
         assert!(found.verdict.refusals().iter().all(|refusal| refusal.label() == "other_nodes"));
     }
@@ -235,7 +236,10 @@ fn until_the_labels_are_known_a_disk_is_taken_by_none() {
     let found = judge_on(NODES, None, &disk('b'), &[]);
     assert_eq!((&found.group, found.verdict.refusals().len()), (&None, 2));
     let text = found.describe(None);
-    assert!(text.starts_with("disk group fast is for nodes with the labels kind=fast, and waits for"), "{text}");
+    assert!(
+        text.starts_with("disk group fast applies to nodes with the labels kind=fast, and topolvm-node has not"),
+        "{text}"
+    );
 }
 
 #[test]
