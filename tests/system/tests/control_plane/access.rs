@@ -72,19 +72,19 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
         (&your_volume, FINALIZER, others),
         (&your_status, SIZE, others),
         (&your_volume, GROW, others),
-        (&my_volume, GROW, "does not change the spec"),
+        (&my_volume, GROW, "may not change the spec"),
         // Nor let a volume pass for another's, which would then be deleted and grown instead
-        (&my_status, &your_id, "no other volume id than the UID"),
-        (&my_status, &volume_id_patch("x"), "no other volume id than the UID"),
-        (my_node, TAINTS, "does not change the spec"),
-        (my_node, LABEL, "changes no label of its Node but the topology label"),
-        (my_node, OTHER_TOPOLOGY, "changes no label of its Node but the topology label"),
-        (my_node, NO_TOPOLOGY, "changes no label of its Node but the topology label"),
-        (my_node, ANNOTATION, "changes no other annotations"),
-        (my_node, OWNER, "does not change owners"),
-        (&my_volume, OWNER, "does not change owners"),
-        (my_node, OTHER_FINALIZER, "changes no other finalizers"),
-        (&my_volume, OTHER_FINALIZER, "changes no other finalizers"),
+        (&my_status, &your_id, "may only set the volume id to the UID"),
+        (&my_status, &volume_id_patch("x"), "may only set the volume id to the UID"),
+        (my_node, TAINTS, "may not change the spec"),
+        (my_node, LABEL, "may only change the topology label of its Node"),
+        (my_node, OTHER_TOPOLOGY, "may only change the topology label of its Node"),
+        (my_node, NO_TOPOLOGY, "may only change the topology label of its Node"),
+        (my_node, ANNOTATION, "may only change its own annotations"),
+        (my_node, OWNER, "may not change owner references"),
+        (&my_volume, OWNER, "may not change owner references"),
+        (my_node, OTHER_FINALIZER, "may only change its own finalizers"),
+        (&my_volume, OTHER_FINALIZER, "may only change its own finalizers"),
         ("/api/v1/nodes/mine/status", r#"{"status":{"phase":"Running"}}"#, "cannot patch"),
     ] {
         ensure_refused(&patch(path, content)?, why, &format!("{path} {content}"))?;
@@ -113,7 +113,7 @@ fn check_finalizers_of_others(fixture: &Fixture, token: &str) -> Result<()> {
     let (node, both) = ("/api/v1/nodes/mine", r#"{"metadata":{"finalizers":["topolvm.io/node","example.com/x"]}}"#);
     fixture.kubectl(&["patch", "node", "mine", "--type=merge", "-p", both])?;
     let patch = |patch: &str| fixture.request_as(token, "PATCH", node, patch);
-    ensure_refused(&patch(NO_FINALIZERS)?, "changes no other finalizers", "removing another's finalizer")?;
+    ensure_refused(&patch(NO_FINALIZERS)?, "may only change its own finalizers", "removing another's finalizer")?;
     let others = r#"{"metadata":{"finalizers":["example.com/x"]}}"#;
     let (status, said) = patch(others)?;
     ensure!(status == 200, "its own finalizer is not removed: {said}");
@@ -131,7 +131,7 @@ fn use_controllers_token(fixture: &Fixture) -> Result<()> {
     let send = |method: &str, path: &str, content: &str| fixture.request_as(&token, method, path, content);
     fixture.apply(&pod("default", "writer"))?;
     let writer = "/api/v1/namespaces/default/pods/writer";
-    let nothing_else = "changes nothing of a pod but the annotation";
+    let nothing_else = "may only change the annotation";
     // The API server takes a moment to know a new policy
     fixture.cluster.ready("apiserver", || ensure_refused(&send("PATCH", writer, LABEL)?, nothing_else, "a label"))?;
     let growth = r#"{"metadata":{"annotations":{"topolvm.io/last-resizefs-requested-at":"now"}}}"#;
@@ -142,7 +142,7 @@ fn use_controllers_token(fixture: &Fixture) -> Result<()> {
     ensure_refused(&send("PATCH", writer, &other.to_string())?, nothing_else, "another image")?;
 
     let pods = "/api/v1/namespaces/topolvm-system/pods";
-    let none_but = "creates no pod but topolvm-extender-probe";
+    let none_but = "may only create the pod topolvm-extender-probe";
     ensure_refused(&send("POST", pods, &pod("topolvm-system", "evil").to_string())?, none_but, "a pod")?;
     let mut probe = pod("topolvm-system", "topolvm-extender-probe");
     let all = format!("{pods}?dryRun=All");
@@ -154,7 +154,7 @@ fn use_controllers_token(fixture: &Fixture) -> Result<()> {
     let volumes = "/api/v1/persistentvolumes?dryRun=All";
     let of_host = json!({"hostPath": {"path": "/"}});
     let refused = send("POST", volumes, &persistent_volume(&of_host).to_string())?;
-    ensure_refused(&refused, "of its own driver only", "a PersistentVolume of a directory of a host")?;
+    ensure_refused(&refused, "PersistentVolumes of its own driver", "a PersistentVolume of a directory of a host")?;
     let own = json!({"csi": {"driver": "topolvm.io", "volumeHandle": "a"}});
     let (status, said) = send("POST", volumes, &persistent_volume(&own).to_string())?;
     ensure!(status == 201, "a PersistentVolume of ours is refused: {said}");
@@ -230,7 +230,7 @@ fn use_status(fixture: &Fixture) -> Result<()> {
     })?;
     let shown = fixture.value("nodes", "shown", ".status.allocatable.size\\.topolvm\\.io/ssd")?;
     ensure!(shown == "1", "the Node shows {shown:?}");
-    let own = "changes nothing of the status of its Node but resources of its own";
+    let own = "may only change its own resources in the status of its Node";
     let condition = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}).to_string();
     for (node, content, why) in [
         ("shown", cpu("64").as_str(), own),

@@ -42,8 +42,8 @@ fn write_own_alone(fixture: &Fixture) -> Result<()> {
     let mut of_nobody = ours.clone();
     of_nobody["metadata"]["ownerReferences"] = json!([]);
     // The API server takes a moment to know a new policy
-    fixture.cluster.ready("apiserver", || ensure_refused(&ask("POST", PATH, &of_nobody)?, "belongs to its Node"))?;
-    ensure_refused(&ask("POST", PATH, &of_another)?, "belongs to its Node")?;
+    fixture.cluster.ready("apiserver", || ensure_refused(&ask("POST", PATH, &of_nobody)?, "must be owned by"))?;
+    ensure_refused(&ask("POST", PATH, &of_another)?, "must be owned by")?;
     ensure_refused(&ask("POST", PATH, &theirs)?, "node ours may not change objects of node theirs")?;
 
     let (answer, said) = ask("POST", PATH, &ours)?;
@@ -57,7 +57,7 @@ fn write_own_alone(fixture: &Fixture) -> Result<()> {
         let path = format!("{PATH}/{name}");
         ensure_refused(
             &ask("PATCH", &path, &json!({"metadata": {"labels": {"a": "b"}}}))?,
-            if name == "ours" { "changes no label of its Node" } else { "may not change objects of node theirs" },
+            if name == "ours" { "may only change the topology label" } else { "may not change objects of node theirs" },
         )?;
         ensure_refused(&ask("DELETE", &path, &json!({}))?, "cannot delete")?;
     }
@@ -87,11 +87,11 @@ fn take_wishes_off(fixture: &Fixture, ask: &impl Fn(&str, &str, &Value) -> Resul
         json!({"example.com/x": null}),
         json!({"example.com/z": "y"}),
     ] {
-        ensure_refused(&annotate("ours", refused)?, "takes wishes about disks off")?;
+        ensure_refused(&annotate("ours", refused)?, "may remove requests for disk operations")?;
     }
     let object = |metadata: Value| ask("PATCH", &format!("{PATH}/ours"), &json!({ "metadata": metadata }));
-    ensure_refused(&object(json!({"finalizers": ["example.com/x"]}))?, "changes no other finalizers than its own")?;
-    ensure_refused(&object(json!({"ownerReferences": []}))?, "does not change owners")?;
+    ensure_refused(&object(json!({"finalizers": ["example.com/x"]}))?, "may only change its own finalizers")?;
+    ensure_refused(&object(json!({"ownerReferences": []}))?, "may not change owner references")?;
     ensure_refused(
         &annotate("theirs", json!({"disk.topolvm.io/u-1": null}))?,
         "may not change objects of node theirs",
