@@ -21,10 +21,10 @@ pub const WITHOUT_LVMD: [&str; 2] = ["TopolvmAgentWithoutLvmd", "TopolvmTargetDo
 pub const WITHOUT_DATA_FOR_CAPACITY: [(&str, &str); 8] = [
     ("Certificates", NO_WEBHOOK),
     ("Extender", NO_WEBHOOK),
-    ("Time of a webhook call", NO_WEBHOOK),
+    ("Webhook call duration", NO_WEBHOOK),
     ("Webhook calls", NO_WEBHOOK),
-    ("Time of an extender call", NO_SCHEDULER),
-    ("Verdicts of the extender", NO_SCHEDULER),
+    ("Extender call duration", NO_SCHEDULER),
+    ("Extender results", NO_SCHEDULER),
     ("To be wiped", NO_WIPING),
     ("Wipe failures", NO_WIPING),
 ];
