@@ -1,5 +1,5 @@
-{{/* Sections and lists that an overlay tool leaves empty are null, and helm takes the default of such a value away.
-Templates then find an empty section or list. */}}
+{{/* Sections and lists that an overlay tool leaves empty are null, and helm removes the default of such a value.
+Templates then get an empty section or list. */}}
 {{- define "topolvm.fill" -}}
 {{- $gone := list -}}
 {{- range list "controller" "image" "lvmd" "node" "priorityClass" "scheduler" "snapshot" "webhook" -}}
@@ -8,7 +8,7 @@ Templates then find an empty section or list. */}}
   {{- end -}}
 {{- end -}}
 {{- with $gone -}}
-  {{- fail (printf "%s: a section that is null has lost all defaults; leave it out, or write {}" (join ", " .)) -}}
+  {{- fail (printf "%s: the section is null and has no defaults; remove it, or write {}" (join ", " .)) -}}
 {{- end -}}
 {{- $_ := merge .Values (include "topolvm.empty" . | fromYaml) -}}
 {{- end }}
