@@ -88,7 +88,7 @@ fn a_configuration_that_cannot_work_is_told_to_systemd_and_lvmd_goes_on() {
     assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
     systemd.until("READY=1");
     let status = systemd.until("STATUS=LVM works; the previous configuration is in use: ");
-    assert!(status.contains("there is no device class"), "{status}");
+    assert!(status.contains("no device class is configured"), "{status}");
     let health = place.lvmd(&["health", "--log-level=off"]).output().unwrap();
     assert!(health.status.success());
     let said = String::from_utf8(health.stdout).unwrap();

@@ -86,6 +86,6 @@ mod tests {
             assert!(has_gap(text), "{text}");
         }
         let whole = "2% of the volume of the claim shop/data on node n1 (device class ssd) are free. Next: iostat -x 1";
-        assert!(!has_gap(whole) && !has_gap("The volumes on the disk /dev/sdb of the volume group ssd cannot be moved"));
+        assert!(!has_gap(whole) && !has_gap("The volumes on the disk /dev/sdb of the group ssd cannot be moved"));
     }
 }
