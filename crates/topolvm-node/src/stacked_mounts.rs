@@ -19,7 +19,7 @@ pub(crate) async fn unmount_all(mounter: &impl Mounter, kubelet: &Path) -> usize
         if let Err(error) = mounter.unmount_repeated(&directory).await {
             tracing::warn!(
                 path = %directory.display(), error = error_chain(&error),
-                "cannot unmount what earlier versions have mounted there again and again; unmount it on the node"
+                "cannot unmount the stacked mounts of earlier versions; unmount them on the node"
             );
         }
         stacked += mounter.count_stacked_mounts(&directory);
