@@ -115,7 +115,11 @@ impl Growth {
             let step = self.reconcile_volume(volume, claim, memory);
             if let Err(error) = self.shared.metrics.observe("growth", step).await {
                 let volume_name = volume.name();
-                tracing::warn!(volume = volume_name, error = error_chain(&error), "cannot grow the volume by itself");
+                tracing::warn!(
+                    volume = volume_name,
+                    error = error_chain(&error),
+                    "cannot grow the volume automatically"
+                );
                 memory.pause(volume);
             }
         }
@@ -149,11 +153,11 @@ impl Growth {
         let problem = match &claim.policy {
             Ok(policy) if class.allows_expansion => return Some(*policy),
             Ok(_) => format!(
-                "StorageClass {} has the annotation {GROWTH_ENABLED} and not allowVolumeExpansion: true; set that, or \
-                 take the annotation off",
+                "StorageClass {} has the annotation {GROWTH_ENABLED} but not allowVolumeExpansion: true; set \
+                 allowVolumeExpansion, or remove the annotation",
                 claim.storage_class
             ),
-            Err(problem) => format!("the claim does not grow by itself; correct the annotation {problem}"),
+            Err(problem) => format!("the claim does not grow automatically; correct the annotation {problem}"),
         };
         self.tell_once(volume, &claim.reference, "GrowthMisconfigured", problem, memory).await;
         None
@@ -183,7 +187,9 @@ impl Growth {
         match decide(policy, claim.size, too_small_at, volume_bytes) {
             Decision::Wait => Ok(()),
             Decision::AtLimit => {
-                let note = format!("the volume is too full and as large as its limit, {limit}; raise that, or tidy up");
+                let note = format!(
+                    "the volume is nearly full and has reached its limit, {limit}; raise the limit, or delete files"
+                );
                 self.tell_once(volume, &claim.reference, "GrowthAtLimit", note, memory).await;
                 Ok(())
             }
@@ -191,7 +197,7 @@ impl Growth {
                 Attempt::Asked => {
                     let (from, to) = (format_bytes(claim.size.capacity).0, format_bytes(bytes).0);
                     let note =
-                        format!("the volume is too full; asked for {to} instead of {from}; the limit is {limit}");
+                        format!("the volume is nearly full; requested {to} instead of {from}; the limit is {limit}");
                     memory.forget(volume);
                     self.shared.events.publish_normal(&claim.reference, "Growing", "Grow", note).await;
                     Ok(())
@@ -220,10 +226,11 @@ impl Growth {
         let (wanted, size) = (bytes.saturating_sub(volume_bytes), format_bytes(bytes).0);
         if free < wanted {
             let note = format!(
-                "the volume is too full, and node {} has {free} of the {wanted} bytes that it needs to have {size}",
+                "the volume is nearly full, and node {} has only {free} of the {wanted} bytes needed to grow it to \
+                 {size}; extend the volume group",
                 spec.node_name
             );
-            return Ok(Attempt::Refused("GrowthWithoutRoom", note));
+            return Ok(Attempt::Refused("GrowthWithoutFreeSpace", note));
         }
         let ObjectReference { name, namespace, uid, .. } = &claim.reference;
         let (name, namespace) = (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default());
@@ -236,13 +243,13 @@ impl Growth {
         let params = PatchParams { field_manager: Some(CREATED_BY.to_owned()), ..PatchParams::default() };
         match api.patch(name, &params, &Patch::Merge(patch)).await {
             Ok(_) => {
-                tracing::info!(claim = name, namespace, from = claim.size.capacity, to = bytes, "grows a claim");
+                tracing::info!(claim = name, namespace, from = claim.size.capacity, to = bytes, "growing a claim");
                 self.claims.note_request(volume.name(), claim, bytes);
                 Ok(Attempt::Asked)
             }
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Attempt::Outdated),
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                let note = format!("the volume is too full, and cannot have {size}: {}", status.message);
+                let note = format!("the volume is nearly full and cannot grow to {size}: {}", status.message);
                 Ok(Attempt::Refused("GrowthRefused", note))
             }
             Err(error) => Err(ReconcileError::api("grow claim", format!("{namespace}/{name}"))(error)),

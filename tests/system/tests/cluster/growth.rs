@@ -28,7 +28,7 @@ fn grow_to_the_limit(fixture: &Fixture) -> Result<()> {
     fill(fixture, "first", 800)?;
     fixture.wait_value("pvc", "filled", ".status.capacity.storage", "2Gi")?;
     let event = fixture.wait_event("filled", "Growing")?;
-    ensure!(event.contains("asked for 2Gi instead of 1Gi; the limit is 3Gi"), "the event says: {event}");
+    ensure!(event.contains("requested 2Gi instead of 1Gi; the limit is 3Gi"), "the event says: {event}");
     let grown = fixture.filesystem_mebibytes("filled")?;
     ensure!(grown > 1800, "the filesystem has {grown} MiB");
     // What made it grow is over, so that its object says no more that it is too small
@@ -45,7 +45,7 @@ fn grow_to_the_limit(fixture: &Fixture) -> Result<()> {
 
     fill(fixture, "third", 900)?;
     let event = fixture.wait_event("filled", "GrowthAtLimit")?;
-    ensure!(event.contains("as large as its limit, 3Gi"), "the event says: {event}");
+    ensure!(event.contains("has reached its limit, 3Gi"), "the event says: {event}");
     ensure!(fixture.value("pvc", "filled", ".spec.resources.requests.storage")? == "3Gi", "the limit was exceeded");
     ensure!(fixture.read_word("filled")? == "kept", "the file did not survive");
 

@@ -135,8 +135,8 @@ async fn a_claim_grows_step_by_step_to_its_limit_and_then_says_so_once() {
     assert_eq!((growing.requested(), growing.server.count("patch", CLAIMS)), (json!("4Gi"), 3));
     assert_eq!(growing.reasons(), ["Growing", "Growing", "Growing", "GrowthAtLimit"]);
     let notes = growing.events();
-    assert_eq!(notes[0].1, "the volume is too full; asked for 2Gi instead of 1Gi; the limit is 4Gi");
-    assert!(notes[3].1.contains("4Gi; raise that"), "{notes:?}");
+    assert_eq!(notes[0].1, "the volume is nearly full; requested 2Gi instead of 1Gi; the limit is 4Gi");
+    assert!(notes[3].1.contains("4Gi; raise the limit"), "{notes:?}");
     growing.end().await;
 }
 
@@ -208,8 +208,15 @@ async fn a_claim_on_a_node_without_room_asks_for_nothing_until_there_is_room() {
     let growing = Growing::start(growing_class(), limited("10Gi"));
     growing.server.apply_json(node("n1").capacity_bytes("", GIB - 1).build());
     growing.report(GIB).await;
-    assert_eq!((growing.reasons(), growing.server.count("patch", CLAIMS)), (vec!["GrowthWithoutRoom".to_owned()], 0));
-    assert!(growing.events()[0].1.contains("node n1 has 1073741823 of the 1073741824 bytes"), "{:?}", growing.events());
+    assert_eq!(
+        (growing.reasons(), growing.server.count("patch", CLAIMS)),
+        (vec!["GrowthWithoutFreeSpace".to_owned()], 0)
+    );
+    assert!(
+        growing.events()[0].1.contains("node n1 has only 1073741823 of the 1073741824 bytes"),
+        "{:?}",
+        growing.events()
+    );
     growing.server.apply_json(node("n1").capacity("", 5).build());
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(growing.requested(), "2Gi");
@@ -236,7 +243,7 @@ async fn a_claim_that_somebody_else_grows_at_the_same_time_is_not_grown_twice() 
 async fn mistakes_of_class_and_claim_are_told_once_with_the_remedy() {
     let mut class = growing_class();
     class["allowVolumeExpansion"] = json!(false);
-    let no_expansion = (class, limited("10Gi"), "and not allowVolumeExpansion: true; set that");
+    let no_expansion = (class, limited("10Gi"), "but not allowVolumeExpansion: true; set allowVolumeExpansion");
     let no_amount =
         (growing_class(), json!({GROWTH_LIMIT: "10Gi", GROWTH_INCREASE: "lots"}), "increase: \"lots\" is no amount");
     for (class, annotations, expected) in [no_expansion, no_amount] {
