@@ -27,12 +27,12 @@ pub struct Args {
     #[command(flatten)]
     pub metrics: MetricsArgs,
 
-    /// Where to serve /healthz and /readyz over HTTP; empty or 0 turns it off.
+    /// Address of /healthz and /readyz over HTTP; empty or 0 disables them.
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: Listen,
 
-    /// Where to serve the read-only web page, which kubectl topolvm ui opens; an address of this pod alone, such as
-    /// 127.0.0.1:8082. Empty or 0 turns it off.
+    /// Address of the read-only web page, which kubectl topolvm ui opens. Must be an address local to the pod, such as
+    /// 127.0.0.1:8082; empty or 0 disables the page.
     #[arg(long, env = "UI_BIND_ADDRESS", value_name = "ADDRESS", default_value = "", hide_default_value = true)]
     pub ui_bind_address: Listen,
 
@@ -46,12 +46,12 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) minimums: MinimumAllocation,
 
-    /// Take snapshots, restore them and clone volumes. Turn it off where no node has a thin device class.
+    /// Support snapshots, restored volumes and clones. Disable it if no node has a thin device class.
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     pub enable_snapshots: bool,
 
-    /// Let one replica at a time run the controllers; false only where there is one replica.
+    /// Let one replica at a time run the controllers; set false only with a single replica.
     #[arg(long, value_name = "BOOL", default_value_t = true, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     pub leader_election: bool,
@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "topolvm")]
     pub leader_election_id: String,
 
-    /// Namespace of the Lease; empty is the namespace of this pod.
+    /// Namespace of the Lease; empty means the namespace of this pod.
     #[arg(long, value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
     pub leader_election_namespace: String,
 
@@ -70,35 +70,35 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) controllers: ControllerSettings,
 
-    /// Work of CSI sidecars that the leader does itself; several are separated by commas. The sidecar is then to be
-    /// started without it.
+    /// Tasks of CSI sidecars that the leader takes over, separated by commas. Start the sidecar without these tasks.
     #[arg(long, env = "EMBED", value_name = "WHAT", value_enum, value_delimiter = ',')]
     pub embed: Vec<Embedded>,
 
-    /// Name of this pod, whose Deployment owns the objects that --embed=capacity writes, and the ConfigMap
-    /// topolvm-doctor; empty is the host name.
+    /// Name of this pod. Its Deployment owns the objects that --embed=capacity writes, and the ConfigMap
+    /// topolvm-doctor; empty means the host name.
     #[arg(long, env = "POD_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
     pub pod_name: String,
 
-    /// Namespace of this pod, in which --embed=capacity and the checks write; empty is that of the service account.
+    /// Namespace of this pod, in which --embed=capacity and the checks write; empty means the namespace of the service
+    /// account.
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
     pub pod_namespace: String,
 
-    /// Labels of the nodes that have storage, separated by commas, any of which selects a node; empty are all nodes. A
-    /// node without them keeps its volumes, gets no new ones, and is labelled as long as it has some.
+    /// Labels of the nodes with storage, separated by commas; a node needs one of them. Empty selects all nodes. A node
+    /// that loses its label keeps its volumes, gets no new ones, and stays labelled while it has volumes.
     #[arg(long, env = "NODE_LABELS", value_name = "KEY=VALUE", default_value = "", hide_default_value = true)]
     pub node_labels: NodeSelection,
 
-    /// Which node with room gets a volume whose claim binds immediately: spread, the one with the most free space;
-    /// binpack, the one with the least, so that others keep room for large volumes. Without this flag the first in the
-    /// order of csi-provisioner, which begins with another node for each claim.
+    /// Node for a volume whose claim binds immediately: spread selects the node with the most free space; binpack
+    /// selects the node with the least sufficient free space, which keeps space for large volumes. Default: the first
+    /// node in the order of csi-provisioner, which starts with another node for each claim.
     #[arg(long, value_name = "STRATEGY")]
     pub node_strategy: Option<NodeStrategy>,
 
     #[command(flatten)]
     pub(crate) scheduling: SchedulingArgs,
 
-    /// Any value that is not empty selects the API group topolvm.cybozu.com instead of topolvm.io.
+    /// Any non-empty value selects the API group topolvm.cybozu.com instead of topolvm.io.
     #[arg(long, env = "USE_LEGACY", value_name = "ANY", default_value = "", hide_default_value = true)]
     pub use_legacy: String,
 
@@ -117,7 +117,7 @@ pub struct Args {
 /// Work of a CSI sidecar that the controller can do itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Embedded {
-    /// Publish free space as CSIStorageCapacity objects when it changes, in place of csi-provisioner's
+    /// Publish free space as CSIStorageCapacity objects when it changes, instead of csi-provisioner's
     /// --enable-capacity.
     Capacity,
 }
@@ -195,14 +195,14 @@ impl TryFrom<Args> for Config {
     }
 }
 
-/// Checks the address of the web page, which has no login: who may forward a port to the pod may look.
+/// Checks the address of the web page, which has no login: anyone who may forward a port to the pod may read it.
 fn ui_address(address: Listen) -> Result<Option<ListenAddress>, ConfigError> {
     match address {
         Listen::Off => Ok(None),
         Listen::On(address) if address.is_loopback() => Ok(Some(address)),
         Listen::On(address) => Err(ConfigError::new(format!(
-            "--ui-bind-address={address} would show the web page, which has no login, to everybody who reaches this \
-             pod; write 127.0.0.1 before the port, and open the page with kubectl topolvm ui"
+            "--ui-bind-address={address} would expose the web page, which has no login, to everyone who can reach this \
+             pod; set 127.0.0.1 before the port, and open the page with kubectl topolvm ui"
         ))),
     }
 }
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(config(&["--ui-bind-address=127.0.0.1:8082"]).ui.unwrap().to_string(), "127.0.0.1:8082");
         let args = Args::try_parse_from(["topolvm-controller", "--ui-bind-address=:8082"]).unwrap();
         let error = Config::try_from(args).unwrap_err().to_string();
-        assert!(error.contains("write 127.0.0.1 before the port"), "{error}");
+        assert!(error.contains("set 127.0.0.1 before the port"), "{error}");
     }
 
     #[test]
@@ -438,12 +438,12 @@ mod tests {
     }
 
     #[rstest::rstest]
-    #[case(&["--scheduling-mode=capacity", "--pod-capacity-resource=marker"], "leave out --pod-capacity-resource")]
-    #[case(&["--scheduling-mode=capacity", "--pod-capacity-resource=bytes"], "or say --scheduling-mode=extender")]
-    #[case(&["--scheduling-mode=extender", "--pod-capacity-resource=none"], "or say --scheduling-mode=capacity")]
+    #[case(&["--scheduling-mode=capacity", "--pod-capacity-resource=marker"], "remove --pod-capacity-resource")]
+    #[case(&["--scheduling-mode=capacity", "--pod-capacity-resource=bytes"], "or set --scheduling-mode=extender")]
+    #[case(&["--scheduling-mode=extender", "--pod-capacity-resource=none"], "or set --scheduling-mode=capacity")]
     #[case(&["--scheduling-mode=extender", "--enable-webhooks=false"], "add --enable-webhooks")]
-    #[case(&["--scheduling-mode=capacity", "--assume-extender"], "leave --assume-extender out")]
-    #[case(&["--assume-extender"], "--scheduling-mode=extender; add that")]
+    #[case(&["--scheduling-mode=capacity", "--assume-extender"], "or remove --assume-extender")]
+    #[case(&["--assume-extender"], "--scheduling-mode=extender; add it")]
     fn flags_that_contradict_each_other_are_refused_with_the_remedy(#[case] flags: &[&str], #[case] remedy: &str) {
         let flags = [&["topolvm-controller", "--cert-dir=/certs"], flags].concat();
         let error = Config::try_from(Args::try_parse_from(flags).unwrap()).unwrap_err();
@@ -452,8 +452,8 @@ mod tests {
 
     #[test]
     fn a_certificate_that_could_not_be_renewed_in_time_is_refused() {
-        let allowed = "between 1m and 876000h";
-        for (lifetime, hint) in [("59s", allowed), ("-1h", allowed), ("soon", "write a duration such as 8760h")] {
+        let allowed = "must be between 1m and 876000h";
+        for (lifetime, hint) in [("59s", allowed), ("-1h", allowed), ("soon", "use a duration such as 8760h")] {
             let flag = format!("--webhook-certificate-lifetime={lifetime}");
             let error = Args::try_parse_from(["topolvm-controller", &flag]).unwrap_err().to_string();
             assert!(error.contains(hint), "{error}");

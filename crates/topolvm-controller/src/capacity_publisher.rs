@@ -152,7 +152,12 @@ impl CapacityPublisher {
         }
         if let Some(error) = errors.first() {
             let (failed, all) = (errors.len(), changes.len());
-            tracing::warn!(failed, all, error = error_chain(error), "the published capacity is old; trying again");
+            tracing::warn!(
+                failed,
+                all,
+                error = error_chain(error),
+                "the published capacity is out of date; trying again"
+            );
         } else if !changes.is_empty() {
             tracing::debug!(writes = changes.len(), "published capacity");
         }

@@ -40,17 +40,17 @@ const MOST_ANSWERS: usize = 2;
 /// Error for which no agent is asked.
 #[derive(Debug, thiserror::Error)]
 enum InventoryError {
-    #[error("the token for agents cannot be read; see --inventory-token-file")]
+    #[error("cannot read the token for agents; check --inventory-token-file")]
     Token(#[source] std::io::Error),
-    #[error("the token for agents has a line break in it; see --inventory-token-file")]
+    #[error("the token for agents contains a line break; check --inventory-token-file")]
     TokenText(#[from] InvalidHeaderValue),
-    #[error("the authorities of agents cannot be read; see --inventory-agents-ca")]
+    #[error("cannot read the CA certificates of agents; check --inventory-agents-ca")]
     Authorities(#[source] std::io::Error),
-    #[error("the authorities of agents cannot be used; see --inventory-agents-ca")]
+    #[error("the CA certificates of agents are invalid; check --inventory-agents-ca")]
     Tls(#[from] TlsClientError),
-    #[error("the API server does not list the pods of agents; see that the controller may list pods")]
+    #[error("cannot list the pods of agents; allow list of pods in the role of the controller")]
     Api(#[from] kube::Error),
-    #[error("no agent is known; see that the DaemonSet topolvm-node has pods")]
+    #[error("no agent found; check that the DaemonSet topolvm-node has pods")]
     NoAgent,
 }
 
@@ -126,13 +126,13 @@ impl Inventory {
 impl InventorySource for Inventory {
     async fn answer(&self, list: InventoryList) -> Response {
         let Ok(Ok(turn)) = timeout(PATIENCE, Arc::clone(&self.turns).acquire_owned()).await else {
-            return refusal(StatusCode::SERVICE_UNAVAILABLE, "others are asking; try again");
+            return refusal(StatusCode::SERVICE_UNAVAILABLE, "too many concurrent requests; try again");
         };
         match self.ask_all(list).await {
             Ok(answer) => answer.response(turn),
             Err(error) => {
                 let reason = error_chain(&error);
-                tracing::warn!(error = reason, list = list.path(), "cannot ask the agents for their lists");
+                tracing::warn!(error = reason, list = list.path(), "cannot request the lists of the agents");
                 refusal(StatusCode::SERVICE_UNAVAILABLE, &reason)
             }
         }

@@ -53,11 +53,11 @@ pub(crate) struct Election {
 /// A Lease could not be read or written.
 #[derive(Debug, thiserror::Error)]
 enum LeaseError {
-    #[error("the Lease has another holder by now")]
+    #[error("another replica holds the Lease")]
     Lost,
     #[error("cannot {action} Lease {name}{}", advice(source))]
     Api { action: &'static str, name: String, source: Box<kube::Error> },
-    #[error("Lease {name} was not answered for in time")]
+    #[error("the API server did not answer in time about Lease {name}")]
     Timeout { name: String },
 }
 
@@ -87,7 +87,11 @@ impl Election {
         let family = Family::<[(&str, String); 1], Gauge>::default();
         let is_leader = family.get_or_create(&[("name", lease.name.clone())]).clone();
         // TopoLVM's name, so that dashboards go on working
-        registry.register("leader_election_master_status", "1 while this replica runs the controllers, else 0", family);
+        registry.register(
+            "leader_election_master_status",
+            "1 while this replica runs the controllers, otherwise 0",
+            family,
+        );
         Self { api: Api::namespaced(client.clone(), namespace), name: lease.name, identity, timing, now, is_leader }
     }
 
@@ -136,7 +140,10 @@ impl Election {
         match self.with_timeout(RELEASE_TIMEOUT, "release", call).await {
             Ok(_) => tracing::info!(lease = self.name, "released the Lease"),
             Err(error) => {
-                tracing::info!(error = error_chain(&error), "the next leader waits until the Lease has run out");
+                tracing::info!(
+                    error = error_chain(&error),
+                    "cannot release the Lease; the next leader waits until it expires"
+                );
             }
         }
     }

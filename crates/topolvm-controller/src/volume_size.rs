@@ -11,19 +11,19 @@ const LARGEST: u64 = i64::MAX.unsigned_abs();
 /// A capacity range that no size satisfies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum CapacityRangeError {
-    #[error("required_bytes is {0}; a size is at least 0")]
+    #[error("required_bytes is {0}; it must be 0 or more")]
     NegativeRequired(i64),
-    #[error("limit_bytes is {0}; a limit is at least 0")]
+    #[error("limit_bytes is {0}; it must be 0 or more")]
     NegativeLimit(i64),
     #[error("at least {required} bytes are required but at most {limit} are allowed")]
     RequiredAboveLimit { required: u64, limit: u64 },
     #[error("at most {0} bytes are allowed, less than the smallest volume of {SECTOR_SIZE} bytes")]
     LimitBelowSector(u64),
-    #[error("{required} bytes are rounded up to a multiple of {SECTOR_SIZE}, which is more than {limit} bytes")]
+    #[error("{required} bytes rounded up to a multiple of {SECTOR_SIZE} exceed the limit of {limit} bytes")]
     RoundedAboveLimit { required: u64, limit: u64 },
     #[error(
-        "the smallest volume of this kind has {minimum} bytes but at most {limit} are allowed; ask for more, or lower \
-         the controller's minimum allocation"
+        "the smallest volume of this kind has {minimum} bytes, but the limit is {limit} bytes; raise the limit, or \
+         lower the controller's minimum allocation"
     )]
     MinimumAboveLimit { minimum: u64, limit: u64 },
 }

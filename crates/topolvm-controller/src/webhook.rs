@@ -135,7 +135,7 @@ impl Webhooks {
         let certificate = ServedCertificate::new("webhooks", metrics.expiry.clone());
         let server = match &config.client_authorities {
             Some(_) => TlsServer::for_nobody(certificate),
-            None => TlsServer::for_everybody(certificate).context("cannot speak TLS")?,
+            None => TlsServer::for_everybody(certificate).context("cannot configure TLS")?,
         };
         Ok(Self {
             server,

@@ -25,7 +25,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 pub enum AccessReviewError {
     /// It refuses, or cannot be reached.
     #[error(
-        "the API server does not tell; the service account needs the right to create tokenreviews and \
+        "the API server did not review the token; the service account needs the right to create tokenreviews and \
          subjectaccessreviews"
     )]
     Api(#[from] kube::Error),

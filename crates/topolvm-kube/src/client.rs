@@ -20,7 +20,7 @@ pub(crate) const RECONNECT: Backoff = Backoff::new(Duration::from_millis(200), D
 /// credentials. Nothing is sent yet.
 pub async fn client(user_agent: &'static str) -> anyhow::Result<(Client, Credentials)> {
     let mut config = kube::Config::infer().await.context(
-        "cannot find out how to reach the Kubernetes API server; run in a pod with a service account, or set \
+        "cannot determine how to reach the Kubernetes API server; run in a pod with a service account, or set \
          KUBECONFIG to a kubeconfig file",
     )?;
     // A server that takes a request and never answers must not hang a reconciler for ever; kube itself limits only
@@ -32,7 +32,7 @@ pub async fn client(user_agent: &'static str) -> anyhow::Result<(Client, Credent
     let server = config.cluster_url.clone();
     let source = CredentialSource::of(&config);
     let client = Client::try_from(config)
-        .with_context(|| format!("cannot make a client for the Kubernetes API server at {server}"))?;
+        .with_context(|| format!("cannot create a client for the Kubernetes API server at {server}"))?;
     Ok(Credentials::observe(client, source))
 }
 
@@ -48,7 +48,7 @@ async fn retry_until_reached(client: &Client) {
     loop {
         let error = match tokio::time::timeout(VERSION_TIMEOUT, client.apiserver_version()).await {
             Ok(Ok(version)) => {
-                tracing::info!(version = version.git_version, "the Kubernetes API server answers");
+                tracing::info!(version = version.git_version, "connected to the Kubernetes API server");
                 return;
             }
             Ok(Err(error)) => error_chain(&error),

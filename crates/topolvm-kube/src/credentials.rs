@@ -45,11 +45,11 @@ impl CredentialSource {
     fn remedy(&self) -> String {
         match self {
             Self::Container(path) => format!(
-                "{} is read again, and this container ends if that does not help, so that the kubelet starts it with a \
+                "{} is re-read, and this container exits if that does not help, so that the kubelet starts it with a \
                  new token",
                 path.display()
             ),
-            Self::TokenFile(path) => format!("write a new token to {}, which is read each minute", path.display()),
+            Self::TokenFile(path) => format!("write a new token to {}, which is read every minute", path.display()),
             Self::Kubeconfig => "write new credentials to the kubeconfig and restart this program".to_owned(),
         }
     }

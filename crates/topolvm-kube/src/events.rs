@@ -72,8 +72,8 @@ impl EventRecorder {
                 object = regarding.name,
                 reason = event.reason,
                 error = error_chain(error),
-                "cannot write Events, in which users look for what failed; if that is forbidden, allow create and \
-                 patch of events (events.k8s.io) in the ClusterRole"
+                "cannot write Events, which show users what failed; if this is forbidden, allow create and patch of \
+                 events (events.k8s.io) in the ClusterRole"
             );
         }
         written

@@ -29,7 +29,7 @@ impl ReconcileMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         // 1 ms to 65 s, as for the calls that a reconcile makes
         let metrics = Self { seconds: Family::new_with_constructor(|| Histogram::new(doubling_buckets(0.001, 17))) };
-        let help = "Time that a controller took for one object, by how it ended";
+        let help = "Duration of the reconciliation of one object, by controller and result";
         registry.register("topolvm_reconcile_seconds", help, metrics.seconds.clone());
         metrics
     }

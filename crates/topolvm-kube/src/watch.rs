@@ -130,7 +130,7 @@ fn status_of(error: &watcher::Error) -> Option<u16> {
 /// Returns what an administrator can do about an error.
 fn advise(error: &watcher::Error) -> &'static str {
     match status_of(error) {
-        Some(404) => "its CustomResourceDefinition is not installed, install it; trying again",
+        Some(404) => "its CustomResourceDefinition is not installed; install it. Trying again",
         Some(401) => {
             "the credentials are not valid: the token has expired, or the Node, pod or service account that it is \
              bound to was deleted; trying again"

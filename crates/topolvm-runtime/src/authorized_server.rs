@@ -50,10 +50,10 @@ impl CertificateSource {
         }
         tasks.spawn(purpose, async move {
             if is_own {
-                let own = self_signed().with_context(|| format!("cannot make a certificate for the {purpose}"))?;
+                let own = self_signed().with_context(|| format!("cannot create a certificate for the {purpose}"))?;
                 certificate.serve(own);
             }
-            let server = TlsServer::for_everybody(certificate).context("cannot speak TLS")?;
+            let server = TlsServer::for_everybody(certificate).context("cannot configure TLS")?;
             server.serve(address.listen().await?, Limit::of(connections), router, end).await;
             Ok(())
         });
@@ -74,21 +74,21 @@ pub(crate) async fn authorize(
     headers: &HeaderMap,
 ) -> Result<(), (StatusCode, String)> {
     let Some(token) = bearer(headers) else {
-        return Err((StatusCode::UNAUTHORIZED, "no token; send one as Authorization: Bearer".to_owned()));
+        return Err((StatusCode::UNAUTHORIZED, "no token; send one with Authorization: Bearer".to_owned()));
     };
     let verb = method.as_str().to_ascii_lowercase();
     match authorizer.authorize(token, &verb, path).await {
         Ok(Authorization::Allowed) => Ok(()),
         Ok(Authorization::Unauthenticated) => {
-            Err((StatusCode::UNAUTHORIZED, "the API server does not know this token".to_owned()))
+            Err((StatusCode::UNAUTHORIZED, "the API server rejected this token".to_owned()))
         }
         Ok(Authorization::Forbidden(user)) => {
             let help = format!("{user} may not {verb} {path}; bind a ClusterRole with this nonResourceURL");
             Err((StatusCode::FORBIDDEN, help))
         }
         Err(error) => {
-            tracing::warn!(error = error_chain(&error), path, "cannot find out who asks");
-            Err((StatusCode::SERVICE_UNAVAILABLE, "the API server cannot be asked; try again".to_owned()))
+            tracing::warn!(error = error_chain(&error), path, "cannot authorize a request");
+            Err((StatusCode::SERVICE_UNAVAILABLE, "the API server is not available; try again".to_owned()))
         }
     }
 }

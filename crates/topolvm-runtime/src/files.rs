@@ -45,8 +45,8 @@ impl Files {
                 tracing::warn!(
                     %error,
                     look_again_seconds = RESCAN_INTERVAL.as_secs(),
-                    "cannot watch files; raise the sysctl fs.inotify.max_user_instances, until then changes are \
-                     noticed later"
+                    "cannot watch files; raise the sysctl fs.inotify.max_user_instances; until then changes are \
+                     detected later"
                 );
             })
             .ok();

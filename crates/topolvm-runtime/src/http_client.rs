@@ -13,7 +13,7 @@ use crate::http_server::{BodyError, read_body};
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The server does not speak HTTP, or the connection broke.
-    #[error("it does not speak HTTP")]
+    #[error("the server does not speak HTTP")]
     Http(#[from] hyper::Error),
     /// The answer cannot be read.
     #[error(transparent)]

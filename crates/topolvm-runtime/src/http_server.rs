@@ -98,7 +98,7 @@ pub async fn serve<H, F, S>(
     drop(listeners);
     let ended = tokio::time::timeout(GRACE, async { while tasks.join_next().await.is_some() {} }).await;
     if ended.is_err() {
-        tracing::warn!("some HTTP requests did not finish in time and were cut");
+        tracing::warn!("some HTTP requests did not finish in time and were aborted");
     }
 }
 
@@ -110,7 +110,7 @@ async fn accept(listeners: &mut Listeners) -> (TcpStream, SocketAddr) {
             Err(error) => {
                 use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
                 if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
-                    tracing::warn!(%error, "cannot accept a connection; raise the limit of open files if it is that");
+                    tracing::warn!(%error, "cannot accept a connection; check the limit of open files");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
             }
@@ -130,7 +130,7 @@ async fn serve_connection<S>(
     let serving = async {
         match shutdown.run_until_cancelled(handshake).await {
             Some(Ok(stream)) => serve_requests(stream, peer, &connection, &router, &shutdown).await,
-            Some(Err(error)) => tracing::debug!(%peer, %error, "no connection came about"),
+            Some(Err(error)) => tracing::debug!(%peer, %error, "the TLS handshake of a connection failed"),
             None => {}
         }
     };
@@ -161,7 +161,7 @@ async fn serve_requests<S>(
         }
     };
     if let Err(error) = served {
-        tracing::debug!(%peer, %error, "a connection broke");
+        tracing::debug!(%peer, %error, "a connection was interrupted");
     }
 }
 

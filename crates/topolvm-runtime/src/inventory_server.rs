@@ -25,13 +25,13 @@ const MOST_CONNECTIONS: usize = 8;
 /// The flags.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InventoryArgs {
-    /// Where to serve the lists /devicegroup and /volume over HTTPS, to those alone whose token the API server knows
-    /// (TokenReview) and lets get the path (SubjectAccessReview), such as :8443. Empty or 0 means nowhere.
+    /// Address of the lists /devicegroup and /volume over HTTPS, such as :8443. Clients need a token that the API
+    /// server accepts (TokenReview) and that may get the path (SubjectAccessReview). Empty or 0 disables the lists.
     #[arg(long, env = "INVENTORY_BIND_ADDRESS", default_value = "", hide_default_value = true, value_name = "ADDRESS")]
     inventory_bind_address: Listen,
 
-    /// Directory with tls.crt and tls.key for --inventory-bind-address, which are read again when they change. Empty:
-    /// each start makes a certificate that nobody has signed.
+    /// Directory with tls.crt and tls.key for --inventory-bind-address, which are reloaded when they change. Empty: a
+    /// self-signed certificate is created at each start.
     #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
     inventory_cert_dir: String,
 }
@@ -127,10 +127,10 @@ async fn answer<S: InventorySource, A: Authorizer>(State(server): State<Arc<(S, 
     let (source, authorizer) = &*server;
     let path = request.uri().path();
     let Some(list) = InventoryList::of_path(path) else {
-        return refusal(StatusCode::NOT_FOUND, "there is nothing here; ask for /devicegroup or /volume");
+        return refusal(StatusCode::NOT_FOUND, "not found; use /devicegroup or /volume");
     };
     if request.method() != Method::GET {
-        let mut refused = refusal(StatusCode::METHOD_NOT_ALLOWED, "this list can only be read; use GET");
+        let mut refused = refusal(StatusCode::METHOD_NOT_ALLOWED, "this list is read-only; use GET");
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         return refused;
     }

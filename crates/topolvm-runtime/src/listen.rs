@@ -17,8 +17,7 @@ pub fn is_off(address: &str) -> bool {
 /// A text that is no address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no address to listen on; write :PORT, HOST:PORT or [IPV6]:PORT, such as :8080, localhost:8080 or \
-     [::1]:8080"
+    "{0:?} is not a listen address; use :PORT, HOST:PORT or [IPV6]:PORT, such as :8080, localhost:8080 or [::1]:8080"
 )]
 pub struct ListenAddressError(String);
 

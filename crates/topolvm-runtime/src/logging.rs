@@ -22,7 +22,7 @@ pub struct LogArgs {
           value_parser = parse_filter)]
     log_level: Targets,
 
-    /// How to write log lines.
+    /// Format of log lines.
     #[arg(long, global = true, env = "LOG_FORMAT", default_value = "json", value_name = "FORMAT")]
     log_format: LogFormat,
 }
@@ -59,9 +59,9 @@ impl FromArgMatches for Said {
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// For reading in a terminal.
+    /// Human-readable text.
     Text,
 }
 
@@ -103,7 +103,7 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
 // Not an EnvFilter, which could also filter by fields of spans: its regular expressions are half a megabyte of each
 // program
 fn parse_filter(text: &str) -> Result<Targets, String> {
-    text.parse().map_err(|error| format!("{error}; write a level such as info, or target=level pairs"))
+    text.parse().map_err(|error| format!("{error}; use a level such as info, or target=level pairs"))
 }
 
 #[cfg(test)]
@@ -148,6 +148,6 @@ mod tests {
         assert!(filter.would_enable("lvmd::engine", &Level::INFO) && !filter.would_enable("kube", &Level::DEBUG));
         assert!(filter.would_enable("lvm::system", &Level::DEBUG));
         assert!(!parse_filter("off").unwrap().would_enable("lvm", &Level::ERROR));
-        assert!(parse_filter("lvm=loud").unwrap_err().contains("write a level such as info"));
+        assert!(parse_filter("lvm=loud").unwrap_err().contains("use a level such as info"));
     }
 }

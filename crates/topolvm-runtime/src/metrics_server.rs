@@ -17,18 +17,18 @@ use crate::{MetricsPage, Tasks, admin};
 #[derive(Clone, Debug, clap::Args)]
 pub struct MetricsArgs {
     // TopoLVM called it --metrics-addr before it had --metrics-bind-address
-    /// Where to serve /metrics; :8080 means on every interface, empty or 0 means nowhere.
+    /// Address of /metrics; :8080 means all interfaces, empty or 0 disables it.
     #[arg(long, alias = "metrics-addr", default_value = ":8080", value_name = "ADDRESS")]
     metrics_bind_address: Listen,
 
-    /// Serve /metrics over HTTPS, and only to those whose token the API server knows (TokenReview) and lets get
+    /// Serve /metrics over HTTPS. Clients need a token that the API server accepts (TokenReview) and that may get
     /// /metrics (SubjectAccessReview).
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     secure_metrics_server: bool,
 
-    /// Directory with tls.crt and tls.key for --secure-metrics-server, which are read again when they change. Empty:
-    /// each start makes a certificate that nobody has signed.
+    /// Directory with tls.crt and tls.key for --secure-metrics-server, which are reloaded when they change. Empty: a
+    /// self-signed certificate is created at each start.
     #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
     metrics_cert_dir: String,
 }

@@ -140,7 +140,7 @@ async fn run<P: Program>(config: P::Config) -> anyhow::Result<()> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        tracing::info!("told to stop");
+        tracing::info!("received a stop signal");
         shutdown.cancel();
     };
     tokio::select! {
@@ -150,7 +150,7 @@ async fn run<P: Program>(config: P::Config) -> anyhow::Result<()> {
     tokio::select! {
         result = &mut program => result,
         // A second signal means "now".
-        _ = terminate.recv() => Err(anyhow::anyhow!("stopped at once by a second signal")),
-        _ = interrupt.recv() => Err(anyhow::anyhow!("stopped at once by a second signal")),
+        _ = terminate.recv() => Err(anyhow::anyhow!("exiting immediately after a second signal")),
+        _ = interrupt.recv() => Err(anyhow::anyhow!("exiting immediately after a second signal")),
     }
 }

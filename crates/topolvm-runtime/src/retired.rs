@@ -36,11 +36,15 @@ impl RetiredArgs {
     fn warnings(&self) -> Vec<String> {
         let address = self.profiling_bind_address.as_deref().filter(|address| !is_off(address));
         let profiles = address.map(|address| {
-            format!("--profiling-bind-address={address} has no effect: there are no profiles to serve; remove the flag")
+            format!(
+                "--profiling-bind-address={address} has no effect: profiling over HTTP is not supported; remove the \
+                 flag"
+            )
         });
         let logs = self.logs.without_effect().map(|flag| {
             format!(
-                "--{flag} has no effect: logs go to standard error as --log-level and --log-format say; remove the flag"
+                "--{flag} has no effect: logs go to standard error and are configured with --log-level and \
+                 --log-format; remove the flag"
             )
         });
         profiles.into_iter().chain(logs).collect()

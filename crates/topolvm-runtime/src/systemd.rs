@@ -48,7 +48,7 @@ impl Systemd {
             None => SocketAddr::from_pathname(name),
         };
         let socket = socket
-            .inspect_err(|error| tracing::warn!(%error, name, "cannot use NOTIFY_SOCKET; systemd is told nothing"))
+            .inspect_err(|error| tracing::warn!(%error, name, "cannot use NOTIFY_SOCKET; systemd is not notified"))
             .ok();
         let is_ours = args.watchdog_pid.as_ref().is_none_or(|pid| *pid == std::process::id().to_string());
         let watchdog = args.watchdog_usec.as_ref().and_then(|microseconds| microseconds.parse().ok());
@@ -98,11 +98,14 @@ impl Systemd {
                     Ok(Err(error)) => {
                         tracing::error!(
                             error = error_chain(&*error),
-                            "this process does not do its work; no sign of life for systemd"
+                            "this process is not healthy; skipping the watchdog notification to systemd"
                         );
                     }
                     Err(_) => {
-                        tracing::error!("this process does not answer itself in time; no sign of life for systemd");
+                        tracing::error!(
+                            "this process did not answer its own health check in time; skipping the watchdog \
+                             notification to systemd"
+                        );
                     }
                 }
             }

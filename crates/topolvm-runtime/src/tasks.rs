@@ -69,7 +69,7 @@ impl Tasks {
     fn check(&self, (name, result): Ended) -> anyhow::Result<()> {
         let result = match result {
             Ok(()) if self.shutdown.is_cancelled() => Ok(()),
-            Ok(()) => Err(anyhow::anyhow!("task {name:?} ended by itself")),
+            Ok(()) => Err(anyhow::anyhow!("task {name:?} ended unexpectedly")),
             Err(error) => Err(error).context(name),
         };
         if let Err(error) = &result {
@@ -103,7 +103,7 @@ mod tests {
         let tasks = Tasks::new(CancellationToken::new());
         tasks.spawn("watch", async { Ok(()) });
         let error = tasks.wait().await.unwrap_err();
-        assert_eq!(format!("{error:#}"), "task \"watch\" ended by itself");
+        assert_eq!(format!("{error:#}"), "task \"watch\" ended unexpectedly");
 
         let shutdown = CancellationToken::new();
         shutdown.cancel();

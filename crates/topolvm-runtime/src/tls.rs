@@ -65,7 +65,8 @@ impl TlsServer {
         let handshake = |stream: TcpStream| {
             let config = self.config.borrow().clone();
             async move {
-                let config = config.ok_or_else(|| io::Error::other("the authorities of clients are not known yet"))?;
+                let config =
+                    config.ok_or_else(|| io::Error::other("the CA certificates of clients are not loaded yet"))?;
                 TlsAcceptor::from(config).accept(stream).await
             }
         };

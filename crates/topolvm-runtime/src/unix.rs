@@ -154,13 +154,13 @@ impl Listener {
                 self.backoff.reset();
                 return true;
             }
-            Err(error @ Error::InUse(_)) => tracing::warn!(%error, "this process is not reached any more"),
+            Err(error @ Error::InUse(_)) => tracing::warn!(%error, "this process is no longer reachable"),
             Err(error) => {
                 let pause = self.backoff.fail();
                 tracing::error!(
                     error = error_chain(&error),
                     again_in_seconds = pause.as_secs(),
-                    "the socket was deleted, and cannot be listened on again"
+                    "the socket was deleted and cannot be recreated"
                 );
                 self.retry_at = Some(Instant::now() + pause);
             }
@@ -199,7 +199,7 @@ pub async fn wait_until_free(path: &Path, shutdown: &CancellationToken) -> bool 
     let mut has_waited = false;
     while UnixStream::connect(path).await.is_ok() {
         if !has_waited {
-            tracing::warn!(socket = %path.display(), "another process serves the socket; waiting until it ends");
+            tracing::warn!(socket = %path.display(), "another process serves the socket; waiting until it exits");
             has_waited = true;
         }
         if shutdown.run_until_cancelled(sleep(SUCCESSION_INTERVAL)).await.is_none() {
@@ -207,7 +207,7 @@ pub async fn wait_until_free(path: &Path, shutdown: &CancellationToken) -> bool 
         }
     }
     if has_waited {
-        tracing::info!(socket = %path.display(), "the other process has ended");
+        tracing::info!(socket = %path.display(), "the other process has exited");
     }
     true
 }
@@ -222,7 +222,7 @@ async fn bind(path: &Path, modes: Modes) -> Result<UnixListener, Error> {
             .recursive(true)
             .mode(modes.directory)
             .create(parent)
-            .map_err(io("make directory", parent))?;
+            .map_err(io("create directory", parent))?;
     }
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => return Err(Error::NotASocket(path.to_owned())),
@@ -235,7 +235,7 @@ async fn bind(path: &Path, modes: Modes) -> Result<UnixListener, Error> {
             Ok(_) => return Err(Error::InUse(path.to_owned())),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(io("look at", path)(error)),
+        Err(error) => return Err(io("inspect", path)(error)),
     }
     // The mode is set on a name that nobody knows yet: a client cannot connect in between.
     let hidden = temporary_path(path);

@@ -164,7 +164,7 @@ impl Reader {
             (Some(certificate), Some(key)) => Some(TlsFiles { certificate, key, client_authorities }),
             (None, None) if client_authorities.is_none() => None,
             _ => {
-                self.problems.push("tls-cert-file and tls-key-file must both be set, or no file for TLS".to_owned());
+                self.problems.push("tls-cert-file and tls-key-file must both be set, or no TLS file at all".to_owned());
                 None
             }
         };

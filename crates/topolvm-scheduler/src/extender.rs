@@ -76,26 +76,27 @@ pub(crate) struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 /// Error of a request that cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("the body is not the JSON of an extender request")]
+    #[error("the body is not a JSON extender request")]
     Json(#[from] serde_json::Error),
     #[error("the request has no pod or no nodes")]
     Incomplete,
     /// kube-scheduler sends names where it takes the extender to have a cache of nodes of its own.
     #[error(
-        "kube-scheduler sent the names of nodes only, but the free space is in their annotations; \
-         set nodeCacheCapable: false for this extender in the KubeSchedulerConfiguration, or node-cache: true in the \
-         configuration of topolvm-scheduler"
+        "kube-scheduler sent only node names, but the free space is in node annotations; set nodeCacheCapable: false \
+         for this extender in the KubeSchedulerConfiguration, or node-cache: true in the configuration of \
+         topolvm-scheduler"
     )]
     NamesOnly,
     /// The cache of Nodes is empty yet. kube-scheduler tries again.
     #[error(
-        "topolvm-scheduler has not listed the Nodes yet; it needs the API server, and the right to list and watch Nodes"
+        "topolvm-scheduler has not listed the Nodes yet; check that the API server is reachable, and allow list and \
+         watch of Nodes"
     )]
     NotListed,
     /// The objects that reserve are not known yet. kube-scheduler tries again.
     #[error(
-        "topolvm-scheduler has not listed claims, LogicalVolumes and StorageClasses yet; it needs the API server, and \
-         the right to list and watch them"
+        "topolvm-scheduler has not listed claims, LogicalVolumes and StorageClasses yet; check that the API server is \
+         reachable, and allow list and watch of them"
     )]
     ReservationsNotListed,
 }

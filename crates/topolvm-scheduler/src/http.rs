@@ -160,7 +160,7 @@ impl Extender {
 
 /// Returns the answer to a request that cannot be answered.
 fn refuse_request(error: &Error, bad_request: &'static str) -> Response {
-    tracing::warn!(error = error_chain(error), "request cannot be answered");
+    tracing::warn!(error = error_chain(error), "cannot answer a request");
     match error {
         Error::NotListed | Error::ReservationsNotListed => {
             reply(StatusCode::SERVICE_UNAVAILABLE, TEXT, error.to_string())

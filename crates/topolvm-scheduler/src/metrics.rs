@@ -31,7 +31,7 @@ impl Metrics {
             Unit::Seconds,
             metrics.duration.clone(),
         );
-        registry.register("node_verdicts", "Nodes that were filtered, by outcome", metrics.verdicts.clone());
+        registry.register("node_verdicts", "Filtered nodes, by result", metrics.verdicts.clone());
         metrics
     }
 

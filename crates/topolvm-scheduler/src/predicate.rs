@@ -13,7 +13,7 @@ pub(crate) enum FilterReason {
     #[error("out of VG free space")]
     Full,
     /// kube-scheduler sent the name of a node that the watch has not told yet.
-    #[error("topolvm-scheduler has not seen this Node yet")]
+    #[error("topolvm-scheduler has not received this Node yet")]
     UnknownNode,
 }
 

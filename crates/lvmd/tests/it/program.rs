@@ -153,7 +153,7 @@ fn help(#[case] name: &str, #[case] args: &[&str]) {
 #[case(&["--spare=3"], "unexpected argument '--spare'")]
 #[case(&["--zap-log-level=loud"], "must be debug, info, error or panic")]
 #[case(&["-v=loud"], "must be a whole number")]
-#[case(&["--metrics-bind-address=8080"], "write :PORT, HOST:PORT or [IPV6]:PORT")]
+#[case(&["--metrics-bind-address=8080"], "use :PORT, HOST:PORT or [IPV6]:PORT")]
 #[case(&["--lvm-path=/sbin/lvm"], "--lvm-path and lvm-command-prefix in the configuration file are mutually exclusive")]
 fn flags_that_cannot_be_used_end_with_64_and_a_hint(#[case] args: &[&str], #[case] hint: &str) {
     let (status, message) = Place::new().ends(args);

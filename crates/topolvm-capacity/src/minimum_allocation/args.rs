@@ -7,22 +7,22 @@ use topolvm_api::{ParseQuantityError, parse_bytes};
 /// devices that are too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub struct MinimumAllocation {
-    /// Smallest raw block volume; smaller requests are raised to it.
+    /// Minimum size of raw block volumes; smaller requests are raised to it.
     #[arg(long = "minimum-allocation-block", value_name = "QUANTITY", default_value = "8Mi",
           value_parser = parse_minimum)]
     pub block: u64,
 
-    /// Smallest volume with ext4, or with no filesystem named; smaller requests are raised to it.
+    /// Minimum size of volumes with ext4 or without a filesystem type; smaller requests are raised to it.
     #[arg(long = "minimum-allocation-ext4", value_name = "QUANTITY", default_value = "32Mi",
           value_parser = parse_minimum)]
     pub ext4: u64,
 
-    /// Smallest volume with XFS; smaller requests are raised to it.
+    /// Minimum size of volumes with XFS; smaller requests are raised to it.
     #[arg(long = "minimum-allocation-xfs", value_name = "QUANTITY", default_value = "300Mi",
           value_parser = parse_minimum)]
     pub xfs: u64,
 
-    /// Smallest volume with Btrfs; smaller requests are raised to it.
+    /// Minimum size of volumes with Btrfs; smaller requests are raised to it.
     #[arg(long = "minimum-allocation-btrfs", value_name = "QUANTITY", default_value = "200Mi",
           value_parser = parse_minimum)]
     pub btrfs: u64,

@@ -56,7 +56,7 @@ pub(crate) async fn find_owner(client: &Client, namespace: &str, pod: &str) -> O
                 if owner.is_none() {
                     tracing::info!(
                         pod,
-                        "there is no such pod with an owner; objects that are made for it have none either"
+                        "this pod does not exist or has no owner; the created objects have no owner either"
                     );
                 }
                 return owner;
@@ -65,7 +65,7 @@ pub(crate) async fn find_owner(client: &Client, namespace: &str, pod: &str) -> O
         };
         let message = error_chain(&error);
         if matches!(&error, kube::Error::Api(status) if status.code == 403) {
-            let advice = "allow get of pods and replicasets in the Role; objects that are made have no owner";
+            let advice = "allow get of pods and replicasets in the Role; the created objects have no owner";
             tracing::warn!(pod, error = message, advice);
             return None;
         }

@@ -34,7 +34,7 @@ impl IdentityService {
         match waiting.iter().find(|(synced, _)| !synced) {
             None => Ok(()),
             Some((_, what)) => Err(format!(
-                "the {what} have not been listed yet; check that the Kubernetes API server can be reached and see the \
+                "the {what} have not been listed yet; check that the Kubernetes API server is reachable, and check the \
                  log"
             )),
         }
@@ -48,7 +48,7 @@ impl IdentityService {
             Ok(Ok(None)) => {
                 tracing::warn!(
                     driver = self.volumes.flavor.driver_name(),
-                    "there is no CSIDriver object, so that pods cannot use volumes; install the manifests completely"
+                    "the CSIDriver object does not exist, so pods cannot use volumes; apply all manifests"
                 );
                 Ok(())
             }

@@ -27,22 +27,24 @@ pub(crate) enum RequestError {
     MissingField(&'static str),
     #[error("a volume capability has neither block nor mount")]
     NoAccessType,
-    #[error("access mode {0} is not supported, because a volume is on one node; use ReadWriteOnce or ReadWriteOncePod")]
+    #[error(
+        "access mode {0} is not supported because a volume exists on one node only; use ReadWriteOnce or \
+         ReadWriteOncePod"
+    )]
     UnsupportedAccessMode(&'static str),
     #[error(
-        "filesystem {0:?} cannot be made; set csi.storage.k8s.io/fstype of the StorageClass to {known}, or leave it \
-         out",
+        "filesystem {0:?} is not supported; set csi.storage.k8s.io/fstype of the StorageClass to {known}, or omit it",
         known = FILESYSTEMS.join(", ")
     )]
     UnsupportedFilesystem(String),
     #[error(
-        "snapshots, restored volumes and clones are turned off in this controller; remove the data source from the \
-         claim, or have the controller started with --enable-snapshots"
+        "snapshots, restored volumes and clones are disabled in this controller; remove the data source from the \
+         claim, or start the controller with --enable-snapshots"
     )]
     SnapshotsDisabled,
-    #[error("mutable parameter {0:?} is not known; remove it from the VolumeAttributesClass")]
+    #[error("unknown mutable parameter {0:?}; remove it from the VolumeAttributesClass")]
     UnknownMutableParameter(String),
-    #[error("max_entries is {0}; a page has at least 0 entries")]
+    #[error("max_entries is {0}; it must be 0 or more")]
     NegativeMaxEntries(i32),
     #[error(transparent)]
     MkfsOptions(#[from] MkfsOptionError),

@@ -45,7 +45,7 @@ pub(crate) fn volume_health(nodes: &NodeInformer, volume: Volume) -> pb::VolumeH
     let node_gone = (!nodes.exists(&volume.node)).then(|| VolumeHealthEntry {
         status: pb::VolumeHealthErrorType::Inaccessible.into(),
         reason: "NodeGone".to_owned(),
-        message: format!("the volume is on node {}, which is no Node of this cluster any more", volume.node),
+        message: format!("the volume is on node {}, which no longer exists in this cluster", volume.node),
     });
     // In the words of NodeGetVolumeHealth
     let lost = volume.lost.map(|message| VolumeHealthEntry {

@@ -14,7 +14,7 @@ pub(crate) fn parse_content_source(
 ) -> Result<Option<ContentSource>, RequestError> {
     let Some(source) = source else { return Ok(None) };
     let kind = source.r#type.as_ref();
-    Ok(Some(match kind.ok_or(RequestError::MissingField("kind of content source that this driver knows"))? {
+    Ok(Some(match kind.ok_or(RequestError::MissingField("supported kind of content source"))? {
         Type::Snapshot(source) => {
             ContentSource::Snapshot(required_field(&source.snapshot_id, "snapshot_id")?.to_owned())
         }

@@ -8,8 +8,8 @@ use crate::volumes::Placement;
 /// A topology requirement without a segment of this driver.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "accessibility_requirements name no {0}; does the node run topolvm-node, and do the allowedTopologies of the \
-     StorageClass use this key and no other?"
+    "accessibility_requirements contain no {0}; check that topolvm-node runs on the node, and that allowedTopologies \
+     of the StorageClass use only this key"
 )]
 pub(crate) struct MissingSegment(&'static str);
 

@@ -27,23 +27,25 @@ const LONGEST_REASON: usize = 200;
 /// The reason why there is no list of a node.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AskError {
-    #[error("no topolvm-node runs on this node; see why its pod does not start")]
+    #[error("topolvm-node does not run on this node; check why its pod does not start")]
     NoPod,
-    #[error("the agent has no port named {PORT}, or no address yet; see --inventory-bind-address of topolvm-node")]
+    #[error("the agent has no port named {PORT}, or no address yet; check --inventory-bind-address of topolvm-node")]
     NoPort,
-    #[error("the agent cannot be reached; see that it runs, and that no NetworkPolicy keeps the controller away")]
+    #[error("the agent is not reachable; check that it runs, and that no NetworkPolicy blocks the controller")]
     Connect(#[source] io::Error),
-    #[error("no TLS with the agent; see --inventory-agents-ca, and --inventory-cert-dir of topolvm-node")]
+    #[error(
+        "the TLS handshake with the agent failed; check --inventory-agents-ca, and --inventory-cert-dir of topolvm-node"
+    )]
     Tls(#[source] io::Error),
-    #[error("the agent does not answer as it should; see its log")]
+    #[error("the agent sent an invalid response; check its log")]
     Request(#[from] RequestError),
-    #[error("the agent answers {0}: {1}")]
+    #[error("the agent returned {0}: {1}")]
     Status(StatusCode, String),
-    #[error("the agent answers with something else than a list; see its version")]
+    #[error("the agent did not return a list; check its version")]
     NotAList,
-    #[error("the lists of all nodes are too long together; ask this node's agent itself")]
+    #[error("the lists of all nodes are too long for one response; query the agent of this node directly")]
     TooLong,
-    #[error("the agent did not answer in time; see that no NetworkPolicy keeps the controller away")]
+    #[error("the agent did not answer in time; check that no NetworkPolicy blocks the controller")]
     Slow,
 }
 

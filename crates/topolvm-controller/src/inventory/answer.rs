@@ -50,7 +50,7 @@ impl Answer {
         let headers = self.headers();
         let mut response = if self.lists.is_empty() {
             let reasons = self.errors.first().map(|(node, error)| format!("{node}: {}", error_chain(error)));
-            let reason = format!("no agent has told its list; {}", reasons.unwrap_or_default());
+            let reason = format!("no agent returned its list; {}", reasons.unwrap_or_default());
             refusal(StatusCode::BAD_GATEWAY, &reason)
         } else {
             let last = self.lists.len().saturating_sub(1);
@@ -72,7 +72,12 @@ impl Answer {
         let mut headers = HeaderMap::new();
         headers.insert(FAILED, HeaderValue::from(self.errors.len()));
         let Some((node, error)) = self.errors.first() else { return headers };
-        tracing::warn!(nodes = self.errors.len(), node, error = error_chain(error), "agents have not told their lists");
+        tracing::warn!(
+            nodes = self.errors.len(),
+            node,
+            error = error_chain(error),
+            "some agents did not return their lists"
+        );
         let mut reasons = String::new();
         for (node, error) in &self.errors {
             let begin = if reasons.is_empty() { "{" } else { "," };

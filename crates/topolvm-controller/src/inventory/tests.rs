@@ -133,7 +133,7 @@ async fn each_agent_that_answers_has_its_list_and_each_node_without_one_has_a_re
     }
     let (status, errors, body) = bed.ask(&[]).await;
     assert_eq!((status, body), (StatusCode::OK, json!({"n1": ["/volume"]})));
-    let words = [("n2", "--inventory-bind-address"), ("n3", "cannot be reached"), ("n9", "no topolvm-node runs")];
+    let words = [("n2", "--inventory-bind-address"), ("n3", "is not reachable"), ("n9", "topolvm-node does not run")];
     for (node, words) in words {
         assert!(errors[node].as_str().unwrap().contains(words), "{node}: {errors}");
     }

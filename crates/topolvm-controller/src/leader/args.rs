@@ -9,17 +9,17 @@ use crate::time_span::parse_duration;
 /// The times of the election; client-go's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]
 pub(crate) struct ElectionTiming {
-    /// Others take over when the leader has not renewed the Lease for so long; whole seconds.
+    /// Time after which another replica takes over if the leader has not renewed the Lease; whole seconds.
     #[arg(long = "leader-election-lease-duration", value_name = "DURATION", default_value = "15s",
           value_parser = parse_duration)]
     pub(crate) lease_duration: Duration,
 
-    /// The leader stops when it could not renew the Lease for so long.
+    /// Time after which the leader stops if it could not renew the Lease.
     #[arg(long = "leader-election-renew-deadline", value_name = "DURATION", default_value = "10s",
           value_parser = parse_duration)]
     pub(crate) renew_deadline: Duration,
 
-    /// The leader renews the Lease this often.
+    /// Interval at which the leader renews the Lease.
     #[arg(long = "leader-election-retry-period", value_name = "DURATION", default_value = "2s",
           value_parser = parse_duration)]
     pub(crate) retry_period: Duration,
@@ -32,13 +32,13 @@ impl ElectionTiming {
         if lease <= renew {
             return Err(ConfigError::new(format!(
                 "--leader-election-lease-duration ({lease:?}) must be longer than --leader-election-renew-deadline \
-                 ({renew:?}), or two replicas could lead at once"
+                 ({renew:?}); otherwise two replicas could lead at once"
             )));
         }
         if renew <= retry.mul_f64(1.2) {
             return Err(ConfigError::new(format!(
                 "--leader-election-renew-deadline ({renew:?}) must be longer than 1.2 times \
-                 --leader-election-retry-period ({retry:?}), so that there is time for a second attempt"
+                 --leader-election-retry-period ({retry:?}), to leave time for a second attempt"
             )));
         }
         if lease.as_secs() == 0 || lease.subsec_nanos() != 0 {

@@ -24,7 +24,7 @@ impl Election {
             match tokio::time::timeout_at(deadline, self.renew(lease)).await {
                 Ok(Ok(())) => deadline = started + self.timing.renew_deadline,
                 Ok(Err(LeaseError::Lost)) => {
-                    tracing::warn!(lease = self.name, "somebody else holds the Lease");
+                    tracing::warn!(lease = self.name, "another replica holds the Lease");
                     return;
                 }
                 Ok(Err(error)) => tracing::warn!(error = error_chain(&error), "cannot renew the Lease; trying again"),

@@ -65,7 +65,7 @@ impl ClaimFinalizer {
         let obsolete = remove_finalizers(&claim.metadata, &self.policy.obsolete());
         if !obsolete.is_empty() {
             // What else there is to do begins with the event of this change
-            return self.remove_finalizers(claim, obsolete, "take an obsolete finalizer off claim").await.map(drop);
+            return self.remove_finalizers(claim, obsolete, "remove an obsolete finalizer from claim").await.map(drop);
         }
         if !self.policy.is_last(claim) {
             return Ok(());
@@ -74,7 +74,7 @@ impl ClaimFinalizer {
             self.delete_pending_pods(claim).await?;
         }
         let last = remove_finalizers(&claim.metadata, &[self.policy.flavor.pvc_finalizer()]);
-        let written = self.remove_finalizers(claim, last, "let go of claim").await;
+        let written = self.remove_finalizers(claim, last, "remove the finalizer from claim").await;
         // Also after an error: the answer to a change that was made may have been lost
         self.delete_late_pods(claim).await;
         written
@@ -101,7 +101,7 @@ impl ClaimFinalizer {
         let patch = json_patch(operations);
         let written = self.api(claim).patch_metadata(&claim.name_any(), &PatchParams::default(), &patch).await;
         if none_if_not_found(written).map_err(ReconcileError::api(action, full_name(claim)))?.is_some() {
-            tracing::info!(claim = full_name(claim), "took our finalizer off");
+            tracing::info!(claim = full_name(claim), "removed the finalizer from a claim");
         }
         Ok(())
     }
@@ -114,7 +114,7 @@ impl ClaimFinalizer {
             tracing::warn!(
                 claim = full_name(claim),
                 error = error_chain(&error),
-                "cannot look for pods that wait for a claim that is gone; trying again"
+                "cannot check for pods that wait for a deleted claim; trying again"
             );
             tokio::time::sleep(backoff.fail()).await;
         }
@@ -133,7 +133,7 @@ impl ClaimFinalizer {
         let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), &claim.namespace().unwrap_or_default());
         let pending = ListParams::default().fields("status.phase=Pending");
         let mut pending = pin!(list_in_pages(&pods, pending));
-        let failed = || ReconcileError::api("list the pending pods beside claim", full_name(claim));
+        let failed = || ReconcileError::api("list the pending pods that use claim", full_name(claim));
         while let Some(pod) = pending.try_next().await.map_err(failed())? {
             if is_mounted_by(&claim.name_any(), &pod) {
                 self.delete_pod(&pods, &pod, claim).await?;
@@ -156,10 +156,8 @@ impl ClaimFinalizer {
             return Ok(());
         }
         tracing::info!(pod = name, claim = full_name(claim), "deleted a pod that waited for a claim that was deleted");
-        let note = format!(
-            "claim {} was deleted; the pod is deleted so that its controller makes both anew",
-            claim.name_any()
-        );
+        let note =
+            format!("claim {} was deleted; the pod is deleted so that its controller recreates both", claim.name_any());
         self.shared.events.publish_normal(&pod.object_ref(&()), "ClaimGone", "DeletePod", note).await;
         Ok(())
     }

@@ -63,8 +63,8 @@ impl DefaultClass {
         tracing::warn!(node = name, classes, storage_class, "a Node has no default device class");
         let parameter = self.shared.flavor.device_class_parameter();
         let note = format!(
-            "no device class of the node is the default one ({classes}), and StorageClass {storage_class} names none, \
-             so that its volumes fit nowhere here; say default: true of a class in lvmd.yaml, or name a class with the \
+            "the node has no default device class (only {classes}), and StorageClass {storage_class} names no device \
+             class, so its volumes cannot be created here; set default: true for a class in lvmd.yaml, or set the \
              parameter {parameter} in another StorageClass"
         );
         let about = node.object_ref(&());

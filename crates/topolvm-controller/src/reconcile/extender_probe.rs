@@ -111,10 +111,10 @@ impl ExtenderProbe {
             Answer::Called => ExtenderState::Proven,
             Answer::Unclear(_) if was_proven && self.unclear < MAX_UNCLEAR => ExtenderState::Proven,
             Answer::NotCalled(message) => {
-                ExtenderState::NotProven(format!("kube-scheduler does not call it: {message}"))
+                ExtenderState::NotProven(format!("kube-scheduler does not call topolvm-scheduler: {message}"))
             }
             Answer::Unclear(message) => {
-                ExtenderState::NotProven(format!("the probe of kube-scheduler has no clear answer: {message}"))
+                ExtenderState::NotProven(format!("the probe of kube-scheduler was inconclusive: {message}"))
             }
         });
     }
@@ -127,9 +127,9 @@ impl ExtenderProbe {
         Ok(match answered {
             None => None,
             Some(Ok(answer)) => Some(answer?),
-            Some(Err(_elapsed)) => {
-                Some(Answer::Unclear(format!("kube-scheduler has not tried it in {ANSWER_TIMEOUT:?}")))
-            }
+            Some(Err(_elapsed)) => Some(Answer::Unclear(format!(
+                "kube-scheduler did not try to schedule the probe pod within {ANSWER_TIMEOUT:?}"
+            ))),
         })
     }
 

@@ -47,7 +47,7 @@ impl FilesystemResize {
                                 namespace,
                                 claim,
                                 error,
-                                "kubelet will grow the filesystem at its next sync only"
+                                "cannot notify the kubelet; it will grow the filesystem at its next sync"
                             );
                         }
                     }
@@ -75,7 +75,11 @@ impl FilesystemResize {
                 "annotations": {RESIZEFS_REQUESTED_AT: (self.shared.now)().to_string()},
             }});
             pods.patch_metadata(&pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await?;
-            tracing::info!(namespace = pending.namespace, pod = pod.name_any(), "asked kubelet to grow a filesystem");
+            tracing::info!(
+                namespace = pending.namespace,
+                pod = pod.name_any(),
+                "notified the kubelet to grow a filesystem"
+            );
         }
         Ok(())
     }

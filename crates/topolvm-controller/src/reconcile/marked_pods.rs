@@ -46,10 +46,7 @@ impl MarkedPods {
         loop {
             ticks.tick().await;
             if let Err(error) = self.shared.metrics.observe("markedpods", self.reconcile()).await {
-                tracing::warn!(
-                    error = error_chain(&error),
-                    "cannot clear up what the scheduling mode extender has left"
-                );
+                tracing::warn!(error = error_chain(&error), "cannot clean up after the scheduling mode extender");
             }
         }
     }
@@ -80,10 +77,10 @@ impl MarkedPods {
     async fn report(&self, pod: &Pod) {
         let (namespace, name, resource) = (pod.namespace(), pod.name_any(), self.shared.flavor.capacity_resource());
         let Remedy { owner, command } = remedy(pod);
-        tracing::warn!(namespace, pod = name, owner, command, "a pod waits for an extender that is not used any more");
+        tracing::warn!(namespace, pod = name, owner, command, "a pod waits for an extender that is no longer used");
         let note = format!(
-            "the pod got the resource {resource} when the scheduling mode was extender, and no node has that; pods \
-             that are made now do not get it. {owner} is made anew with: {command}"
+            "the pod requests the resource {resource} of the scheduling mode extender, which no node offers; new pods \
+             do not get it. Recreate {owner} with: {command}"
         );
         self.shared.events.publish_warning(&pod.object_ref(&()), "CapacityResourceLeft", "Schedule", note).await;
     }

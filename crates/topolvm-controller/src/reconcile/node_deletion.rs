@@ -49,14 +49,17 @@ impl NodeDeletion {
             return Ok(());
         };
         if self.shared.settings.skip_node_finalize {
-            tracing::info!(node = name, "the Node is deleted; its claims and volumes are left alone as told");
+            tracing::info!(
+                node = name,
+                "the Node was deleted; its claims and volumes are kept because of --skip-node-finalize"
+            );
         } else {
             self.delete_claims_and_volumes(&name).await?;
         }
         let patch = json_patch(remove_finalizers(&node.metadata, &[self.shared.flavor.node_finalizer()]));
         let written = nodes.patch_metadata(&name, &PatchParams::default(), &patch).await;
-        none_if_not_found(written).map_err(ReconcileError::api("let go of Node", &name))?;
-        tracing::info!(node = name, "let go of the deleted Node");
+        none_if_not_found(written).map_err(ReconcileError::api("remove the finalizer from Node", &name))?;
+        tracing::info!(node = name, "removed the finalizer from the deleted Node");
         Ok(())
     }
 
@@ -99,8 +102,8 @@ impl NodeDeletion {
         for (volume, keeper) in kept {
             tracing::info!(node, volume = volume.name(), keeper, "kept a LogicalVolume of a deleted Node");
             let note = format!(
-                "Node {node} was deleted; the volume is kept because PersistentVolume {keeper} refers to it, and can \
-                 be used again when a Node of this name comes back with its disks"
+                "Node {node} was deleted; the volume is kept because PersistentVolume {keeper} refers to it, and is \
+                 usable again when a Node of this name returns with its disks"
             );
             let about = volume.object_ref(&self.shared.flavor);
             self.shared.events.publish_normal(&about, "NodeDeleted", "KeepVolume", note).await;
@@ -155,9 +158,10 @@ impl NodeDeletion {
         let full_name = full_name(claim);
         let patch = json_patch(take_annotation_off(&claim.metadata, SELECTED_NODE, node, None));
         let written = self.claim_api(claim).patch_metadata(&claim.name_any(), &PatchParams::default(), &patch).await;
-        none_if_not_found(written).map_err(ReconcileError::api("take the node off claim", &full_name))?;
-        tracing::info!(node, claim = full_name, "took a deleted Node off a claim without a volume");
-        let note = format!("Node {node}, which was selected for the volume, was deleted; another one is selected");
+        none_if_not_found(written).map_err(ReconcileError::api("remove the selected node from claim", &full_name))?;
+        tracing::info!(node, claim = full_name, "removed a deleted Node from a claim without a volume");
+        let note =
+            format!("Node {node}, which was selected for the volume, was deleted; kube-scheduler selects another node");
         self.shared.events.publish_normal(&claim.object_ref(&()), "NodeDeleted", "DeselectNode", note).await;
         Ok(())
     }
@@ -191,7 +195,7 @@ impl NodeDeletion {
             return Ok(());
         }
         tracing::info!(node, claim = full_name, "deleted a claim of a deleted Node");
-        let note = format!("Node {node}, which has the volume, was deleted; the claim is deleted with it");
+        let note = format!("Node {node}, which has the volume, was deleted; the claim is deleted too");
         self.shared.events.publish_warning(&claim.object_ref(&()), "NodeDeleted", "DeleteClaim", note).await;
         Ok(())
     }
@@ -257,13 +261,16 @@ impl NodeDeletion {
         if !operations.is_empty() {
             operations.extend(set_annotation(&volume.metadata, self.shared.flavor.pending_deletion(), "true"));
             let written = api.patch(&name, &PatchParams::default(), &json_patch(operations)).await;
-            none_if_not_found(written).map_err(ReconcileError::api("let go of LogicalVolume", &name))?;
+            none_if_not_found(written)
+                .map_err(ReconcileError::api("remove the finalizer from LogicalVolume", &name))?;
         }
         let exactly = Preconditions { uid: volume.metadata.uid.clone(), resource_version: None };
         let gone = api.delete(&name, &DeleteParams::default().preconditions(exactly)).await;
         none_if_deleted(gone).map_err(ReconcileError::api("delete LogicalVolume", &name))?;
         tracing::info!(node, volume = name, uid = volume.uid(), "deleted a LogicalVolume of a deleted Node");
-        let note = format!("Node {node} was deleted; the volume is forgotten, its data stays on the disks of the node");
+        let note = format!(
+            "Node {node} was deleted; the LogicalVolume is removed, and its data stays on the disks of the node"
+        );
         self.shared
             .events
             .publish_normal(&volume.object_ref(&self.shared.flavor), "NodeDeleted", "DeleteVolume", note)

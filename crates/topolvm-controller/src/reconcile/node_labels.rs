@@ -89,7 +89,7 @@ impl NodeLabels {
             let Some(change) = needed_change(self.shared.flavor, state, has_volumes, &node.metadata) else { continue };
             if let Err(error) = self.shared.metrics.observe("nodelabels", self.make(change, &node)).await {
                 let (node, error) = (node.name_any(), error_chain(&error));
-                tracing::warn!(node, ?change, error, "cannot change the marks of a Node; trying again");
+                tracing::warn!(node, ?change, error, "cannot change the label or finalizer of a Node; trying again");
                 is_done = false;
             }
         }
@@ -118,7 +118,7 @@ impl NodeLabels {
         };
         let written = nodes.patch_metadata(&name, &PatchParams::default(), &patch).await;
         none_if_not_found(written).map_err(ReconcileError::api("label Node", &name))?;
-        tracing::info!(node = name, ?change, "changed the label of a Node that says that it has volumes");
+        tracing::info!(node = name, ?change, "changed the label that marks a Node with volumes");
         Ok(())
     }
 
@@ -126,13 +126,13 @@ impl NodeLabels {
     async fn clean(&self, nodes: &Api<Node>, name: &str, found: &ObjectMeta) -> Result<(), ReconcileError> {
         let marks = marks_patch(self.shared.flavor, found);
         let written = nodes.patch_metadata(name, &PatchParams::default(), &marks).await;
-        none_if_not_found(written).map_err(ReconcileError::api("clean Node", name))?;
+        none_if_not_found(written).map_err(ReconcileError::api("clean up Node", name))?;
         let finalizer: Vec<PatchOperation> = remove_finalizers(found, &[self.shared.flavor.node_finalizer()]);
         if !finalizer.is_empty() {
             let written = nodes.patch_metadata(name, &PatchParams::default(), &json_patch(finalizer)).await;
-            none_if_not_found(written).map_err(ReconcileError::api("let go of Node", name))?;
+            none_if_not_found(written).map_err(ReconcileError::api("remove the finalizer from Node", name))?;
         }
-        tracing::info!(node = name, "a Node that is not selected has no volumes any more; it is clean");
+        tracing::info!(node = name, "a Node that is not selected has no more volumes; removed its label and finalizer");
         Ok(())
     }
 

@@ -49,7 +49,7 @@ pub(super) fn probe_pod(flavor: ApiFlavor) -> Pod {
         security_context: Some(restricted()),
         ..Container::default()
     };
-    let what_for = "asks kube-scheduler whether it calls topolvm-scheduler, never runs, and is deleted at once";
+    let what_for = "tests whether kube-scheduler calls topolvm-scheduler; never runs, and is deleted immediately";
     let annotations = [
         (flavor.capacity_annotation(DEVICE_CLASS), BYTES.to_string()),
         (flavor.extender_probe().to_owned(), what_for.to_owned()),
@@ -91,7 +91,9 @@ pub(super) fn read_answer(flavor: ApiFlavor, pod: &Pod) -> Option<Answer> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let scheduled = conditions.iter().find(|condition| condition.type_ == "PodScheduled")?;
     if scheduled.status == "True" {
-        return Some(Answer::Unclear("the probe pod was scheduled, which no extender of TopoLVM allows".to_owned()));
+        return Some(Answer::Unclear(
+            "the probe pod was scheduled although topolvm-scheduler rejects it on all nodes".to_owned(),
+        ));
     }
     if scheduled.reason.as_deref() == Some("SchedulingGated") {
         return None;

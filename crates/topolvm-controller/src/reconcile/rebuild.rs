@@ -84,7 +84,10 @@ impl Rebuild {
             if let Err(error) = Box::pin(self.look(&mut memory)).await {
                 // What was found before may be different by now
                 memory.occasions = Occasions::default();
-                tracing::warn!(error = error_chain(&error), "cannot look for claims of lost nodes; trying again later");
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "cannot search for claims of lost nodes; trying again later"
+                );
             }
         }
     }
@@ -123,7 +126,7 @@ impl Rebuild {
             let done = self.shared.metrics.observe("rebuild", step).await;
             if let Err(error) = done {
                 let (claim, error) = (full_name(&suspect.claim), error_chain(&error));
-                tracing::warn!(claim, error, "cannot have the claim made again; trying again later");
+                tracing::warn!(claim, error, "cannot recreate the claim; trying again later");
             }
         }
         Ok(())
@@ -155,7 +158,11 @@ impl Rebuild {
             Ok(Examined::NotConcerned) => None,
             Err(error) => {
                 let claim = full_name(claim);
-                tracing::warn!(claim, error = error_chain(&error), "cannot tell whether the node of the claim is lost");
+                tracing::warn!(
+                    claim,
+                    error = error_chain(&error),
+                    "cannot determine whether the node of the claim is lost"
+                );
                 None
             }
         }
@@ -184,7 +191,10 @@ impl Rebuild {
         let listed = nodes.list_metadata(&ListParams::default().limit(COUNTED_NODES)).await;
         let count = listed.map_err(ReconcileError::api("list", "the Nodes"))?.items.len();
         Ok((missing > count).then(|| {
-            format!("{missing} Nodes with volumes are missing and {count} are there; look at the API server first")
+            format!(
+                "{missing} Nodes with volumes are missing, but only {count} exist; check whether the API server has \
+                 lost objects"
+            )
         }))
     }
 
@@ -198,8 +208,8 @@ impl Rebuild {
         let (claim, loss) = (&suspect.claim, suspect.describe_loss());
         let Some(owner) = self.find_stateful_set(claim).await? else {
             let why = format!(
-                "{loss}, and no StatefulSet has a template and a pod for this claim that would make it again; delete \
-                 it by hand if its data is not needed"
+                "{loss}, but no StatefulSet with a pod would recreate this claim; delete it manually if its data is \
+                 not needed"
             );
             self.refuse(claim, &why, memory).await;
             return Ok(());
@@ -216,12 +226,12 @@ impl Rebuild {
         let volume = suspect.persistent.name_any();
         let kept = if suspect.policy.keeps_volume { "kept" } else { "not kept" };
         let note = format!(
-            "{loss}, and with it the data of this claim is gone; claim and pod are deleted so that StatefulSet {owner} \
-             makes both again, empty. PersistentVolume {volume} is {kept}"
+            "{loss}, and the data of this claim is lost with it; claim and pod are deleted so that StatefulSet {owner} \
+             recreates both, empty. PersistentVolume {volume} is {kept}"
         );
         replace_claim(&self.shared, suspect, &note).await?;
         let note = format!(
-            "this claim was made again, empty: {loss}, and with it the data of the claim before is gone. Its \
+            "this claim was recreated empty: {loss}, and the data of the previous claim is lost with it. Its \
              PersistentVolume {volume} is {kept}"
         );
         memory.replaced.insert(full_name(claim), (claim.uid(), note));
@@ -233,7 +243,8 @@ impl Rebuild {
         let namespace = claim.namespace().unwrap_or_default();
         let sets: Api<StatefulSet> = Api::namespaced(self.shared.client.clone(), &namespace);
         let listed = sets.list(&ListParams::default()).await;
-        let sets = listed.map_err(ReconcileError::api("list the StatefulSets beside claim", full_name(claim)))?;
+        let sets =
+            listed.map_err(ReconcileError::api("list the StatefulSets in the namespace of claim", full_name(claim)))?;
         Ok(find_owner(claim, &sets.items).map(ResourceExt::name_any))
     }
 
@@ -243,7 +254,7 @@ impl Rebuild {
         if memory.refused.get(&uid).is_some_and(|told| told == why) {
             return;
         }
-        let note = format!("the claim is not made again: {why}");
+        let note = format!("the claim is not recreated: {why}");
         self.shared.events.publish_warning(&claim.object_ref(&()), "RebuildRefused", "Rebuild", note).await;
         memory.refused.insert(uid, why.to_owned());
     }
@@ -265,7 +276,11 @@ impl Rebuild {
     async fn observe(&self, claim: &PersistentVolumeClaim, step: impl Future<Output = Result<(), ReconcileError>>) {
         if let Err(error) = self.shared.metrics.observe("rebuild", step).await {
             let claim = full_name(claim);
-            tracing::warn!(claim, error = error_chain(&error), "cannot let go of the claim; trying again later");
+            tracing::warn!(
+                claim,
+                error = error_chain(&error),
+                "cannot remove the finalizer of the claim; trying again later"
+            );
         }
     }
 }

@@ -76,13 +76,20 @@ impl StaleVolumes {
                 let patch =
                     json_patch(remove_finalizers(&volume.metadata, &[self.shared.flavor.logical_volume_finalizer()]));
                 let written = api.patch(name, &PatchParams::default(), &patch).await;
-                none_if_not_found(written).map_err(ReconcileError::api("let go of LogicalVolume", name))?;
-                tracing::info!(volume = name, uid = volume.uid(), node, "let go of a stale LogicalVolume");
-                let note = format!("the volume is forgotten: it was deleted long ago, and its Node {node} is gone");
+                none_if_not_found(written)
+                    .map_err(ReconcileError::api("remove the finalizer from LogicalVolume", name))?;
+                tracing::info!(
+                    volume = name,
+                    uid = volume.uid(),
+                    node,
+                    "removed the finalizer from a stale LogicalVolume"
+                );
+                let note =
+                    format!("the LogicalVolume is removed: it was deleted long ago, and its Node {node} is gone");
                 self.shared.events.publish_normal(&about, "StaleVolumeForgotten", "DeleteVolume", note).await;
             }
             Action::Warn(why) => {
-                tracing::warn!(volume = name, node, why, "a deleted volume does not go");
+                tracing::warn!(volume = name, node, why, "a deleted LogicalVolume still exists");
                 self.shared.events.publish_warning(&about, "StaleVolume", "DeleteVolume", why).await;
             }
             Action::Skip => {}
@@ -100,8 +107,8 @@ impl StaleVolumes {
             Some(its_node) if its_node.metadata.deletion_timestamp.is_some() => return Ok(Action::Skip),
             Some(_) => {
                 return Ok(Action::Warn(format!(
-                    "the volume was deleted long ago and is still there; is topolvm-node running on Node {node}, and \
-                     what does its log say? If the node is lost for good, delete the Node object"
+                    "the LogicalVolume was deleted long ago but still exists; check that topolvm-node runs on Node \
+                     {node}, and check its log. If the node is permanently lost, delete the Node object"
                 )));
             }
             None => {}
@@ -110,7 +117,7 @@ impl StaleVolumes {
             None => Action::RemoveFinalizer,
             Some(persistent) => Action::Warn(format!(
                 "Node {node} of the deleted volume is gone, but PersistentVolume {persistent} still refers to the \
-                 volume; delete its claim, or the PersistentVolume if nobody needs it"
+                 volume; delete its claim, or the PersistentVolume if its data is not needed"
             )),
         })
     }

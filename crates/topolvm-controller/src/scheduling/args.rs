@@ -11,16 +11,16 @@ use crate::time_span::parse_duration;
 /// The way in which pods find a node with room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SchedulingMode {
-    /// By storage capacity tracking of Kubernetes; no pod gets the resource topolvm.io/capacity.
+    /// Storage capacity tracking of Kubernetes; no pod gets the resource topolvm.io/capacity.
     Capacity,
-    /// By topolvm-scheduler; pods get the resource while kube-scheduler is proven to call topolvm-scheduler.
+    /// topolvm-scheduler; pods get the resource while a probe confirms that kube-scheduler calls topolvm-scheduler.
     Extender,
 }
 
 /// The settings of the extender probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSettings {
-    /// Namespace of the probe pod and of the ConfigMap with the outcome. Empty is that of this pod.
+    /// Namespace of the probe pod and of the ConfigMap with the result. Empty means the namespace of this pod.
     pub namespace: String,
     /// Pause between two probes while the extender is proven to be called.
     pub interval: Duration,
@@ -29,18 +29,19 @@ pub struct ProbeSettings {
 /// The flags of the scheduling mode.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct SchedulingArgs {
-    /// How pods find a node with room. Without this flag --pod-capacity-resource alone decides what pods get, and
-    /// nothing is probed.
+    /// How kube-scheduler finds nodes with free space. Without this flag --pod-capacity-resource alone decides what
+    /// pods get, and no probe runs.
     #[arg(long, value_name = "MODE")]
     pub(crate) scheduling_mode: Option<SchedulingMode>,
 
-    /// With --scheduling-mode=extender: give pods the resource without a proof that kube-scheduler calls
+    /// With --scheduling-mode=extender: give pods the resource without a probe that kube-scheduler calls
     /// topolvm-scheduler.
     #[arg(long, value_name = "BOOL", default_value_t = false, num_args = 0..=1, default_missing_value = "true",
           require_equals = true, action = ArgAction::Set)]
     assume_extender: bool,
 
-    /// How often to probe whether kube-scheduler calls topolvm-scheduler. While it does not, every 15 s at least.
+    /// Interval of the probe whether kube-scheduler calls topolvm-scheduler. While it does not, the interval is at most
+    /// 15 s.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     extender_probe_interval: Duration,
 }
@@ -51,13 +52,13 @@ impl SchedulingArgs {
         let is_extender = self.scheduling_mode == Some(SchedulingMode::Extender);
         if is_extender && !has_webhooks {
             return Err(ConfigError::new(
-                "--scheduling-mode=extender needs the pod webhook, which puts on pods what topolvm-scheduler reads; \
-                 add --enable-webhooks, or say --scheduling-mode=capacity",
+                "--scheduling-mode=extender needs the pod webhook, which adds the resources and annotations that \
+                 topolvm-scheduler reads; add --enable-webhooks, or set --scheduling-mode=capacity",
             ));
         }
         if self.assume_extender && !is_extender {
             return Err(ConfigError::new(
-                "--assume-extender belongs to --scheduling-mode=extender; add that, or leave --assume-extender out",
+                "--assume-extender requires --scheduling-mode=extender; add it, or remove --assume-extender",
             ));
         }
         let probe = (is_extender && !self.assume_extender)

@@ -68,7 +68,7 @@ impl ExtenderInformer {
         shutdown: &CancellationToken,
     ) -> Self {
         let proven = Gauge::default();
-        let help = "1 while kube-scheduler is proven to call the scheduler extender, else 0";
+        let help = "1 while the probe confirms that kube-scheduler calls the scheduler extender, otherwise 0";
         registry.register("topolvm_extender_proven", help, proven.clone());
         let (sender, state) = watch::channel(None);
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), settings.namespace_or(client));
@@ -123,12 +123,14 @@ fn record(sender: &watch::Sender<Option<ExtenderState>>, gauge: &Gauge, state: E
     }
     match state {
         ExtenderState::Proven => {
-            tracing::info!("kube-scheduler is proven to call topolvm-scheduler; pods get the capacity resource");
+            tracing::info!(
+                "the probe confirms that kube-scheduler calls topolvm-scheduler; pods get the capacity resource"
+            );
         }
         ExtenderState::NotProven(reason) => tracing::warn!(
             reason,
-            "kube-scheduler is not proven to call topolvm-scheduler; pods do not get the capacity resource and are \
-             scheduled without regard to free space (docs/scheduling.md)"
+            "the probe does not confirm that kube-scheduler calls topolvm-scheduler; pods do not get the capacity \
+             resource and are scheduled without regard to free space (docs/scheduling.md)"
         ),
     }
 }

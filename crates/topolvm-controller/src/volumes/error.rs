@@ -14,7 +14,7 @@ pub(crate) enum VolumeError {
     Api { action: &'static str, name: String, source: ApiFailure },
     #[error("the API server does not accept a LogicalVolume named {name:?}")]
     InvalidObject { name: String, source: ApiFailure },
-    #[error("LogicalVolume {name} exists already {difference}")]
+    #[error("LogicalVolume {name} already exists {difference}")]
     AlreadyExists {
         name: String,
         /// The property in which it differs from the requested one, with its value.
@@ -26,32 +26,30 @@ pub(crate) enum VolumeError {
     )]
     NoNodeWithClass { device_class: String },
     #[error(
-        "no node has room for {wanted} bytes of device class {device_class:?}; node {node} has the most with {free} \
-         bytes"
+        "no node has {wanted} bytes of free space in device class {device_class:?}; node {node} has the most with \
+         {free} bytes"
     )]
     InsufficientCapacity { device_class: String, wanted: u64, node: String, free: u64 },
     #[error(
-        "node {node} has {free} bytes of device class {device_class:?} free, and the volumes of pod {pod} that it does \
-         not have yet want {wanted} together; none of them is made there"
+        "node {node} has {free} bytes free in device class {device_class:?}, but the remaining volumes of pod {pod} \
+         need {wanted} bytes together; none of them is created there"
     )]
     NoRoomForPod { pod: String, node: String, device_class: String, wanted: u64, free: u64 },
     #[error(
-        "node {node} has {free} bytes of device class {device_class:?} free beside the volumes that are being made \
-         there, and {wanted} are wanted"
+        "node {node} has {free} bytes free in device class {device_class:?} in addition to the volumes that are being \
+         created there, but {wanted} bytes are requested"
     )]
     NoRoomBesideOthers { node: String, device_class: String, wanted: u64, free: u64 },
-    #[error("node {node} is being deleted; no volume is made there")]
+    #[error("node {node} is being deleted; no volume is created there")]
     NodeBeingDeleted { node: String },
-    #[error("there is no Node {node} any more; no volume is made there")]
+    #[error("Node {node} no longer exists; no volume is created there")]
     NodeGone { node: String },
-    #[error(
-        "node {node} has no label that selects it for storage any more; it keeps its volumes and takes no new ones"
-    )]
+    #[error("node {node} no longer has a label that selects it for storage; it keeps its volumes and gets no new ones")]
     NodeNotSelected { node: String },
     #[error(
-        "Node {impostor} has the label {key}={node} of another node, so that pods with volumes of node {node} could be \
-         sent to either; no volume is made there. Run kubectl label node {impostor} {key}={impostor} --overwrite, or \
-         {key}- if it has no storage"
+        "Node {impostor} has the label {key}={node} of another node, so pods with volumes of node {node} could be \
+         scheduled to either; no volume is created there. Run kubectl label node {impostor} {key}={impostor} \
+         --overwrite, or {key}- if it has no storage"
     )]
     TopologyLabelShared {
         node: String,
@@ -59,7 +57,7 @@ pub(crate) enum VolumeError {
         impostor: String,
         key: &'static str,
     },
-    #[error("node {node} cannot make the volume: {message}")]
+    #[error("node {node} cannot create the volume: {message}")]
     CreateFailed {
         node: String,
         /// The gRPC code that the node agent wrote into the status.
@@ -70,51 +68,51 @@ pub(crate) enum VolumeError {
     },
     #[error("node {node} cannot expand the volume: {message}")]
     ExpandFailed { node: String, code: i32, message: String },
-    #[error("there is no {} {id}", kind.as_str())]
+    #[error("the {} {id} does not exist", kind.as_str())]
     NotFound { kind: VolumeKind, id: String },
     #[error("the {} {id} to copy does not exist", kind.as_str())]
     SourceNotFound { kind: VolumeKind, id: String },
     #[error(
-        "the source of the copy is on node {node}, where the copy has to be too, but that node is not among those that \
-         the request allows"
+        "the source of the copy is on node {node}, and a copy must be on the same node, but the request does not allow \
+         that node"
     )]
     SourceNotAccessible { node: String },
-    #[error("cannot find out whether a node was chosen for the claim of volume {name}")]
+    #[error("cannot determine whether a node was selected for the claim of volume {name}")]
     ClaimUnreadable { name: String, source: ApiFailure },
     #[error(
-        "the source of the copy is in device class {source_class:?}, where the copy has to be too, but the \
-         StorageClass names {wanted:?}; use a StorageClass for the class of the source"
+        "the source of the copy is in device class {source_class:?}, and a copy must be in the same class, but the \
+         StorageClass names {wanted:?}; use a StorageClass with the class of the source"
     )]
     SourceClassDiffers { source_class: String, wanted: String },
     #[error(
-        "the source of the copy has the filesystem {found}, and so will the copy, but the StorageClass names {wanted}; \
-         use a StorageClass with {found}"
+        "the source of the copy has the filesystem {found}, and a copy has the same filesystem, but the StorageClass \
+         names {wanted}; use a StorageClass with {found}"
     )]
     SourceFilesystemDiffers { found: String, wanted: String },
     #[error(
-        "a copy is as large as its source or larger, here {least} bytes, but {asked} bytes are asked for; ask for \
+        "a copy must be at least as large as its source, here {least} bytes, but {asked} bytes are requested; request \
          {least} or more"
     )]
     SmallerThanSource { least: u64, asked: u64 },
     #[error(
-        "{key} of a volume is decided when the volume is made; it is {is:?} and cannot become {wanted:?}, make a new \
-         volume and copy the data"
+        "{key} of a volume cannot be changed after its creation; it is {is:?}, not {wanted:?}. Create a new volume and \
+         copy the data"
     )]
     Immutable { key: &'static str, is: String, wanted: String },
-    #[error("starting_token {0:?} is not one that was given out; begin without a token")]
+    #[error("unknown starting_token {0:?}; start without a token")]
     InvalidToken(String),
-    #[error("the LogicalVolumes have not been listed yet; check that the Kubernetes API server can be reached")]
+    #[error("the LogicalVolumes have not been listed yet; check that the Kubernetes API server is reachable")]
     VolumesNotListed,
     #[error(
-        "LogicalVolume {name} of an earlier volume is still being deleted on node {node}; is topolvm-node running \
-         there?"
+        "LogicalVolume {name} of a previous volume is still being deleted on node {node}; check that topolvm-node runs \
+         there"
     )]
     StillBeingDeleted { name: String, node: String },
-    #[error("LogicalVolume {0} was deleted by somebody else")]
+    #[error("LogicalVolume {0} was deleted concurrently")]
     DeletedMeanwhile(String),
     #[error(
-        "the agent of node {node} has not {awaited} the volume of LogicalVolume {name} yet; is topolvm-node running \
-         there?"
+        "the agent of node {node} has not {awaited} the volume of LogicalVolume {name} yet; check that topolvm-node \
+         runs there"
     )]
     Timeout {
         /// The step that was waited for: "made", "expanded" or "removed".
@@ -122,9 +120,9 @@ pub(crate) enum VolumeError {
         name: String,
         node: String,
     },
-    #[error("the Nodes have not been listed yet; check that the Kubernetes API server can be reached")]
+    #[error("the Nodes have not been listed yet; check that the Kubernetes API server is reachable")]
     NodesNotListed,
-    #[error("node {0} has not published its free space yet; are topolvm-node and lvmd running there?")]
+    #[error("node {0} has not published its free space yet; check that topolvm-node and lvmd run there")]
     NotPublished(String),
     #[error("the controller is stopping")]
     ShuttingDown,

@@ -44,7 +44,7 @@ fn find_difference(flavor: ApiFlavor, object: &LogicalVolume, request: &VolumeRe
     if !has_same_source(flavor, object, request) {
         return Some(match spec.source.as_str() {
             "" => "and is not a copy".to_owned(),
-            source => format!("and is made from {source}, or for another use"),
+            source => format!("as a copy of {source}, or with another access type"),
         });
     }
     let sizes = [parse_bytes(&spec.size).ok(), object.current_bytes()];

@@ -74,7 +74,7 @@ impl Volumes {
         match self.api().patch(name, &params, &Patch::Merge(&patch)).await {
             Ok(patched) => {
                 let node = patched.spec.node_name.as_str();
-                tracing::info!(name, node, bytes = size, "asked the node to expand the volume");
+                tracing::info!(name, node, bytes = size, "requested the expansion of the volume");
                 Ok(Some(patched))
             }
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(None),

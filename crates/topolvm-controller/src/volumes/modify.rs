@@ -52,11 +52,11 @@ impl Volumes {
         match self.api().patch(name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => {
                 let node = object.spec.node_name.as_str();
-                tracing::info!(name, node, %limits, "asked the node to limit the I/O of the volume");
+                tracing::info!(name, node, %limits, "requested new I/O limits of the volume");
                 Ok(true)
             }
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
-            Err(error) => Err(api_error("change the limits of", name)(error)),
+            Err(error) => Err(api_error("change the I/O limits of", name)(error)),
         }
     }
 }

@@ -65,7 +65,7 @@ impl Volumes {
             return Ok(progress);
         }
         let object = self.reread(object).await?;
-        self.progress(&object).ok_or_else(|| VolumeError::timeout("made", &object))
+        self.progress(&object).ok_or_else(|| VolumeError::timeout("created", &object))
     }
 
     /// Returns what the object says about its volume, or `None` while the agent has not written anything.

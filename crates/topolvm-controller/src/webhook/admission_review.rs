@@ -28,24 +28,24 @@ pub(crate) enum MutateError {
     Incomplete(&'static str),
     #[error("cannot read the claims and StorageClasses of the object")]
     Kube(#[from] kube::Error),
-    #[error("the API server has not told about the claims and StorageClasses of the object in time")]
+    #[error("the API server did not return the claims and StorageClasses of the object in time")]
     Late,
 }
 
 /// A body is no AdmissionReview for this webhook.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReviewError {
-    #[error("the body is no AdmissionReview")]
+    #[error("the body is not an AdmissionReview")]
     Json(#[source] serde_json::Error),
-    #[error("the object cannot be read")]
+    #[error("cannot parse the object")]
     Object(#[source] serde_json::Error),
-    #[error("the body is no AdmissionReview of admission.k8s.io/v1")]
+    #[error("the body is not an AdmissionReview of admission.k8s.io/v1")]
     Kind,
     #[error("the AdmissionReview has no request")]
     NoRequest,
     #[error("the AdmissionReview has no object")]
     NoObject,
-    #[error("the {0} of the AdmissionReview can be none")]
+    #[error("the {0} of the AdmissionReview is invalid")]
     Malformed(&'static str),
 }
 

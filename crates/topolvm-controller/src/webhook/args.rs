@@ -11,26 +11,26 @@ use crate::scheduling::SchedulingMode;
 /// The flags of the admission webhooks.
 #[derive(Clone, Debug, clap::Args)]
 pub struct WebhookArgs {
-    /// Serve /pod/mutate and /pvc/mutate over HTTPS. Without this flag they are served when --cert-dir is set.
+    /// Serve /pod/mutate and /pvc/mutate over HTTPS. Without this flag they are served if --cert-dir is set.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_webhooks: Option<bool>,
 
-    /// Where to serve them.
+    /// Address of the webhooks.
     #[arg(long, value_name = "ADDRESS", default_value = ":9443")]
     webhook_addr: Listen,
 
-    /// Directory with tls.crt and tls.key, which are read again when they change. Empty: the controller makes and
-    /// renews a certificate itself, keeps it in a Secret and writes its authority into the webhook configuration.
+    /// Directory with tls.crt and tls.key, which are reloaded when they change. Empty: the controller creates and
+    /// renews a certificate, keeps it in a Secret, and writes its CA certificate to the webhook configuration.
     #[arg(long, value_name = "DIR", default_value = "", hide_default_value = true)]
     cert_dir: String,
 
-    /// Answer only clients with a certificate of an authority in this file, which is read again when it changes. Empty:
-    /// answer everybody.
+    /// Accept only clients with a certificate of a CA in this file, which is reloaded when it changes. Empty: accept
+    /// all clients.
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
     webhook_client_ca: String,
 
-    /// What a pod gets as the resource topolvm.io/capacity; the annotations with the sizes are the same [default:
-    /// marker, and none with --scheduling-mode=capacity].
+    /// Amount of the resource topolvm.io/capacity of a pod; the annotations with the sizes do not depend on it
+    /// [default: marker, or none with --scheduling-mode=capacity].
     #[arg(long, value_name = "WHAT")]
     pod_capacity_resource: Option<CapacityResource>,
 
@@ -48,8 +48,8 @@ impl WebhookArgs {
     fn capacity_resource(&self, mode: Option<SchedulingMode>) -> Result<CapacityResource, ConfigError> {
         let contradiction = |mode: &str, other: &str| {
             let message = format!(
-                "--scheduling-mode={mode} and --pod-capacity-resource contradict each other; leave out \
-                 --pod-capacity-resource, or say --scheduling-mode={other}"
+                "--scheduling-mode={mode} and --pod-capacity-resource contradict each other; remove \
+                 --pod-capacity-resource, or set --scheduling-mode={other}"
             );
             Err(ConfigError::new(message))
         };
@@ -75,7 +75,7 @@ impl WebhookArgs {
         }
         let Listen::On(address) = self.webhook_addr else {
             return Err(ConfigError::new(
-                "--webhook-addr is no address to listen on; turn webhooks off with --enable-webhooks=false",
+                "--webhook-addr is not a listen address; disable the webhooks with --enable-webhooks=false",
             ));
         };
         let certificates = if has_directory {

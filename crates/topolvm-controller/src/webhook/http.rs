@@ -62,17 +62,17 @@ async fn claim(State(hooks): State<Arc<Hooks>>, request: Request) -> Response {
 enum Refusal {
     #[error(transparent)]
     Body(#[from] BodyError),
-    #[error("the body did not arrive in time")]
+    #[error("the request body did not arrive in time")]
     Slow,
-    #[error("other long bodies are being read; try again")]
+    #[error("too many long requests are being read; try again")]
     Busy,
     #[error(transparent)]
     Review(#[from] ReviewError),
     #[error(transparent)]
     Incomplete(MutateError),
-    #[error("reading the body failed")]
+    #[error("reading the request body failed")]
     Panic(#[from] tokio::task::JoinError),
-    #[error("the answer cannot be written")]
+    #[error("cannot write the response")]
     Answer(#[from] serde_json::Error),
 }
 
@@ -102,7 +102,7 @@ impl Hooks {
                 let (status, outcome) = refusal.status_and_outcome();
                 let mut error = error_chain(&refusal);
                 error.truncate(error.floor_char_boundary(LONGEST_MESSAGE));
-                tracing::warn!(plural = resource.plural(), %status, error, "a question about an object has no answer");
+                tracing::warn!(plural = resource.plural(), %status, error, "cannot answer an admission request");
                 (outcome, (status, error).into_response())
             }
         };
@@ -164,7 +164,7 @@ impl Hooks {
             Err(error @ MutateError::Incomplete(_)) => Err(Refusal::Incomplete(error)),
             Err(error @ (MutateError::Kube(_) | MutateError::Late)) => {
                 let error = format!("topolvm: {}", error_chain(&error));
-                let remedy = "a creation is refused; check the API server's load and our rights";
+                let remedy = "the request is rejected; check the load of the API server and the controller's rights";
                 tracing::warn!(plural, namespace, name, error, "{remedy}");
                 Ok((Outcome::Failed, request.respond(Err(&error), None)?))
             }

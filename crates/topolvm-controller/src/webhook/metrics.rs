@@ -58,7 +58,7 @@ impl WebhookMetrics {
         registry.register("topolvm_webhook_certificate_expiry_timestamp_seconds", help, metrics.expiry.clone());
         let ConnectionMetrics { open, evicted } = metrics.connections.clone();
         registry.register("topolvm_webhook_connections", "Open connections to the admission webhooks", open);
-        let help = "Connections to the admission webhooks that were closed without a request to make room for others";
+        let help = "Idle connections to the admission webhooks that were closed in favour of other clients";
         registry.register("topolvm_webhook_connections_evicted", help, evicted);
         metrics
     }

@@ -33,12 +33,12 @@ const CONCURRENT_READS: usize = 8;
 /// case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum CapacityResource {
-    /// 1 on every pod with volumes of ours: it only makes kube-scheduler ask the extender.
+    /// 1 on every pod with TopoLVM volumes, which makes kube-scheduler call the extender.
     #[default]
     Marker,
-    /// The bytes of all its volumes, each rounded up to whole GiB.
+    /// The total bytes of its volumes, each rounded up to whole GiB.
     Bytes,
-    /// Pods are left as they are: the scheduler knows the free space from CSIStorageCapacity objects.
+    /// No resource: kube-scheduler knows the free space from CSIStorageCapacity objects.
     None,
 }
 
@@ -84,9 +84,9 @@ impl PodWebhook {
             return Err(MutateError::Incomplete("namespace"));
         }
         // Allowed all the same: to be refused wrongly is worse than to be scheduled where there may be too little room
-        let warning = volumes.is_truncated.then(|| {
-            format!("topolvm: of the volumes of this pod only {MAX_VOLUMES} are counted for the choice of a node")
-        });
+        let warning = volumes
+            .is_truncated
+            .then(|| format!("topolvm: only {MAX_VOLUMES} volumes of this pod are considered when selecting a node"));
         let decision = match self.requested_capacity(namespace, volumes).await? {
             Some(capacity) if !capacity.is_empty() => {
                 let container = self.check_extender(namespace, pod, is_dry_run).then_some(container);
@@ -169,7 +169,7 @@ impl PodWebhook {
     fn add_volume(&self, capacity: &mut RequestedCapacity, claim: &ClaimSpec, class: &ClassParameters) {
         if let Err(error) = capacity.add(claim, class, &self.minimums) {
             // The API server refuses such a size itself, after us
-            tracing::debug!(%error, "a volume's size cannot be read and is not counted");
+            tracing::debug!(%error, "cannot parse the size of a volume; it is not counted");
         }
     }
 

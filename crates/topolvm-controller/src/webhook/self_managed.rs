@@ -70,11 +70,11 @@ const SETTLE: SignedDuration = SignedDuration::from_secs(60);
 enum SelfManagedError {
     #[error("cannot {verb} {object}")]
     Kube { verb: &'static str, object: String, source: kube::Error },
-    #[error("cannot make a certificate")]
+    #[error("cannot create a certificate")]
     Issue(#[from] IssueError),
-    #[error("the certificate in the Secret cannot be served")]
+    #[error("the certificate in the Secret is unusable")]
     Certificate(#[from] CertificateError),
-    #[error("others change the Secret {0} or the webhook configuration all the time")]
+    #[error("the Secret {0} or the webhook configuration changes constantly")]
     Conflicts(String),
     #[error("the API server does not answer")]
     Timeout,
@@ -153,9 +153,9 @@ impl CertificateReconciler {
                 Err(error) => {
                     tracing::warn!(
                         error = error_chain(&error),
-                        "cannot look after the certificate of the webhooks; allow get, patch and create of the \
-                         Secret and get and patch of the webhook configuration in the roles of this service \
-                         account; trying again"
+                        "cannot maintain the certificate of the webhooks; allow get, patch and create of the Secret \
+                         and get and patch of the webhook configuration in the roles of this service account; trying \
+                         again"
                     );
                     backoff.fail()
                 }
@@ -224,7 +224,7 @@ impl CertificateReconciler {
     fn read_content(&self, secret: &Secret) -> Option<Content> {
         let content = Content::read(secret).inspect_err(|error| {
             let (secret, error) = (&self.settings.secret, error_chain(error));
-            tracing::warn!(secret, error, "the Secret is no certificate of ours and is made anew");
+            tracing::warn!(secret, error, "the Secret has no valid certificate; replacing it");
         });
         content.ok()
     }
@@ -238,12 +238,12 @@ impl CertificateReconciler {
     }
 
     fn new_authority(&self, now: Timestamp) -> Result<CertificateAndKey, IssueError> {
-        tracing::info!("making an authority for the certificates of the webhooks");
+        tracing::info!("creating a CA for the webhook certificates");
         new_authority(now, self.settings.lifetime)
     }
 
     fn sign(&self, authority: &CertificateAndKey, now: Timestamp) -> Result<CertificateAndKey, IssueError> {
-        tracing::info!(names = self.names.join(","), "making a certificate for the webhooks");
+        tracing::info!(names = self.names.join(","), "creating a webhook certificate");
         sign(authority, &self.names, now, self.settings.lifetime)
     }
 
@@ -267,7 +267,7 @@ impl CertificateReconciler {
                 let configuration = &self.settings.configuration;
                 tracing::warn!(
                     configuration,
-                    "there is no such webhook configuration; webhooks are not called before it is applied"
+                    "the webhook configuration does not exist; webhooks are not called before it is applied"
                 );
             }
             return Ok(true);
@@ -280,7 +280,10 @@ impl CertificateReconciler {
             if !written.map_err(self.configuration_error("patch"))? {
                 return Ok(false);
             }
-            tracing::info!(configuration = self.settings.configuration, "wrote the authorities of our certificates");
+            tracing::info!(
+                configuration = self.settings.configuration,
+                "wrote the CA certificates to the webhook configuration"
+            );
         }
         if self.published.as_ref().is_none_or(|(known, _)| *known != bundle) {
             self.published = Some((bundle, Instant::now()));
@@ -303,7 +306,7 @@ impl CertificateReconciler {
             Err(kube::Error::Api(status))
                 if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>
             {
-                tracing::debug!("another replica was faster");
+                tracing::debug!("another replica has already updated it");
                 Ok(())
             }
             Err(source) => Err(self.secret_error(verb)(source)),

@@ -107,8 +107,8 @@ impl RateLimitedEvents {
         let resource = self.flavor.capacity_resource();
         let note = format!(
             "new pods do not get the resource {resource}, and are scheduled without regard to free space: {reason}. \
-             Give kube-scheduler the file of scheduler-config/ for topolvm-scheduler, or change the scheduling mode to \
-             capacity (docs/scheduling.md)"
+             Configure kube-scheduler with the file of scheduler-config/ for topolvm-scheduler, or set the scheduling \
+             mode to capacity (docs/scheduling.md)"
         );
         let event = Event {
             type_: EventType::Warning,

@@ -75,7 +75,7 @@ async fn a_copy_is_at_least_as_large_as_its_source(
     } else {
         let (code, message) = refusal(answer);
         assert_eq!(code, Code::OutOfRange);
-        assert!(message.contains("or larger"), "{message}");
+        assert!(message.contains("at least as large as"), "{message}");
     }
 }
 

@@ -171,7 +171,7 @@ async fn a_volume_for_a_pod_is_made_on_the_node_of_the_pod_or_nowhere(
     }
     let (code, message) = refusal(harness.create(request).await);
     assert_eq!(
-        (code, message.contains("node n1 cannot make the volume")),
+        (code, message.contains("node n1 cannot create the volume")),
         (Code::ResourceExhausted, true),
         "{message}"
     );
@@ -240,7 +240,7 @@ async fn a_node_that_is_gone_gets_no_volume() {
     harness.api.delete("nodes", "", "n2");
     harness.until_free("", 10 * GIB).await;
     let (code, message) = refusal(harness.create(on_nodes(volume("pvc-1"), &["n2"])).await);
-    assert_eq!((code, message.contains("no Node n2")), (Code::ResourceExhausted, true), "{message}");
+    assert_eq!((code, message.contains("Node n2 no longer exists")), (Code::ResourceExhausted, true), "{message}");
     assert!(harness.object("pvc-1").is_null());
     let elsewhere = harness.create(on_nodes(volume("pvc-2"), &["n2", "n1"])).await.unwrap();
     assert_eq!(elsewhere.accessible_topology, [topology("n1")]);

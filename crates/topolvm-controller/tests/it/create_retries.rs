@@ -72,7 +72,7 @@ async fn a_clone_of_that_name_is_another_volume() {
     let harness = Harness::new().await;
     harness.api.apply_json(logical_volume("pvc-1").from_source("pvc-0", "rw").ready("u-1", "1Gi").build());
     let (code, message) = refusal(harness.create(on_nodes(volume("pvc-1"), &["n1"])).await);
-    assert_eq!((code, message.contains("made from pvc-0")), (Code::AlreadyExists, true), "{message}");
+    assert_eq!((code, message.contains("as a copy of pvc-0")), (Code::AlreadyExists, true), "{message}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -64,7 +64,7 @@ fn flags_of_two_scheduling_modes_end_it_with_64_and_say_how_to_choose() {
     let output = command(&flags).output().unwrap();
     assert_eq!(output.status.code(), Some(64));
     let message = String::from_utf8(output.stderr).unwrap();
-    assert!(message.contains("contradict each other; leave out --pod-capacity-resource"), "{message}");
+    assert!(message.contains("contradict each other; remove --pod-capacity-resource"), "{message}");
 }
 
 /// A kubeconfig with the address of an API server that is not there.

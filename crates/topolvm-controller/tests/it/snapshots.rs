@@ -114,7 +114,7 @@ async fn the_name_of_a_snapshot_of_another_volume_is_refused() {
     let (one, two) = (harness.made("pvc-1").await, harness.made("pvc-2").await);
     harness.snapshot("snapshot-1", &one).await.unwrap();
     let (code, message) = refusal(harness.snapshot("snapshot-1", &two).await);
-    assert_eq!((code, message.contains("made from pvc-1")), (Code::AlreadyExists, true), "{message}");
+    assert_eq!((code, message.contains("as a copy of pvc-1")), (Code::AlreadyExists, true), "{message}");
     assert_eq!(refusal(harness.snapshot("pvc-2", &one).await).0, Code::AlreadyExists);
 }
 

@@ -6,7 +6,7 @@ use topolvm_testkit::fixtures::{claim, pod};
 use crate::webhook_harness::{WebhookHarness, creation};
 
 const EVENTS: &str = "events.events.k8s.io";
-const REASON: &str = "kube-scheduler does not call it: 1 Insufficient topolvm.io/capacity";
+const REASON: &str = "kube-scheduler does not call topolvm-scheduler: 1 Insufficient topolvm.io/capacity";
 
 async fn harness() -> WebhookHarness {
     let harness = WebhookHarness::with_probe().await;

@@ -69,7 +69,7 @@ async fn of_a_pod_with_20_000_claims_some_are_read_and_it_is_allowed_with_a_warn
     let response = harness.ask("/pod/mutate", &creation("pods", pod_with_claims(20_000))).await;
     assert_eq!(response["allowed"], true);
     assert!(response["patch"].is_string());
-    let warning = "topolvm: of the volumes of this pod only 256 are counted for the choice of a node";
+    let warning = "topolvm: only 256 volumes of this pod are considered when selecting a node";
     assert_eq!(response["warnings"], json!([warning]));
     assert_eq!(harness.api.count("get", "persistentvolumeclaims"), MOST_CLAIMS);
     assert_eq!(harness.api.count("*", "*"), MOST_CLAIMS);

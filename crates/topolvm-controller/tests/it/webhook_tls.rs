@@ -148,9 +148,9 @@ async fn a_secret_that_is_mounted_late_and_exchanged_is_served_without_a_restart
     std::fs::write(certificates.join("..2/tls.crt"), &first).unwrap();
     symlink("..2", certificates.join("..data_tmp")).unwrap();
     std::fs::rename(certificates.join("..data_tmp"), certificates.join("..data")).unwrap();
-    let warning = until("no new certificate for the webhooks");
+    let warning = until("cannot load a new certificate for the webhooks");
     let error = warning["error"].as_str().unwrap();
-    assert!(error.starts_with("the private key cannot be used, or is not that of the certificate"), "{error}");
+    assert!(error.starts_with("the private key is invalid, or does not belong to the certificate"), "{error}");
     ask(&address, &second).await.unwrap();
 }
 
@@ -192,7 +192,7 @@ async fn only_clients_with_a_certificate_of_the_given_authority_are_answered() {
     };
     let address = until("serving webhooks\"")["address"].as_str().unwrap().to_owned();
     until("serving webhooks with this certificate");
-    until("no new authorities of clients of the webhooks");
+    until("cannot load new CA certificates for clients of the webhooks");
     let (first, second) = (Authority::new(), Authority::new());
     let nobody = Client::new(&served);
     let [of_first, of_second] =
@@ -204,7 +204,7 @@ async fn only_clients_with_a_certificate_of_the_given_authority_are_answered() {
     }
 
     exchange(&authorities, &first.certificate);
-    until("webhooks are for clients with a certificate of these authorities");
+    until("webhooks require a client certificate of these CAs");
     for client in [&nobody, &of_second, &a_server] {
         client.ask(&address).await.unwrap_err();
     }
@@ -215,15 +215,15 @@ async fn only_clients_with_a_certificate_of_the_given_authority_are_answered() {
 
     // Who was known may not go on with a TLS session of then
     exchange(&authorities, &second.certificate);
-    until("webhooks are for clients with a certificate of these authorities");
+    until("webhooks require a client certificate of these CAs");
     for client in [&nobody, &of_first] {
         client.ask(&address).await.unwrap_err();
     }
     of_second.ask(&address).await.unwrap();
 
     exchange(&authorities, "rubbish");
-    let warning = until("no new authorities of clients of the webhooks");
-    assert!(warning["error"].as_str().unwrap().contains("no certificate of an authority"), "{warning}");
+    let warning = until("cannot load new CA certificates for clients of the webhooks");
+    assert!(warning["error"].as_str().unwrap().contains("no CA certificate"), "{warning}");
     of_second.ask(&address).await.unwrap();
     nobody.ask(&address).await.unwrap_err();
 }

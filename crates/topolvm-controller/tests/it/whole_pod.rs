@@ -28,8 +28,8 @@ async fn no_volume_of_a_pod_is_made_on_a_node_without_room_for_all_of_them() {
     assert_eq!(code, Code::ResourceExhausted);
     assert_eq!(
         message,
-        "node n1 has 1610612736 bytes of device class \"\" free, and the volumes of pod default/db that it does not \
-         have yet want 2147483648 together; none of them is made there"
+        "node n1 has 1610612736 bytes free in device class \"\", but the remaining volumes of pod default/db need \
+         2147483648 bytes together; none of them is created there"
     );
 
     set_free(10 * GIB);

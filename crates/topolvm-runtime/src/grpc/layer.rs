@@ -126,7 +126,7 @@ impl Drop for Call {
     /// The caller hung up, or the process ends.
     fn drop(&mut self) {
         if !self.is_answered {
-            self.answered(Code::Cancelled, "nobody waits for the answer any more; what has begun goes on");
+            self.answered(Code::Cancelled, "the caller no longer waits; the operation continues");
         }
     }
 }

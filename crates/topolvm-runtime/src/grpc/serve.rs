@@ -34,7 +34,7 @@ pub async fn serve(
     let result = tokio::select! {
         result = serving => result.context("serving gRPC"),
         () = async { shutdown.cancelled().await; tokio::time::sleep(GRACE).await } => {
-            tracing::warn!("some calls did not finish in time and were cut");
+            tracing::warn!("some calls did not finish in time and were aborted");
             Ok(())
         }
     };

@@ -16,10 +16,10 @@ use super::connections::Connection;
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// The connection broke, or what came is no HTTP.
-    #[error("the body did not arrive")]
+    #[error("the request body did not arrive")]
     Broken,
     /// It is longer than the limit.
-    #[error("the body is longer than {0} bytes")]
+    #[error("the request body is longer than {0} bytes")]
     TooLong(usize),
 }
 

@@ -20,7 +20,7 @@ const LOCALHOST: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The name has no address.
-    #[error("cannot listen on {address}: its host name cannot be resolved; check the name, or write an IP address")]
+    #[error("cannot listen on {address}: its host name cannot be resolved; check the name, or use an IP address")]
     Resolve {
         /// As it was written.
         address: ListenAddress,
@@ -28,7 +28,7 @@ pub enum ListenError {
         source: io::Error,
     },
     /// The kernel refuses.
-    #[error("cannot listen on {address}; choose a free address of this host with the flag or setting for it")]
+    #[error("cannot listen on {address}; set the flag or setting for it to a free address of this host")]
     Bind {
         /// As it was written.
         address: ListenAddress,

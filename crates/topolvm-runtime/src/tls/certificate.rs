@@ -28,19 +28,19 @@ pub enum CertificateError {
         source: std::io::Error,
     },
     /// A text without a certificate.
-    #[error("there is no certificate in PEM form")]
+    #[error("no certificate in PEM format found")]
     NoCertificate,
     /// A text that is not PEM.
-    #[error("the certificate is not in PEM form")]
+    #[error("the certificate is not in PEM format")]
     CertificatePem(#[source] rustls::pki_types::pem::Error),
     /// A text without a private key.
-    #[error("there is no private key in PEM form")]
+    #[error("no private key in PEM format found")]
     KeyPem(#[source] rustls::pki_types::pem::Error),
     /// A certificate that does not follow X.509.
-    #[error("the certificate cannot be read: {0}")]
+    #[error("cannot parse the certificate: {0}")]
     X509(String),
     /// The key of another certificate, or of an algorithm that TLS does not use.
-    #[error("the private key cannot be used, or is not that of the certificate")]
+    #[error("the private key is invalid, or does not belong to the certificate")]
     Key(#[source] rustls::Error),
 }
 

@@ -17,16 +17,16 @@ use tokio_rustls::client::TlsStream;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsClientError {
     /// A text that is not PEM.
-    #[error("the authorities are not in PEM form")]
+    #[error("the CA certificates are not in PEM format")]
     Pem(#[source] rustls::pki_types::pem::Error),
     /// A text without a certificate.
-    #[error("there is no certificate of an authority")]
+    #[error("no CA certificate found")]
     NoAuthority,
     /// A certificate, or what this process has of TLS, cannot be used.
-    #[error("a certificate of an authority cannot be used")]
+    #[error("a CA certificate is invalid")]
     Tls(#[from] Error),
     /// A name that no certificate can have.
-    #[error("the server cannot have this name")]
+    #[error("invalid server name")]
     Name(#[from] InvalidDnsNameError),
 }
 

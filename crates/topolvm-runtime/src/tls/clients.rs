@@ -18,11 +18,11 @@ use crate::files::Files;
 enum AuthoritiesError {
     #[error("cannot read the file")]
     Read(#[source] std::io::Error),
-    #[error("it is not in PEM form")]
+    #[error("the file is not in PEM format")]
     Pem(#[source] rustls::pki_types::pem::Error),
-    #[error("a certificate in it cannot be used")]
+    #[error("a certificate in the file is invalid")]
     Certificate(#[source] rustls::Error),
-    #[error("there is no certificate of an authority in it")]
+    #[error("the file contains no CA certificate")]
     Verifier(#[source] VerifierBuilderError),
 }
 
@@ -35,10 +35,10 @@ impl TlsServer {
         loop {
             let (file, served) = (path.display(), self.certificate.purpose());
             match self.load_client_authorities(&path).await {
-                Ok(()) => tracing::info!(%file, "{served} are for clients with a certificate of these authorities"),
+                Ok(()) => tracing::info!(%file, "{served} require a client certificate of these CAs"),
                 Err(error) => tracing::warn!(
                     %file, error = crate::error_chain(&error),
-                    "no new authorities of clients of the {served}; the file is read again when it changes"
+                    "cannot load new CA certificates for clients of the {served}; the file is reloaded when it changes"
                 ),
             }
             if shutdown.run_until_cancelled(files.changed()).await.is_none() {

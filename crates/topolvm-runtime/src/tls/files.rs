@@ -30,7 +30,7 @@ impl ServedCertificate {
                 Ok(certificate) => self.serve(certificate),
                 Err(error) => tracing::warn!(
                     certificate = %certificate.display(), key = %key.display(), error = crate::error_chain(&error),
-                    "no new certificate for the {}; both files are read again when they change", self.purpose()
+                    "cannot load a new certificate for the {}; both files are reloaded when they change", self.purpose()
                 ),
             }
             if shutdown.run_until_cancelled(files.changed()).await.is_none() {

@@ -66,10 +66,10 @@ impl AccessControl {
                 gid,
                 pid,
                 since_last_time,
-                "refused a client of the socket: it is not root and neither its user nor its primary group is allowed"
+                "rejected a client of the socket: it is not root, and neither its user nor its primary group is allowed"
             ),
             Err(error) => {
-                tracing::warn!(%error, since_last_time, "refused a client of the socket: it is not known who it is");
+                tracing::warn!(%error, since_last_time, "rejected a client of the socket: cannot determine its user");
             }
         }
         None

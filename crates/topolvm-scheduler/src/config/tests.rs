@@ -90,7 +90,7 @@ fn files_for_tls_come_together() {
     assert_eq!(tls(all), Ok(Some(files)));
     assert_eq!(tls("tls-cert-file: \"\"\ntls-key-file:\n"), Ok(None));
     for some in ["tls-cert-file: /a/tls.crt\n", "tls-key-file: /a/tls.key\n", "tls-client-ca-file: /a/ca.crt\n"] {
-        let expected = "o.yaml: tls-cert-file and tls-key-file must both be set, or no file for TLS";
+        let expected = "o.yaml: tls-cert-file and tls-key-file must both be set, or no TLS file at all";
         assert_eq!(tls(some), Err(expected.to_owned()));
     }
     let number = tls("tls-key-file: 1\n").unwrap_err();

@@ -23,7 +23,7 @@ pub(super) fn divisor(value: &Value) -> Result<f64, String> {
 
 pub(super) fn divisors(value: &Value) -> Result<BTreeMap<String, f64>, String> {
     let Some(entries) = value.as_object() else {
-        return Err(format!("must be a mapping from device class to number, not {value}"));
+        return Err(format!("must be a mapping of device classes to numbers, not {value}"));
     };
     let mut divisors = BTreeMap::new();
     let mut problems = Vec::new();

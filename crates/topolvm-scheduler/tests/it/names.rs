@@ -95,7 +95,7 @@ async fn names_are_answered_with_names_and_reasons() {
             &json!({
                 "b": "out of VG free space",
                 "c": "no capacity annotation",
-                "d": "topolvm-scheduler has not seen this Node yet",
+                "d": "topolvm-scheduler has not received this Node yet",
             })
         )
     );
@@ -148,14 +148,14 @@ async fn changes_of_nodes_are_followed_and_whole_nodes_are_still_answered() {
     });
     extender.api.apply_json(fixtures::node("d").capacity("ssd", 4).build());
     extender.api.delete("nodes", "", "b");
-    let refused = json!({"a": "out of VG free space", "b": "topolvm-scheduler has not seen this Node yet"});
+    let refused = json!({"a": "out of VG free space", "b": "topolvm-scheduler has not received this Node yet"});
     extender.wait_until(&names, &kept_and_refused(&["d"], &refused)).await;
     // The watch begins anew with a list, in which a Node is missing
     extender.api.disconnect();
     extender.api.delete("nodes", "", "a");
     extender.api.reconnect();
     extender.api.expire();
-    let gone = "topolvm-scheduler has not seen this Node yet";
+    let gone = "topolvm-scheduler has not received this Node yet";
     extender.wait_until(&names, &kept_and_refused(&["d"], &json!({"a": gone, "b": gone}))).await;
 
     let sent = node("b", &[("ssd", "4294967296")]);
@@ -168,8 +168,8 @@ async fn before_the_nodes_are_listed_kube_scheduler_is_told_so_and_the_program_i
     let api = ApiServer::new();
     api.fail_next("list", "nodes", usize::MAX, 403);
     let extender = Extender::start(api);
-    let reason = "topolvm-scheduler has not listed the Nodes yet; it needs the API server, and the right to list and \
-                  watch Nodes";
+    let reason = "topolvm-scheduler has not listed the Nodes yet; check that the API server is reachable, and allow \
+                  list and watch of Nodes";
     assert_eq!(extender.answer("/predicate", &of_names(&["a"])).await, json!({ "error": reason }));
     let unavailable = (StatusCode::SERVICE_UNAVAILABLE, reason.to_owned());
     assert_eq!(extender.post("/prioritize", &of_names(&["a"])).await, unavailable);

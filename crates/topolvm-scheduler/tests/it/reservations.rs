@@ -179,8 +179,8 @@ async fn before_everything_is_listed_kube_scheduler_is_told_what_is_missing() {
     api.fail_next("list", "persistentvolumeclaims", usize::MAX, 403);
     let extender = Extender::start(api);
     extender.api.wait_for_requests("watch", "nodes", 2).await;
-    let reason = "topolvm-scheduler has not listed claims, LogicalVolumes and StorageClasses yet; it needs the API \
-                  server, and the right to list and watch them";
+    let reason = "topolvm-scheduler has not listed claims, LogicalVolumes and StorageClasses yet; check that the API \
+                  server is reachable, and allow list and watch of them";
     let question = of_both(&pod_with_claim("one", 5));
     assert_eq!(extender.answer("/predicate", &question).await, json!({ "error": reason }));
     let unavailable = (StatusCode::SERVICE_UNAVAILABLE, reason.to_owned());

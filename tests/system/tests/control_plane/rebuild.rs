@@ -50,8 +50,8 @@ fn lose_nodes(fixture: &Fixture) -> Result<()> {
             Ok(())
         })?;
         let claim = format!("data-{name}-0");
-        fixture.wait_event("PersistentVolumeClaim", &claim, "Warning Rebuilding", "the data of this claim is gone")?;
-        fixture.wait_event("PersistentVolumeClaim", &claim, "Warning Rebuilt", "was made again, empty")?;
+        fixture.wait_event("PersistentVolumeClaim", &claim, "Warning Rebuilding", "the data of this claim is lost")?;
+        fixture.wait_event("PersistentVolumeClaim", &claim, "Warning Rebuilt", "was recreated empty")?;
         let policy = fixture.value("pv", &format!("pvc-{name}"), ".spec.persistentVolumeReclaimPolicy")?;
         ensure!(kept.is_empty() || policy == kept, "reclaim policy of {name}: {policy}");
         ensure!(fixture.exists(LV, &format!("pvc-{name}"))?, "the controller has removed a LogicalVolume itself");

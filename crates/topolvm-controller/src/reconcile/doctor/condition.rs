@@ -66,7 +66,7 @@ fn condition(report: &Report, before: Option<&BTreeMap<String, String>>, now: Ti
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
     let message = format!(
-        "failed: {}; warned: {}; unknown: {}",
+        "failed: {}; warnings: {}; unknown: {}",
         with(Outcome::Fail),
         with(Outcome::Warn),
         with(Outcome::Unknown)

@@ -39,7 +39,7 @@ impl DoctorContext {
 
     /// Adds the metric to the registry.
     pub(crate) fn register(self, registry: &mut Registry) -> Self {
-        let help = "Findings of the checks that the controller runs by itself, by check and severity";
+        let help = "Findings of the checks that the controller runs periodically, by check and severity";
         registry.register("topolvm_doctor_findings", help, self.findings.clone());
         self
     }

@@ -35,7 +35,7 @@ pub(super) async fn read(shared: &Controllers) -> Result<Facts, ReconcileError> 
         ExtenderState::Proven => None,
         ExtenderState::NotProven(reason) => Some(reason),
     }));
-    let unread = ReadError::Failed { message: "the controller does not look at VolumeSnapshots".to_owned() };
+    let unread = ReadError::Failed { message: "the controller does not read VolumeSnapshots".to_owned() };
     facts.snapshots = Err(unread);
     facts.snapshot_contents = read_snapshot_contents(client, flavor).await?;
     // Pods before claims, and claims before volumes: what is bound or made meanwhile must not look as if it was not

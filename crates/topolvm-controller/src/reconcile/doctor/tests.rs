@@ -42,7 +42,7 @@ async fn a_fault_is_a_condition_a_metric_and_an_event_until_it_is_mended() {
     create_node(&server);
     server.apply_json(storage_class("fast").build());
     let harness = Harness::start(&server, CHECKED);
-    let data = wait_for(&server, "False", "failed: storage-classes; warned: none; unknown: none").await;
+    let data = wait_for(&server, "False", "failed: storage-classes; warnings: none; unknown: none").await;
     let findings = data["findings"].as_str().unwrap();
     assert!(findings.contains("fail storage-classes: StorageClass fast names no device class"), "{findings}");
     harness.settle().await;
@@ -51,7 +51,7 @@ async fn a_fault_is_a_condition_a_metric_and_an_event_until_it_is_mended() {
 
     server
         .edit("nodes", "", "n1", |node| node["metadata"]["annotations"]["capacity.topolvm.io/00default"] = json!("5"));
-    let data = wait_for(&server, "True", "failed: none; warned: none; unknown: none").await;
+    let data = wait_for(&server, "True", "failed: none; warnings: none; unknown: none").await;
     assert_eq!((&data["findings"], &data["type"]), (&json!(""), &json!("Healthy")));
     harness.settle().await;
     assert!(harness.metrics().contains(r#"topolvm_doctor_findings{check="storage-classes",severity="fail"} 0"#));
@@ -79,7 +79,7 @@ async fn what_may_not_be_read_is_unknown_and_other_checks_go_on() {
     server.apply_json(storage_class("fast").build());
     server.fail_next("list", "csinodes", 1, 403);
     let harness = Harness::start(&server, CHECKED);
-    let data = wait_for(&server, "False", "failed: storage-classes; warned: none; unknown: node-agents").await;
+    let data = wait_for(&server, "False", "failed: storage-classes; warnings: none; unknown: node-agents").await;
     assert!(data["findings"].as_str().unwrap().contains("you may not list csinodes"), "{data}");
     harness.end().await;
 }

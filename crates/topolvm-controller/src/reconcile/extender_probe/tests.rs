@@ -66,7 +66,7 @@ async fn an_answer_of_the_extender_is_a_proof_and_one_of_kube_scheduler_takes_it
     leader.answer(NOT_CALLED).await;
     let (proven, reason) = leader.outcome();
     assert_eq!(proven, "false");
-    assert!(reason.contains("does not call it") && reason.ends_with(NOT_CALLED), "{reason}");
+    assert!(reason.contains("does not call topolvm-scheduler") && reason.ends_with(NOT_CALLED), "{reason}");
     let asked = tokio::time::Instant::now();
     leader.answer(CALLED).await;
     assert!(asked.elapsed() < UNPROVEN_INTERVAL * 2, "{:?}", asked.elapsed());
@@ -109,7 +109,7 @@ async fn a_kube_scheduler_that_does_not_answer_proves_nothing() {
     let server = ApiServer::new();
     let leader = Leader::start(&server);
     let reason = server.until("configmaps", "system", EXTENDER_PROBE, reason).await;
-    assert!(reason.contains("has not tried it in 30s"), "{reason}");
+    assert!(reason.contains("did not try to schedule the probe pod within 30s"), "{reason}");
     assert!(server.get_json("pods", "system", PROBE_POD).is_none());
     leader.harness.end().await;
 }

@@ -45,7 +45,7 @@ async fn in_the_mode_capacity_pending_pods_with_the_resource_are_named() {
     let harness = start(&server, Some(SchedulingMode::Capacity)).await;
     assert_eq!(harness.events(), [("CapacityResourceLeft".to_owned(), "marked".to_owned())]);
     let note = server.list_json("events.events.k8s.io")[0]["note"].to_string();
-    assert!(note.contains("StatefulSet vault is made anew with: kubectl -n default delete pod marked"), "{note}");
+    assert!(note.contains("Recreate StatefulSet vault with: kubectl -n default delete pod marked"), "{note}");
     // The same again is counted
     tokio::time::sleep(INTERVAL).await;
     harness.settle().await;

@@ -35,7 +35,7 @@ pub(in super::super) struct Policy {
 
 /// A value of `topolvm.io/rebuild` or `topolvm.io/rebuild-keep` that means nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} is {value:?}; possible are {}", possible.join(", "))]
+#[error("{key} is {value:?}; supported values: {}", possible.join(", "))]
 pub(in super::super) struct PolicyError {
     key: &'static str,
     value: String,
@@ -123,10 +123,10 @@ mod tests {
         let error = policy(&[], &[("topolvm.io/rebuild", "always")]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "topolvm.io/rebuild is \"always\"; possible are never, on-node-deleted, on-out-of-service-taint"
+            "topolvm.io/rebuild is \"always\"; supported values: never, on-node-deleted, on-out-of-service-taint"
         );
         let error = policy(&[("topolvm.io/rebuild-keep", "yes")], &[]).unwrap_err().to_string();
-        assert_eq!(error, "topolvm.io/rebuild-keep is \"yes\"; possible are true, false");
+        assert_eq!(error, "topolvm.io/rebuild-keep is \"yes\"; supported values: true, false");
     }
 
     #[test]

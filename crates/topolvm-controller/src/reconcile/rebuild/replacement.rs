@@ -34,12 +34,13 @@ pub(super) async fn replace_claim(shared: &Controllers, suspect: &Suspect, note:
     let held = add_finalizer(&claim.metadata, shared.flavor.rebuilding());
     if !held.is_empty() {
         let written = api.patch_metadata(&name, &PatchParams::default(), &json_patch(held)).await;
-        version = written.map_err(ReconcileError::api("hold claim", full_name(claim)))?.resource_version();
+        version =
+            written.map_err(ReconcileError::api("add the finalizer to claim", full_name(claim)))?.resource_version();
     }
     let exactly = Preconditions { uid: claim.uid(), resource_version: version };
     let deleted = api.delete(&name, &DeleteParams::default().preconditions(exactly)).await;
     deleted.map_err(ReconcileError::api("delete claim", full_name(claim)))?;
-    tracing::warn!(claim = full_name(claim), node = suspect.node, "deleted a claim of a lost node: its data is gone");
+    tracing::warn!(claim = full_name(claim), node = suspect.node, "deleted a claim of a lost node: its data is lost");
     shared.events.publish_warning(&claim.object_ref(&()), "Rebuilding", "DeleteClaim", note.to_owned()).await;
     finish_replacement(shared, claim).await
 }
@@ -81,7 +82,10 @@ pub(super) async fn abandon_replacement(
         }
     }
     release_claim(shared, claim, &claim.metadata).await?;
-    tracing::warn!(claim = full_name(claim), "let go of a claim that was to be made again; --rebuild-claims is off");
+    tracing::warn!(
+        claim = full_name(claim),
+        "removed the finalizer of a claim that was being recreated; --rebuild-claims is disabled"
+    );
     Ok(())
 }
 
@@ -97,7 +101,9 @@ pub(super) async fn release_claim(
     }
     let api = claim_api(shared, claim);
     let written = api.patch_metadata(&claim.name_any(), &PatchParams::default(), &json_patch(released)).await;
-    none_if_not_found(written).map_err(ReconcileError::api("let go of claim", full_name(claim))).map(drop)
+    none_if_not_found(written)
+        .map_err(ReconcileError::api("remove the finalizer from claim", full_name(claim)))
+        .map(drop)
 }
 
 /// Has the PersistentVolume stay when its claim goes.
@@ -116,7 +122,7 @@ async fn keep_volume(shared: &Controllers, persistent: &PersistentVolume) -> Res
 /// deleted by force: when a node is out of service or gone, Kubernetes itself ends the pods that cannot end.
 async fn delete_pods(shared: &Controllers, claim: &PersistentVolumeClaim) -> Result<usize, ReconcileError> {
     let api: Api<Pod> = Api::namespaced(shared.client.clone(), &claim.namespace().unwrap_or_default());
-    let failed = || ReconcileError::api("list the pods beside claim", full_name(claim));
+    let failed = || ReconcileError::api("list the pods in the namespace of claim", full_name(claim));
     let mut pods = pin!(list_in_pages(&api, ListParams::default()));
     let mut count = 0;
     while let Some(pod) = pods.try_next().await.map_err(failed())? {
@@ -127,10 +133,10 @@ async fn delete_pods(shared: &Controllers, claim: &PersistentVolumeClaim) -> Res
         let exactly = Preconditions { uid: pod.uid(), resource_version: None };
         let deleted = api.delete(&pod.name_any(), &DeleteParams::default().preconditions(exactly)).await;
         none_if_deleted(deleted).map_err(ReconcileError::api("delete pod", pod.name_any()))?;
-        tracing::info!(pod = pod.name_any(), claim = full_name(claim), "deleted a pod whose claim is made again");
+        tracing::info!(pod = pod.name_any(), claim = full_name(claim), "deleted a pod whose claim is being recreated");
         let note = format!(
-            "claim {} is made again, empty, because its node is lost with its data; the pod is deleted so that its \
-             StatefulSet makes both anew",
+            "claim {} is recreated empty, because its node is lost with its data; the pod is deleted so that its \
+             StatefulSet recreates both",
             claim.name_any()
         );
         shared.events.publish_warning(&pod.object_ref(&()), "Rebuilding", "DeletePod", note).await;

@@ -232,7 +232,11 @@ async fn a_loss_of_too_many_nodes_is_told_and_not_believed(#[case] volumes_on: &
     }
     let harness = Harness::start(&server, ON);
     assert!(!is_rebuilt(&harness).await);
-    assert!(told(&harness, "RebuildRefused").iter().any(|note| note.contains("look at the API server first")));
+    assert!(
+        told(&harness, "RebuildRefused")
+            .iter()
+            .any(|note| note.contains("check whether the API server has lost objects"))
+    );
     harness.end().await;
 }
 
@@ -247,7 +251,7 @@ async fn a_loss_of_too_many_nodes_is_told_and_not_believed(#[case] volumes_on: &
     server.edit(CLAIMS, "default", "data-db-0", |claim| {
         claim["metadata"]["annotations"]["topolvm.io/rebuild"] = json!("always");
     });
-}, "possible are never")]
+}, "supported values: never")]
 #[tokio::test(start_paused = true)]
 async fn what_nobody_would_make_again_stays_and_an_event_says_why(
     #[case] change: fn(&ApiServer),

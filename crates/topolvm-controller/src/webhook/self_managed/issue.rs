@@ -16,11 +16,11 @@ const SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// A certificate that cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum IssueError {
-    #[error("the names or times cannot be in a certificate")]
+    #[error("the names or times are not valid in a certificate")]
     Rcgen(#[from] rcgen::Error),
-    #[error("the certificate that was made cannot be read")]
+    #[error("cannot parse the created certificate")]
     Unreadable(#[from] CertificateError),
-    #[error("the certificate would be valid beyond the end of all time")]
+    #[error("the certificate lifetime is too long")]
     Time(#[from] jiff::Error),
 }
 

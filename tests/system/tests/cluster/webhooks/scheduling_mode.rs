@@ -51,7 +51,12 @@ fn check_without_extender(bed: &Bed) -> Result<()> {
     let bytes = &created["metadata"]["annotations"]["capacity.topolvm.io/00default"];
     ensure!(*bytes == "1073741824", "{created}");
     wait_until_scheduled(bed, "unmarked")?;
-    wait_for_event(bed, "Namespace", "ExtenderNotProven", &["kube-scheduler does not call it", "docs/scheduling.md"])
+    wait_for_event(
+        bed,
+        "Namespace",
+        "ExtenderNotProven",
+        &["kube-scheduler does not call topolvm-scheduler", "docs/scheduling.md"],
+    )
 }
 
 fn check_with_extender(bed: &Bed) -> Result<()> {
@@ -67,7 +72,7 @@ fn check_with_extender(bed: &Bed) -> Result<()> {
 }
 
 fn check_capacity_mode(bed: &Bed) -> Result<()> {
-    wait_for_event(bed, "Pod", "CapacityResourceLeft", &["made anew with: kubectl -n default delete pod left"])?;
+    wait_for_event(bed, "Pod", "CapacityResourceLeft", &["with: kubectl -n default delete pod left"])?;
     let tried = bed.dry_run_create(&user("tried"))?;
     ensure!(requested(&tried).is_null() && tried["metadata"]["annotations"].is_null(), "{tried}");
     Ok(())
