@@ -1,4 +1,4 @@
-//! `status`: free and promised space of each device class on each node, thin pools, and what is wrong with disks.
+//! `status`: free and reserved space of each device class on each node, thin pools, and what is wrong with disks.
 
 mod notes;
 mod storage;
@@ -33,12 +33,12 @@ pub(crate) struct ClassRow {
     device_class: String,
     /// True if volumes without a device class are in this one.
     is_default: bool,
-    /// Free and promised bytes together.
+    /// Free and reserved bytes together.
     size_bytes: Option<u64>,
     /// Free space as the agent of the node published it; none if it publishes none.
     free_bytes: Option<u64>,
     /// Sum of the sizes of volumes and snapshots.
-    promised_bytes: u64,
+    reserved_bytes: u64,
     /// Number of volumes and snapshots.
     volumes: usize,
 }
@@ -107,10 +107,10 @@ pub(crate) fn rows(flavor: ApiFlavor, nodes: &[Node], volumes: &[LogicalVolume])
             ClassRow { node_ready: found.is_some_and(is_ready), ..ClassRow::new(node, &class) }
         });
         row.volumes += 1;
-        row.promised_bytes = row.promised_bytes.saturating_add(promised(volume));
+        row.reserved_bytes = row.reserved_bytes.saturating_add(reserved(volume));
     }
     for row in rows.values_mut() {
-        row.size_bytes = row.free_bytes.map(|free| free.saturating_add(row.promised_bytes));
+        row.size_bytes = row.free_bytes.map(|free| free.saturating_add(row.reserved_bytes));
     }
     rows.into_values().filter(|row| !row.is_no_class()).collect()
 }
@@ -126,7 +126,7 @@ impl ClassRow {
     }
 }
 
-fn promised(volume: &LogicalVolume) -> u64 {
+fn reserved(volume: &LogicalVolume) -> u64 {
     volume.current_bytes().or_else(|| parse_bytes(&volume.spec.size).ok()).unwrap_or_default()
 }
 
@@ -144,12 +144,12 @@ fn in_table(rows: &[ClassRow], wide: bool, bars: bool) -> String {
             ("CLASS", false, &format_class),
             ("SIZE", false, &|row| row.size_bytes.map(human).unwrap_or_default()),
             ("FREE", false, &|row| row.free_bytes.map(human).unwrap_or_default()),
-            ("PROMISED", false, &|row| human(row.promised_bytes)),
+            ("RESERVED", false, &|row| human(row.reserved_bytes)),
             ("USED", false, &|row| fill(row, bars)),
             ("VOLUMES", false, &|row| row.volumes.to_string()),
             ("NODE READY", true, &|row| row.node_ready.to_string()),
             ("FREE BYTES", true, &|row| row.free_bytes.map(|bytes| bytes.to_string()).unwrap_or_default()),
-            ("PROMISED BYTES", true, &|row| row.promised_bytes.to_string()),
+            ("RESERVED BYTES", true, &|row| row.reserved_bytes.to_string()),
         ],
     )
 }
@@ -162,9 +162,9 @@ fn format_class(row: &ClassRow) -> String {
     }
 }
 
-/// Formats the promised share as `42%`, with a bar for terminals.
+/// Formats the reserved share as `42%`, with a bar for terminals.
 fn fill(row: &ClassRow, bar: bool) -> String {
-    let Some(percent) = row.size_bytes.and_then(|size| percent(row.promised_bytes, size)) else {
+    let Some(percent) = row.size_bytes.and_then(|size| percent(row.reserved_bytes, size)) else {
         return String::new();
     };
     if !bar {

@@ -25,7 +25,7 @@ fn volume(node: &str, class: &str, size: &str, current: Option<&str>) -> Logical
     serde_json::from_value(volume).unwrap()
 }
 
-/// Node, class and a star for the default one; size, free and promised GiB; volumes.
+/// Node, class and a star for the default one; size, free and reserved GiB; volumes.
 type Short = (String, Option<u64>, Option<u64>, u64, usize);
 
 fn short(rows: &[ClassRow]) -> Vec<Short> {
@@ -33,7 +33,7 @@ fn short(rows: &[ClassRow]) -> Vec<Short> {
         let star = if row.is_default { "*" } else { "" };
         let gib = |bytes: Option<u64>| bytes.map(|bytes| bytes / GI);
         let name = format!("{}/{}{star}", row.node, row.device_class);
-        (name, gib(row.size_bytes), gib(row.free_bytes), row.promised_bytes / GI, row.volumes)
+        (name, gib(row.size_bytes), gib(row.free_bytes), row.reserved_bytes / GI, row.volumes)
     };
     rows.iter().map(of).collect()
 }
@@ -96,13 +96,13 @@ fn node_without_a_device_class_has_no_row() {
 fn people_see_a_bar_and_programs_bytes() {
     let free = json!({"capacity.topolvm.io/00default": GI.to_string(), "capacity.topolvm.io/ssd": GI.to_string()});
     let rows = rows(TopoLvm, &[node("n1", &free)], &[volume("n1", "ssd", "1Gi", None)]);
-    let expected = "NODE   CLASS           SIZE   FREE   PROMISED   USED              VOLUMES\n\
+    let expected = "NODE   CLASS           SIZE   FREE   RESERVED   USED              VOLUMES\n\
                     n1     ssd (default)   2Gi    1Gi    1Gi        █████░░░░░  50%   1\n";
     assert_eq!(in_table(&rows, false, true), expected);
     let json: Value = serde_json::from_str(&output::render(Format::Json, &rows, |_| String::new()).unwrap()).unwrap();
     let expected = json!({"items": [{
         "node": "n1", "nodeReady": true, "deviceClass": "ssd", "isDefault": true, "sizeBytes": 2 * GI, "freeBytes": GI,
-        "promisedBytes": GI, "volumes": 1,
+        "reservedBytes": GI, "volumes": 1,
     }]});
     assert_eq!(json, expected);
     assert_eq!(output::render(Format::Name, &rows, |_| String::new()).unwrap(), "node/n1\n");

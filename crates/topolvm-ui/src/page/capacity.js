@@ -56,10 +56,10 @@ export function showCapacity(summary) {
 }
 
 function noNodes(summary) {
-  if (!summary.isListed) return element("p", { class: "quiet", text: "The controller still reads the objects of the cluster." });
+  if (!summary.isListed) return element("p", { class: "quiet", text: "The controller is still listing the objects of the cluster." });
   return element("div", { class: "empty" },
     element("h3", { text: "No node offers storage yet" }),
-    element("p", { text: "topolvm-node publishes the free space of a node when lvmd has a volume group there. See that both run on the nodes with disks, and that lvmd.yaml names their volume group:" }),
+    element("p", { text: "topolvm-node publishes the free space of a node when lvmd has a volume group there. Check that both run on the nodes with disks, and that lvmd.yaml names their volume group:" }),
     element("pre", { text: "kubectl -n topolvm-system get pods -o wide\nkubectl topolvm doctor", tabindex: "0", role: "group", "aria-label": "Commands" }));
 }
 
@@ -110,16 +110,16 @@ function showNodes() {
   const first = marks.find((node) => node.dataset.node === focused) ?? marks[0];
   // One stop for the tab key; arrow keys go from node to node
   first?.setAttribute("tabindex", "0");
-  box.replaceChildren(...(marks.length ? marks : [element("p", { class: "quiet", text: "No node has this in its name." })]));
+  box.replaceChildren(...(marks.length ? marks : [element("p", { class: "quiet", text: "No node name matches." })]));
   box.scrollTop = top;
   if (focused && first) first.focus({ preventScroll: true });
 }
 
 function mark(node, isDense) {
-  const room = node.free === null ? "publishes no free space" : `${bytes(node.free)} free of ${bytes(node.size)}`;
-  const text = node.exists ? room : "no such Node any more";
-  const promised = node.reserved ? ` · ${bytes(node.reserved)} promised` : "";
-  const more = `${node.share} %${promised} · ${count(node.volumes, "volume")}`;
+  const space = node.free === null ? "publishes no free space" : `${bytes(node.free)} free of ${bytes(node.size)}`;
+  const text = node.exists ? space : "the Node no longer exists";
+  const reserved = node.reserved ? ` · ${bytes(node.reserved)} reserved` : "";
+  const more = `${node.share} %${reserved} · ${count(node.volumes, "volume")}`;
   return element("button", {
     type: "button", class: `node ${node.exists ? "" : "gone "}${level(node.share)}`, tabindex: "-1",
     title: isDense ? `${node.node}: ${text} · ${more}` : undefined,

@@ -34,7 +34,7 @@ fn check_output(fixture: &Fixture) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let class = class(fixture, "ssd")?;
         ensure!(class["sizeBytes"] == empty["sizeBytes"], "the class has another size: {class}, and was {empty}");
-        ensure!(class["promisedBytes"] == 128 << 20 && class["volumes"] == 1, "{class}");
+        ensure!(class["reservedBytes"] == 128 << 20 && class["volumes"] == 1, "{class}");
         Ok(())
     })?;
     let free = free_in_lvm()?;
