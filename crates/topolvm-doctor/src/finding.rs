@@ -83,14 +83,15 @@ impl Finding {
         let (found, remedy) = match error {
             ReadError::Forbidden { verb, resource } => (
                 format!("you may not {verb} {resource}"),
-                format!("run doctor as somebody who may {verb} {resource}, or get this right"),
+                format!("run doctor with an account that may {verb} {resource}, or request this right"),
             ),
             ReadError::Absent { resource } => {
-                (error.to_string(), format!("see why the API server does not serve {resource}"))
+                (error.to_string(), format!("check why the API server does not serve {resource}"))
             }
-            ReadError::Failed { .. } => {
-                (error.to_string(), "run doctor again; if it stays so, see what the API server logs".to_owned())
-            }
+            ReadError::Failed { .. } => (
+                error.to_string(),
+                "run doctor again; if the error persists, check the log of the API server".to_owned(),
+            ),
         };
         Self::untold(found, remedy)
     }

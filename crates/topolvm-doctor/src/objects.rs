@@ -75,7 +75,7 @@ pub(crate) fn owner(pod: &Pod) -> Option<String> {
 pub(crate) fn describe_pods(pods: &[&Pod]) -> String {
     let named = |pod: &&Pod| match owner(pod) {
         Some(owner) => format!("{} ({owner})", full_name(*pod)),
-        None => format!("{} (without an owner)", full_name(*pod)),
+        None => format!("{} (no owner)", full_name(*pod)),
     };
     list_names(pods.iter().map(named))
 }

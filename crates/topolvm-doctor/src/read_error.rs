@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The right is missing.
-    #[error("you may not {verb} {resource}; ask for this right, or run it as somebody who has it")]
+    #[error("you may not {verb} {resource}; request this right, or use an account that has it")]
     Forbidden {
         /// `list`, `get` or `create`.
         verb: &'static str,
@@ -12,7 +12,7 @@ pub enum ReadError {
         resource: String,
     },
     /// The API server does not serve the resource.
-    #[error("the API server does not know {resource}")]
+    #[error("the API server does not serve {resource}")]
     Absent {
         /// Resource as roles name it.
         resource: String,

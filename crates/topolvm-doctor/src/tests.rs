@@ -214,7 +214,7 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("api-groups", Outcome::Warn, "both API groups", "docs/switching.md", |facts: &mut Facts| {
     facts.definitions.as_mut().unwrap().push(of(established(Legacy)));
 })]
-#[case("csidriver", Outcome::Fail, "there is no CSIDriver", "csidriver.yaml",
+#[case("csidriver", Outcome::Fail, "CSIDriver topolvm.io does not exist", "csidriver.yaml",
     |facts: &mut Facts| facts.drivers = Ok(Vec::new()))]
 #[case("csidriver", Outcome::Fail, "attachRequired is not false", "delete csidriver", |facts: &mut Facts| {
     facts.drivers.as_mut().unwrap()[0].spec.attach_required = None;
@@ -244,7 +244,7 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("node-agents", Outcome::Fail, "node n1: it publishes no free space", "lvmd run on node n1", |facts: &mut Facts| {
     facts.nodes.as_mut().unwrap()[0].metadata.annotations = None;
 })]
-#[case("node-agents", Outcome::Fail, "node n1: its Node has no finalizer", "lvmd run on node n1", |facts: &mut Facts| {
+#[case("node-agents", Outcome::Fail, "n1: its Node lacks the finalizer", "lvmd run on node n1", |facts: &mut Facts| {
     facts.nodes.as_mut().unwrap()[0].metadata.finalizers = None;
 })]
 #[case("topology-labels", Outcome::Fail, "Node n1 has the label topology.topolvm.io/node=n2",
@@ -308,7 +308,7 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("node-agents", Outcome::Warn, "no node has storage", "start topolvm-node", |facts: &mut Facts| {
     (facts.nodes, facts.csi_nodes) = (Ok(Vec::new()), Ok(Vec::new()));
 })]
-#[case("controller", Outcome::Fail, "there is no Lease topolvm", "start topolvm-controller",
+#[case("controller", Outcome::Fail, "the Lease topolvm does not exist", "start topolvm-controller",
     |facts: &mut Facts| facts.leases = Ok(Vec::new()))]
 #[case("controller", Outcome::Fail, "has not renewed it for 600 s", "start topolvm-controller", |facts: &mut Facts| {
     facts.leases = Ok(vec![of(lease("topolvm-system", "topolvm", "2026-01-01T00:50:00.000000Z"))]);
@@ -331,11 +331,11 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("webhooks", Outcome::Fail, "has no ready endpoint", "--enable-webhooks", |facts: &mut Facts| {
     extender(facts, (2027, 1, 1), &exempt(), Some(0));
 })]
-#[case("webhook-exemptions", Outcome::Fail, "takes part in the namespace kube-system", "topolvm.io/webhook=ignore",
+#[case("webhook-exemptions", Outcome::Fail, "applies to the namespace kube-system", "topolvm.io/webhook=ignore",
     |facts: &mut Facts| {
     extender(facts, (2027, 1, 1), &json!({}), Some(1));
 })]
-#[case("storage-classes", Outcome::Fail, "the filesystem \"zfs\" cannot be made", "make the StorageClass fast anew",
+#[case("storage-classes", Outcome::Fail, "the filesystem \"zfs\" is not supported", "recreate the StorageClass fast",
     |facts: &mut Facts| {
     facts.classes = Ok(vec![of(class(&json!({"csi.storage.k8s.io/fstype": "zfs"}), "WaitForFirstConsumer"))]);
 })]
@@ -344,7 +344,7 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
     let future = certificate_from((2026, 6, 1), (2027, 6, 1));
     facts.webhooks = Ok(vec![of(configuration(&future, &exempt()))]);
 })]
-#[case("storage-classes", Outcome::Fail, "csi-provisioner refuses", "make the StorageClass fast anew",
+#[case("storage-classes", Outcome::Fail, "csi-provisioner rejects", "recreate the StorageClass fast",
     |facts: &mut Facts| {
     let parameters = json!({"csi.storage.k8s.io/fstype": "xfs", "fsType": "xfs", "topolvm.io/device-class": "ssd"});
     facts.classes = Ok(vec![of(class(&parameters, "WaitForFirstConsumer"))]);
@@ -359,14 +359,14 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("storage-classes", Outcome::Warn, "no node has the device class \"hdd\"", "one of ssd", |facts: &mut Facts| {
     facts.classes = Ok(vec![of(class(&json!({"topolvm.io/device-class": "hdd"}), "WaitForFirstConsumer"))]);
 })]
-#[case("storage-classes", Outcome::Fail, "mkfs option", "make the StorageClass fast anew", |facts: &mut Facts| {
+#[case("storage-classes", Outcome::Fail, "mkfs option", "recreate the StorageClass fast", |facts: &mut Facts| {
     facts.classes = Ok(vec![of(class(&json!({"topolvm.io/mkfs-options": "-F"}), "WaitForFirstConsumer"))]);
 })]
-#[case("storage-classes", Outcome::Warn, "\"topolvm.io/clas\" is not known", "make the StorageClass fast anew",
+#[case("storage-classes", Outcome::Warn, "\"topolvm.io/clas\" is unknown", "recreate the StorageClass fast",
     |facts: &mut Facts| {
     facts.classes = Ok(vec![of(class(&json!({"topolvm.io/clas": "x"}), "WaitForFirstConsumer"))]);
 })]
-#[case("storage-classes", Outcome::Warn, "bound before it is known", "WaitForFirstConsumer", |facts: &mut Facts| {
+#[case("storage-classes", Outcome::Warn, "bound before kube-scheduler", "WaitForFirstConsumer", |facts: &mut Facts| {
     facts.classes = Ok(vec![of(class(&json!({}), "Immediate"))]);
 })]
 #[case("storage-classes", Outcome::Warn, "no StorageClass", "storageclass.yaml",
@@ -374,7 +374,7 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("storage", Outcome::Fail, "node n1: a disk is missing", "kubectl get nodestorages n1", |facts: &mut Facts| {
     tell_storage_alone(facts, &["a disk is missing"], 50);
 })]
-#[case("storage", Outcome::Fail, "node n1: topolvm-node does not reach lvmd", "lvmd check-config", |facts: &mut Facts| {
+#[case("storage", Outcome::Fail, "node n1: topolvm-node cannot reach lvmd", "lvmd check-config", |facts: &mut Facts| {
     let mut object = node_storage(&[], 50);
     object["status"]["conditions"] = json!([{
         "type": "Ready", "status": "Unknown", "reason": "LvmdUnavailable", "message": "",
@@ -383,10 +383,10 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
     facts.metrics.clear();
     facts.node_storage = Ok(vec![of(object)]);
 })]
-#[case("storage", Outcome::Warn, "thin pool vg/pool is 80 % full of data", "extend the pool", |facts: &mut Facts| {
+#[case("storage", Outcome::Warn, "thin pool vg/pool: 80 % of data used", "extend the pool", |facts: &mut Facts| {
     tell_storage_alone(facts, &[], 80);
 })]
-#[case("storage", Outcome::Fail, "thin pool vg/pool is 95 % full of data", "extend the pool", |facts: &mut Facts| {
+#[case("storage", Outcome::Fail, "thin pool vg/pool: 95 % of data used", "extend the pool", |facts: &mut Facts| {
     tell_storage_alone(facts, &[], 95);
 })]
 #[case("rights", Outcome::Fail, "topolvm-system/topolvm-node may not patch nodes", "rbac.yaml", |facts: &mut Facts| {

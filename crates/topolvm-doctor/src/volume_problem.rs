@@ -42,8 +42,8 @@ pub fn find_volume_problem(
     let node = volume.spec.node_name.as_str();
     if !has_node {
         return Some(VolumeProblem::new(
-            format!("its Node {node} is not in the cluster"),
-            "bring the node back under this name, or give its data up as docs/node-maintenance.md says",
+            format!("its Node {node} does not exist"),
+            "bring the node back under this name, or abandon its data; see docs/node-maintenance.md",
         ));
     }
     if volume.is_lost() {
@@ -66,8 +66,8 @@ pub fn find_volume_problem(
         volume.readiness() != Readiness::VolumeReady && is_overdue(volume.metadata.creation_timestamp.as_ref(), now);
     is_behind.then(|| {
         VolumeProblem::new(
-            format!("topolvm-node on node {node} has not done yet what the LogicalVolume asks for"),
-            format!("see that topolvm-node and lvmd run on node {node} and what they log"),
+            format!("topolvm-node on node {node} has not yet applied the spec of the LogicalVolume"),
+            format!("check that topolvm-node and lvmd run on node {node}, and their logs"),
         )
     })
 }
@@ -77,27 +77,27 @@ fn deletion_problem(flavor: ApiFlavor, volume: &LogicalVolume) -> VolumeProblem 
     if !volume.has_finalizer(flavor.logical_volume_finalizer()) {
         let holders = volume.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
         return VolumeProblem::new(
-            format!("it is deleted, and something else holds the object: {holders}"),
-            "see to it that whoever has put this finalizer takes it off",
+            format!("it is deleted, but other finalizers block the deletion: {holders}"),
+            "check why the owner of this finalizer does not remove it",
         );
     }
     if volume.annotation(flavor.pending_deletion()).is_some() {
         return VolumeProblem::new(
-            format!("it is deleted, and its annotation {} keeps the agent away", flavor.pending_deletion()),
-            format!("take the annotation off: kubectl annotate logicalvolume {name} {}-", flavor.pending_deletion()),
+            format!("it is deleted, but its annotation {} stops the agent", flavor.pending_deletion()),
+            format!("remove the annotation: kubectl annotate logicalvolume {name} {}-", flavor.pending_deletion()),
         );
     }
     if let Some(why) = volume.removal_failure() {
         return VolumeProblem::new(
-            format!("it is deleted, and its LV on node {node} cannot be removed: {why}"),
-            "have what the message names let go of it; topolvm-node tries again every 30 seconds",
+            format!("it is deleted, but its LV on node {node} cannot be removed: {why}"),
+            "release it from the holder that the message names; topolvm-node retries every 30 seconds",
         );
     }
     VolumeProblem::new(
-        format!("it is deleted, and topolvm-node on node {node} has not removed the LV"),
+        format!("it is deleted, but topolvm-node on node {node} has not removed the LV"),
         format!(
-            "see kubectl topolvm events for the reason (who still uses it, for instance), and that topolvm-node runs \
-                on node {node}"
+            "see kubectl topolvm events for the reason (for example a process that still uses it), and check that \
+                topolvm-node runs on node {node}"
         ),
     )
 }
@@ -105,11 +105,11 @@ fn deletion_problem(flavor: ApiFlavor, volume: &LogicalVolume) -> VolumeProblem 
 fn failure_problem(volume: &LogicalVolume, code: i32, message: &str) -> VolumeProblem {
     let node = &volume.spec.node_name;
     let class = if volume.spec.device_class.is_empty() { "default" } else { &volume.spec.device_class };
-    let what = if volume.volume_id().is_some() { "it could not grow" } else { "it could not be made" };
+    let what = if volume.volume_id().is_some() { "expansion failed" } else { "creation failed" };
     let remedy = if code == RESOURCE_EXHAUSTED {
-        format!("free space in the device class {class} of node {node}, extend its volume group, or ask for less")
+        format!("free space in the device class {class} of node {node}, extend its volume group, or request less")
     } else {
-        format!("do what the message says; lvmd and topolvm-node on node {node} log more")
+        format!("follow the message; lvmd and topolvm-node on node {node} log details")
     };
     VolumeProblem::new(format!("{what}: {message}"), remedy)
 }

@@ -53,6 +53,6 @@ async fn read_pod(client: &Client, namespace: &str, name: &str, port: i32) -> Re
 }
 
 fn late(pod: &str) -> RequestError {
-    let message = format!("pod {pod} gives no metrics within {} s", TIMEOUT.as_secs());
+    let message = format!("pod {pod} does not return metrics within {} s", TIMEOUT.as_secs());
     RequestError::Failed { verb: "get", resource: "pods/proxy".to_owned(), message }
 }

@@ -18,7 +18,7 @@ fn people_read_findings_remedies_commands_and_the_reason() {
     let line = text.lines().position(|line| line.starts_with("fail      csidriver ")).unwrap();
     let lines: Vec<_> = text.lines().skip(line).take(4).map(str::trim).collect();
     let patch = r#"[{"op":"add","path":"/spec/storageCapacity","value":true}]"#;
-    assert!(lines[0].contains("kube-scheduler does not know of free space"), "{text}");
+    assert!(lines[0].contains("kube-scheduler does not consider free space"), "{text}");
     assert!(lines[1].starts_with("to do: "), "{text}");
     assert_eq!(lines[2], format!("run: kubectl patch csidriver topolvm.io --type=json -p '{patch}'"));
     assert!(lines[3].starts_with("why: "), "{text}");
@@ -35,7 +35,7 @@ fn what_one_may_not_read_is_unknown_and_names_the_right() {
     let answer = json["checks"].as_array().unwrap().iter().find(|check| check["name"] == "node-agents").unwrap();
     let expected = json!([{
         "result": "unknown", "found": "you may not list csinodes.storage.k8s.io",
-        "remedy": "run doctor as somebody who may list csinodes.storage.k8s.io, or get this right",
+        "remedy": "run doctor with an account that may list csinodes.storage.k8s.io, or request this right",
     }]);
     assert_eq!((&answer["result"], &answer["findings"]), (&json!("unknown"), &expected));
 }

@@ -41,15 +41,15 @@ fn binding_problem(
     if let Some(claim) = binding.claim.filter(|claim| phase(claim) == "Lost") {
         let claim = claim.name_any();
         return Some(problem(
-            format!("the PersistentVolume of the claim {claim} is gone, and the volume is still there"),
-            format!("make a PersistentVolume again whose volumeHandle is {}", volume.volume_id().unwrap_or(name)),
+            format!("the PersistentVolume of the claim {claim} was deleted, but the volume still exists"),
+            format!("create a PersistentVolume with volumeHandle {}", volume.volume_id().unwrap_or(name)),
         ));
     }
     let is_unused = !volume.is_snapshot() && is_old(volume.metadata.creation_timestamp.as_ref());
     is_unused.then(|| {
         problem(
             "no PersistentVolume refers to it",
-            format!("if nobody needs its data, delete it: kubectl delete logicalvolume {name}"),
+            format!("if its data is not needed, delete it: kubectl delete logicalvolume {name}"),
         )
     })
 }
@@ -61,17 +61,17 @@ fn persistent_problem(persistent: &PersistentVolume, is_old: impl Fn(Option<&Tim
         "Released" if policy(persistent) == "Retain" => Some(problem(
             "its claim was deleted, and its PersistentVolume is kept (reclaim policy Retain)",
             format!(
-                "to use it again, take spec.claimRef off persistentvolume/{name}; if nobody needs its data, set the \
-                    reclaim policy of persistentvolume/{name} to Delete"
+                "to use it again, remove spec.claimRef from persistentvolume/{name}; if its data is not needed, set \
+                    the reclaim policy of persistentvolume/{name} to Delete"
             ),
         )),
         "Released" if is_old(persistent.metadata.deletion_timestamp.as_ref()) => Some(problem(
             "its claim was deleted, and csi-provisioner has not deleted the volume yet",
-            "see what csi-provisioner and topolvm-controller log, and kubectl topolvm events",
+            "check the logs of csi-provisioner and topolvm-controller, and kubectl topolvm events",
         )),
         "Failed" => Some(problem(
             format!("csi-provisioner could not delete it: {}", persistent_message(persistent)),
-            "do what the message says; csi-provisioner tries again by itself",
+            "follow the message; csi-provisioner retries automatically",
         )),
         _ => None,
     }
@@ -81,11 +81,10 @@ fn persistent_problem(persistent: &PersistentVolume, is_old: impl Fn(Option<&Tim
 fn missing_volume_problem(binding: Binding<'_>, is_old: impl Fn(Option<&Time>) -> bool) -> Option<VolumeProblem> {
     if let Some(persistent) = binding.persistent {
         return Some(problem(
-            "its LogicalVolume is gone",
+            "its LogicalVolume was deleted",
             format!(
-                "if the LV is still on the node (lvs -o +tags), make a LogicalVolume again from a backup of the \
-                    object; otherwise delete the \
-                 claim and persistentvolume/{}, and restore a backup of the data",
+                "if the LV still exists on the node (lvs -o +tags), recreate the LogicalVolume from a backup of the \
+                    object; otherwise delete the claim and persistentvolume/{}, and restore a backup of the data",
                 persistent.name_any(),
             ),
         ));
@@ -93,7 +92,7 @@ fn missing_volume_problem(binding: Binding<'_>, is_old: impl Fn(Option<&Time>) -
     let claim = binding.claim?;
     if phase(claim) == "Lost" {
         return Some(problem(
-            "PersistentVolume and LogicalVolume of the claim are gone",
+            "the PersistentVolume and LogicalVolume of the claim were deleted",
             "delete the claim and restore a backup of the data",
         ));
     }
@@ -101,9 +100,9 @@ fn missing_volume_problem(binding: Binding<'_>, is_old: impl Fn(Option<&Time>) -
     let is_asked_for = annotations.contains_key("volume.kubernetes.io/storage-provisioner");
     (is_asked_for && is_old(claim.metadata.creation_timestamp.as_ref())).then(|| {
         problem(
-            "no volume is made for the claim",
-            "see kubectl topolvm events for the reason, and kubectl topolvm doctor; a claim whose StorageClass waits \
-                for a pod needs one",
+            "the claim has no volume yet",
+            "see kubectl topolvm events for the reason, and kubectl topolvm doctor; a claim of a StorageClass with \
+                WaitForFirstConsumer needs a pod",
         )
     })
 }

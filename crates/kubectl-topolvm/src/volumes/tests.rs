@@ -95,7 +95,7 @@ fn a_volume_is_one_line_from_its_claim_to_its_lv() {
 }
 
 #[rstest]
-#[case::no_node(json!({"node": null}), "Bound", "its Node n1 is not in the cluster", "docs/node-maintenance.md")]
+#[case::no_node(json!({"node": null}), "Bound", "its Node n1 does not exist", "docs/node-maintenance.md")]
 #[case::lost(
     json!({"volume": {"status": {"conditions": [{
         "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "gone", "lastTransitionTime": CREATED,
@@ -105,32 +105,32 @@ fn a_volume_is_one_line_from_its_claim_to_its_lv() {
 #[case::not_made(
     json!({"persistent": null, "claim": {"spec": {"volumeName": null}, "status": {"phase": "Pending"}},
            "volume": {"status": {"volumeID": "", "currentSize": null, "code": 8, "message": "no enough space"}}}),
-    "CreateFailed", "it could not be made: no enough space", "free space in the device class ssd of node n1"
+    "CreateFailed", "creation failed: no enough space", "free space in the device class ssd of node n1"
 )]
 #[case::not_grown(
     json!({"volume": {"status": {"code": 13, "message": "lvextend failed"}}}),
-    "ExpandFailed", "it could not grow: lvextend failed", "do what the message says"
+    "ExpandFailed", "expansion failed: lvextend failed", "follow the message"
 )]
 #[case::no_agent(
     json!({"persistent": null, "claim": {"spec": {"volumeName": null}}, "volume": {"status": null}}),
-    "Creating", "topolvm-node on node n1 has not done yet", "see that topolvm-node and lvmd run on node n1"
+    "Creating", "topolvm-node on node n1 has not yet applied", "check that topolvm-node and lvmd run on node n1"
 )]
-#[case::no_volume(json!({"volume": null}), "Missing", "its LogicalVolume is gone", "persistentvolume/pvc-c1")]
+#[case::no_volume(json!({"volume": null}), "Missing", "its LogicalVolume was deleted", "persistentvolume/pvc-c1")]
 #[case::all_lost(
     json!({"volume": null, "persistent": null, "claim": {"status": {"phase": "Lost"}}}),
-    "Lost", "PersistentVolume and LogicalVolume of the claim are gone", "restore a backup"
+    "Lost", "the PersistentVolume and LogicalVolume of the claim were deleted", "restore a backup"
 )]
 #[case::claim_lost(
     json!({"persistent": null, "claim": {"status": {"phase": "Lost"}}}), "Lost",
-        "the PersistentVolume of the claim data is gone",
-    "whose volumeHandle is u1"
+        "the PersistentVolume of the claim data was deleted",
+    "with volumeHandle u1"
 )]
 #[case::retained(
     json!({"claim": null, "persistent": {
         "spec": {"persistentVolumeReclaimPolicy": "Retain"}, "status": {"phase": "Released"},
     }}),
     "Released", "its claim was deleted, and its PersistentVolume is kept",
-        "take spec.claimRef off persistentvolume/pvc-c1"
+        "remove spec.claimRef from persistentvolume/pvc-c1"
 )]
 #[case::unused(
     json!({"claim": null, "persistent": null}), "Unused", "no PersistentVolume refers to it",
@@ -145,11 +145,11 @@ fn a_volume_is_one_line_from_its_claim_to_its_lv() {
         "type": "Removed", "status": "False", "reason": "RemoveFailed", "message": "c1 is the file of /dev/loop7",
         "lastTransitionTime": CREATED
     }]}}}),
-    "Deleting", "cannot be removed: c1 is the file of /dev/loop7", "let go of it"
+    "Deleting", "cannot be removed: c1 is the file of /dev/loop7", "release it from the holder"
 )]
 #[case::held(
     json!({"volume": {"metadata": {"deletionTimestamp": CREATED, "finalizers": ["other/x"]}}}),
-    "Deleting", "something else holds the object: other/x", "takes it off"
+    "Deleting", "other finalizers block the deletion: other/x", "does not remove it"
 )]
 #[case::kept_away(
     json!({"volume": {"metadata": {"deletionTimestamp": CREATED, "annotations": {"topolvm.io/pendingdeletion": "x"}}}}),
@@ -160,7 +160,7 @@ fn a_volume_is_one_line_from_its_claim_to_its_lv() {
         "metadata": {"annotations": {"volume.kubernetes.io/storage-provisioner": "topolvm.io"}},
         "spec": {"volumeName": null}, "status": {"phase": "Pending"},
     }}),
-    "Pending", "no volume is made for the claim", "kubectl topolvm doctor"
+    "Pending", "the claim has no volume yet", "kubectl topolvm doctor"
 )]
 fn what_is_wrong_is_named_with_its_remedy(
     #[case] changes: Value,

@@ -16,11 +16,11 @@ pub(super) fn version(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let (_, _, spelled) = version;
     let finding = if server_version::is_too_old(version) {
         Finding::fail(
-            format!("the API server is {spelled}"),
+            format!("the API server has version {spelled}"),
             format!("upgrade Kubernetes to {}.{} or later", OLDEST.0, OLDEST.1),
         )
     } else {
-        Finding::ok(format!("the API server is {spelled}"))
+        Finding::ok(format!("the API server has version {spelled}"))
     };
     Ok(vec![finding])
 }
@@ -35,7 +35,7 @@ pub(super) fn definition(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let mut findings = Vec::new();
     if !is_established(found) {
         findings.push(Finding::fail(
-            format!("{name} is defined and not served"),
+            format!("{name} is defined but not served"),
             format!("see the conditions in kubectl describe crd {name}"),
         ));
     }
@@ -51,9 +51,9 @@ pub(super) fn definition(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     };
     match ours.iter().find_map(|ours| Some((ours, served(ours)?))) {
         Some((ours, version)) => findings.extend(find_version_problems(&name, ours, version, &apply)),
-        None => findings.push(Finding::fail(format!("{name} has no served version v1"), apply)),
+        None => findings.push(Finding::fail(format!("{name} does not serve version v1"), apply)),
     }
-    Ok(Finding::ok_if_none(findings, format!("{name} v1 is served as we define it")))
+    Ok(Finding::ok_if_none(findings, format!("{name} v1 is served and complete")))
 }
 
 fn is_established(definition: &CustomResourceDefinition) -> bool {
@@ -70,12 +70,12 @@ fn find_version_problems(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     if version.subresources.as_ref().and_then(|all| all.status.as_ref()).is_none() {
-        findings.push(Finding::fail(format!("{name} has no subresource status, to which the agents write"), apply));
+        findings.push(Finding::fail(format!("{name} has no status subresource, which the agents need"), apply));
     }
     let there = fields(version);
     let missing: Vec<_> = fields(ours).into_iter().filter(|field| !there.contains(field)).collect();
     if !missing.is_empty() {
-        let found = format!("the definition of {name} is another, perhaps TopoLVM's: it lacks {}", missing.join(", "));
+        let found = format!("{name} has an unexpected definition, perhaps TopoLVM's: it lacks {}", missing.join(", "));
         findings.push(Finding::warn(found, apply));
     }
     findings
@@ -93,11 +93,10 @@ pub(super) fn groups(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
             let other = [ApiFlavor::TopoLvm, ApiFlavor::Legacy].into_iter().find(|other| *other != facts.flavor);
             let other = other.map_or_else(String::new, |other| format!("logicalvolumes.{other}"));
             Finding::warn(
-                format!("both API groups are installed ({}); programs speak one of them", groups.join(" and ")),
+                format!("both API groups are installed ({}); a process uses only one", groups.join(" and ")),
                 format!(
-                    "if kubectl get {other} shows none, kubectl delete crd {other}; if it shows some, see \
-                        docs/switching.md, and do not \
-                     delete it: that deletes the volumes"
+                    "if kubectl get {other} shows no objects, run kubectl delete crd {other}; otherwise see \
+                        docs/switching.md, and do not delete the CRD: that deletes the volumes"
                 ),
             )
         }
@@ -112,5 +111,5 @@ fn fields(version: &CustomResourceDefinitionVersion) -> Vec<String> {
     let parts = ["spec", "status"].into_iter().filter_map(part);
     let fields = parts.flat_map(|(part, fields)| fields.keys().map(move |name| format!("{part}.{name}")));
     let selectable = version.selectable_fields.iter().flatten();
-    fields.chain(selectable.map(|field| format!("selectable {}", field.json_path))).collect()
+    fields.chain(selectable.map(|field| format!("selectable field {}", field.json_path))).collect()
 }

@@ -56,7 +56,10 @@ pub(super) fn tracking(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     if findings.is_empty() {
         findings.extend(find_missing(facts, &objects)?);
     }
-    Ok(Finding::ok_if_none(findings, format!("{} objects tell kube-scheduler of free space", objects.len())))
+    Ok(Finding::ok_if_none(
+        findings,
+        format!("{} CSIStorageCapacity objects publish free space to kube-scheduler", objects.len()),
+    ))
 }
 
 fn find_provisioner_problem(facts: &Facts) -> Option<Finding> {
@@ -65,7 +68,7 @@ fn find_provisioner_problem(facts: &Facts) -> Option<Finding> {
         return provisioner.publishes().then(|| {
             let found =
                 format!("both {} and topolvm-controller (--embed=capacity) publish free space", provisioner.name());
-            Finding::warn(found, "take --enable-capacity from csi-provisioner, as components/embedded-capacity does")
+            Finding::warn(found, "remove --enable-capacity from csi-provisioner, as in components/embedded-capacity")
         });
     }
     let lacks = provisioner.lacks();
@@ -73,7 +76,7 @@ fn find_provisioner_problem(facts: &Facts) -> Option<Finding> {
         return None;
     }
     let texts = lacks.iter().map(|lack| lack.found.as_str()).collect::<Vec<_>>().join(", ");
-    let remedy = "give it these settings, as deploy/manifests/base/controller.yaml has them";
+    let remedy = "add these settings as in deploy/manifests/base/controller.yaml";
     let finding = if lacks.iter().any(|lack| lack.is_needed) {
         Finding::fail(format!("{} does not publish free space: {texts}", provisioner.name()), remedy)
     } else {
@@ -98,14 +101,14 @@ fn find_superfluous(facts: &Facts, objects: &[Published<'_>]) -> Result<Vec<Find
     let classes: BTreeSet<_> = facts.our_classes()?.iter().map(|class| class.name_any()).collect();
     let mut seen = BTreeSet::new();
     let mut findings = Vec::new();
-    let remedy = "whoever publishes free space removes it; delete it if it stays";
+    let remedy = "the component that publishes free space removes it; delete it if it remains";
     for one in objects {
         let what = if !nodes.contains(one.node) {
             "the node does not exist"
         } else if !classes.contains(&one.object.storage_class_name) {
-            "no StorageClass of ours has this name"
+            "no StorageClass of this driver has this name"
         } else if !seen.insert((one.node, one.object.storage_class_name.as_str())) {
-            "there is another of the same"
+            "it is a duplicate"
         } else {
             continue;
         };
@@ -127,8 +130,8 @@ fn find_out_of_date(facts: &Facts, objects: &[Published<'_>]) -> Result<Vec<Find
         let published = last_change(&node.metadata, |entry| writes_capacity(facts.flavor, entry));
         let changed = published.max(last_change(&one.object.metadata, |_| true))?;
         (said > free && facts.now.duration_since(changed) >= OUT_OF_DATE).then(|| {
-            let found = format!("{} says {said} bytes, and the node has {free}", one.describe());
-            let remedy = format!("see what {} logs; an object that is deleted is made anew", publisher(facts));
+            let found = format!("{} reports {said} bytes, but the node has only {free}", one.describe());
+            let remedy = format!("check the log of {}; a deleted object is recreated", publisher(facts));
             Finding::warn(found, remedy).with_commands([one.deletion()])
         })
     };
@@ -177,12 +180,12 @@ fn find_missing(facts: &Facts, objects: &[Published<'_>]) -> Result<Option<Findi
     }
     let names = list_names(missing.iter().map(|(node, class)| format!("{node} and {class}")));
     let remedy = if publishes_itself(facts) {
-        "see what the replica of topolvm-controller that leads logs, and whether it has rights for csistoragecapacities"
+        "check the log of the leading topolvm-controller replica, and its rights for csistoragecapacities"
     } else {
-        "see that csi-provisioner runs with --enable-capacity beside topolvm-controller, and what it logs; it needs \
-         the variables POD_NAME and NAMESPACE, and rights for csistoragecapacities"
+        "check that csi-provisioner runs with --enable-capacity in the pod of topolvm-controller, and check its log; \
+         it needs the variables POD_NAME and NAMESPACE, and rights for csistoragecapacities"
     };
-    let found = format!("there is no CSIStorageCapacity of node and StorageClass: {names}");
+    let found = format!("CSIStorageCapacity objects are missing for node and StorageClass: {names}");
     Ok(Some(if objects.is_empty() { Finding::fail(found, remedy) } else { Finding::warn(found, remedy) }))
 }
 

@@ -57,10 +57,10 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     if ours.is_empty() {
         let found = format!("no StorageClass has the provisioner {}", facts.flavor.driver_name());
         let remedy = match facts.flavor {
-            ApiFlavor::TopoLvm => "apply one such as deploy/manifests/base/storageclass.yaml",
+            ApiFlavor::TopoLvm => "apply a StorageClass such as deploy/manifests/base/storageclass.yaml",
             ApiFlavor::Legacy => {
-                "apply one such as deploy/manifests/base/storageclass.yaml, with the provisioner topolvm.cybozu.com \
-                    and the parameter topolvm.cybozu.com/device-class"
+                "apply a StorageClass such as deploy/manifests/base/storageclass.yaml, with the provisioner \
+                    topolvm.cybozu.com and the parameter topolvm.cybozu.com/device-class"
             }
         };
         return Ok(vec![Finding::warn(found, remedy)]);
@@ -95,13 +95,13 @@ fn with_one_command(flavor: ApiFlavor, class: &StorageClass, faults: Vec<Fault>)
 
 fn find_parameter_problems(flavor: ApiFlavor, class: &StorageClass) -> Vec<Fault> {
     let name = class.name_any();
-    let correct = format!("make the StorageClass {name} anew without it; its parameters cannot be changed");
+    let correct = format!("recreate the StorageClass {name} without it; parameters cannot be changed");
     let mut faults: Vec<Fault> = Vec::new();
     if let Some(found) = find_refused_parameter(flavor, class) {
         faults.push(Finding::fail(format!("StorageClass {name}: {found}"), correct.clone()).into());
     }
     for key in unknown_parameters(flavor, class) {
-        let found = format!("StorageClass {name}: the parameter {key:?} is not known, and has no effect");
+        let found = format!("StorageClass {name}: the parameter {key:?} is unknown and has no effect");
         let finding = Finding::warn(found, correct.clone());
         faults.push(Fault { finding, change: Some(Change::Without(key.to_owned())) });
     }
@@ -127,18 +127,20 @@ fn find_device_class_problem(facts: &Facts, class: &StorageClass, offers: &Offer
     }
     // Which of several classes is meant is for the administrator to say
     let change = if let [only] = known.as_slice() { Some(Change::DeviceClass((*only).to_owned())) } else { None };
-    let remedy =
-        format!("mark a class as default in lvmd.yaml of a node, or make the StorageClass anew with one of {list}");
+    let remedy = format!(
+        "set default: true for a class in lvmd.yaml of a node, or recreate the StorageClass with one of {list}"
+    );
     let finding = if is_nowhere {
         let waiting = describe_waiting(facts, &name);
         let found = format!(
-            "StorageClass {name} names no device class, and no node has a default class: its pods ask for \
-                {DEFAULT_DEVICE_CLASS_KEY}, and nodes have {list} alone{waiting}"
+            "StorageClass {name} names no device class, and no node has a default class: its pods request \
+                {DEFAULT_DEVICE_CLASS_KEY}, and nodes have only {list}{waiting}"
         );
         Finding::fail(found, remedy)
     } else {
         let found = format!(
-            "StorageClass {name} names no device class, and {} have no default class: it makes no volume there",
+            "StorageClass {name} names no device class, and {} have no default class: its volumes cannot be created \
+             there",
             list_names(lacking)
         );
         Finding::warn(found, remedy)
@@ -151,8 +153,8 @@ fn find_device_class_problem(facts: &Facts, class: &StorageClass, offers: &Offer
 fn find_unoffered_class(name: &str, wanted: &str, known: &str, waiting: &str) -> Finding {
     let found = format!("StorageClass {name}: no node has the device class {wanted:?}{waiting}");
     let remedy = format!(
-        "see whether lvmd.yaml of a node has it: an optional class is offered as soon as its volume group is there \
-            (vgcreate); otherwise add it, or make the StorageClass anew with one of {known}"
+        "check lvmd.yaml of the nodes: an optional class is offered as soon as its volume group exists (vgcreate); \
+            otherwise add the class, or recreate the StorageClass with one of {known}"
     );
     if waiting.is_empty() { Finding::warn(found, remedy) } else { Finding::fail(found, remedy) }
 }
@@ -177,8 +179,11 @@ fn describe_waiting(facts: &Facts, class: &str) -> String {
 fn find_binding_problem(class: &StorageClass) -> Option<Fault> {
     (!objects::waits_for_pods(class)).then(|| {
         let finding = Finding::warn(
-            format!("StorageClass {}: volumes are bound before it is known where their pods can run", class.name_any()),
-            "make it anew with volumeBindingMode: WaitForFirstConsumer",
+            format!(
+                "StorageClass {}: volumes are bound before kube-scheduler selects nodes for their pods",
+                class.name_any()
+            ),
+            "recreate it with volumeBindingMode: WaitForFirstConsumer",
         );
         Fault { finding, change: Some(Change::WaitForPods) }
     })
@@ -195,11 +200,11 @@ fn find_topology_problem(flavor: ApiFlavor, class: &StorageClass) -> Option<Faul
     }
     let (name, key) = (class.name_any(), flavor.topology_key());
     let found = format!(
-        "StorageClass {name}: allowedTopologies has {}, for which csi-provisioner makes no volume",
+        "StorageClass {name}: allowedTopologies has {}, for which csi-provisioner creates no volumes",
         list_names(others)
     );
     let remedy = format!(
-        "recreate it with the names of nodes under the key {key}, or select nodes in the pods (nodeSelector, affinity)"
+        "recreate it with node names under the key {key}, or select nodes in the pods (nodeSelector, affinity)"
     );
     Some(Finding::fail(found, remedy).into())
 }
@@ -208,11 +213,11 @@ fn find_topology_problem(flavor: ApiFlavor, class: &StorageClass) -> Option<Faul
 fn find_refused_parameter(flavor: ApiFlavor, class: &StorageClass) -> Option<String> {
     let parameters = class.parameters.as_ref()?;
     if fstypes(class).count() > 1 {
-        return Some(format!("csi-provisioner refuses {FSTYPE} together with {OLD_FSTYPE}"));
+        return Some(format!("csi-provisioner rejects {FSTYPE} together with {OLD_FSTYPE}"));
     }
     let filesystem = fstypes(class).next().unwrap_or_default();
     if !filesystem.is_empty() && !FILESYSTEMS.contains(&filesystem) {
-        return Some(format!("the filesystem {filesystem:?} cannot be made; possible are {}", FILESYSTEMS.join(", ")));
+        return Some(format!("the filesystem {filesystem:?} is not supported; supported: {}", FILESYSTEMS.join(", ")));
     }
     let options = parameters.get(flavor.mkfs_options_parameter())?;
     MkfsOptions::parse(filesystem, options).err().map(|error| error.to_string())

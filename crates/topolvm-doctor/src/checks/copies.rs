@@ -79,12 +79,12 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         match find_source(facts, kind, &namespace, name) {
             None => findings.push(Finding::fail(
                 format!("claim {} waits for the {kind} {namespace}/{name}, which does not exist", full_name(claim)),
-                "make the source, or delete the claim",
+                "create the source, or delete the claim",
             )),
             Some(source) => findings.extend(find_mismatch(facts, claim, class, &source, &classes)),
         }
     }
-    Ok(Finding::ok_if_none(findings, "no claim waits for a copy that cannot be made"))
+    Ok(Finding::ok_if_none(findings, "no claim waits for an impossible copy"))
 }
 
 /// Returns the reason for which the controller refuses the copy.
@@ -100,23 +100,25 @@ fn find_mismatch(
         && let (Ok(wanted_bytes), Ok(bytes)) = (parse_bytes(wanted), parse_bytes(size))
         && wanted_bytes < bytes
     {
-        let found = format!("claim {name} asks for {}, and {} is {}", wanted.0, source.name, size.0);
-        return Some(Finding::fail(found, format!("make the claim anew with at least {}", size.0)));
+        let found = format!("claim {name} requests {}, but {} has {}", wanted.0, source.name, size.0);
+        return Some(Finding::fail(found, format!("recreate the claim with at least {}", size.0)));
     }
     let Some(original) = source.claim.and_then(|original| class_of(original, classes)) else {
         let foreign = source.claim.and_then(|original| original.spec.as_ref()?.storage_class_name.as_ref())?;
-        let found =
-            format!("claim {name} is to be a copy of {}, whose StorageClass {foreign} is not ours", source.name);
-        return Some(Finding::fail(found, "copy the data by a pod that has both volumes"));
+        let found = format!(
+            "claim {name} requests a copy of {}, whose StorageClass {foreign} belongs to another driver",
+            source.name
+        );
+        return Some(Finding::fail(found, "copy the data with a pod that mounts both volumes"));
     };
     let (from, to) = (device_class(facts.flavor, original), device_class(facts.flavor, class));
     (from != to).then(|| {
         let found = format!(
-            "claim {name} of StorageClass {} is in the device class {to:?}, and {} in {from:?}",
+            "claim {name} of StorageClass {} is in the device class {to:?}, but {} is in {from:?}",
             class.name_any(),
             source.name
         );
-        let remedy = format!("make the claim anew with the StorageClass {}", original.name_any());
+        let remedy = format!("recreate the claim with the StorageClass {}", original.name_any());
         Finding::fail(found, remedy)
     })
 }

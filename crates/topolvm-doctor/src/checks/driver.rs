@@ -27,11 +27,11 @@ pub(super) fn object(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let name = facts.flavor.driver_name();
     let Some(driver) = find(facts)? else {
         let remedy = format!("apply {}", manifests::csi_driver(facts.flavor));
-        return Ok(vec![Finding::fail(format!("there is no CSIDriver {name}"), remedy)]);
+        return Ok(vec![Finding::fail(format!("CSIDriver {name} does not exist"), remedy)]);
     };
     let mut findings = find_setting_problems(facts.flavor, &driver.spec);
     findings.extend(find_capacity_problem(facts, &driver.spec));
-    Ok(Finding::ok_if_none(findings, format!("CSIDriver {name} is as our manifests have it")))
+    Ok(Finding::ok_if_none(findings, format!("CSIDriver {name} matches the manifests")))
 }
 
 /// Returns the settings with which kubelet does not do what our programs expect.
@@ -42,18 +42,18 @@ fn find_setting_problems(flavor: ApiFlavor, spec: &CSIDriverSpec) -> Vec<Finding
     let mut findings = Vec::new();
     // Without a word kubelet waits for an attachment that nobody makes
     if spec.attach_required != Some(false) {
-        let found = "attachRequired is not false: pods wait for an attachment that nobody makes";
+        let found = "attachRequired is not false: pods wait for an attachment that no component performs";
         findings.push(Finding::fail(found, again.clone()));
     }
     let modes: Vec<_> = spec.volume_lifecycle_modes.iter().flatten().map(String::as_str).collect();
     // None is as good as Persistent, says the API
     if !modes.is_empty() && modes != ["Persistent"] {
-        let found = format!("volumeLifecycleModes are {}, and the driver serves Persistent alone", modes.join(", "));
+        let found = format!("volumeLifecycleModes are {}, but the driver supports only Persistent", modes.join(", "));
         findings.push(Finding::fail(found, again));
     }
     if spec.pod_info_on_mount != Some(true) {
         let remedy = format!("apply {manifest}");
-        findings.push(Finding::warn("podInfoOnMount is not true, as it is in our manifests", remedy));
+        findings.push(Finding::warn("podInfoOnMount is not true, as in the manifests", remedy));
     }
     findings
 }
@@ -64,24 +64,24 @@ fn find_capacity_problem(facts: &Facts, spec: &CSIDriverSpec) -> Option<Finding>
     match (spec.storage_capacity.unwrap_or_default(), mode(facts), pod_webhook(facts)) {
         (false, Mode::Capacity, _) => Some(
             Finding::fail(
-                "storageCapacity is not true and there is no webhook for the scheduler extender: kube-scheduler does \
-                    not know of free space",
-                "let kube-scheduler look at the free space of nodes: kubectl patch csidriver",
+                "storageCapacity is not true, and the webhook for the scheduler extender does not exist: \
+                    kube-scheduler does not consider free space",
+                "enable storage capacity tracking: kubectl patch csidriver",
             )
             .with_commands([enable_storage_capacity(facts)]),
         ),
         (false, Mode::Extender, None) => Some(Finding::fail(
-            "topolvm-controller is told --scheduling-mode=extender, and there is no webhook for pods: kube-scheduler \
-                does not know of free space",
+            "topolvm-controller runs with --scheduling-mode=extender, but the webhook for pods does not exist: \
+                kube-scheduler does not consider free space",
             format!(
-                "apply {}, or tell topolvm-controller --scheduling-mode=capacity and set storageCapacity of the \
-                    CSIDriver to true",
+                "apply {}, or set --scheduling-mode=capacity for topolvm-controller and storageCapacity: true in the \
+                    CSIDriver",
                 manifests::webhooks(facts.flavor)
             ),
         )),
         (true, Mode::Extender, _) => Some(Finding::warn(
-            "storageCapacity is true and there is also the webhook for the scheduler extender",
-            "choose one of them, as docs/webhooks.md says",
+            "storageCapacity is true, and the webhook for the scheduler extender exists too",
+            "choose one of them; see docs/webhooks.md",
         )),
         (false, Mode::Extender, Some(_)) | (true, Mode::Capacity, _) => None,
     }
@@ -97,8 +97,7 @@ pub(super) fn enable_storage_capacity(facts: &Facts) -> String {
 pub(super) fn owner(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let (name, namespace) = (facts.flavor.driver_name(), facts.namespace.as_str());
     let mut findings = Vec::new();
-    let remove =
-        |who: &str| format!("remove {who}, or name its namespace with -n if that is the installation that is meant");
+    let remove = |who: &str| format!("remove {who}, or set its namespace with -n if you meant that installation");
     let release = find(facts)?.and_then(|driver| driver.annotations().get(RELEASE_NAMESPACE));
     if let Some(release) = release.filter(|release| *release != namespace) {
         findings.push(Finding::fail(
@@ -109,7 +108,7 @@ pub(super) fn owner(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let workloads = read(&facts.workloads)?;
     for other in workloads.iter().filter(|other| other.namespace != namespace) {
         findings.push(Finding::fail(
-            format!("{} in the namespace {} runs {} too", other.name, other.namespace, other.role.program()),
+            format!("{} in the namespace {} also runs {}", other.name, other.namespace, other.role.program()),
             remove("it"),
         ));
     }
@@ -121,9 +120,10 @@ pub(super) fn owner(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let lives = renewed.is_some_and(|renewed| facts.now.duration_since(renewed.0) < ABANDONED_AFTER);
         let other = lease.namespace().unwrap_or_default();
         if other != namespace && lives && !holder.is_empty() {
-            let found = format!("a csi-provisioner in the namespace {other} ({holder}) makes volumes of {name} too");
+            let found =
+                format!("a csi-provisioner in the namespace {other} ({holder}) also provisions volumes of {name}");
             findings.push(Finding::fail(found, remove("it")));
         }
     }
-    Ok(Finding::ok_if_none(findings, format!("nobody outside of {namespace} runs {name}")))
+    Ok(Finding::ok_if_none(findings, format!("no program outside of {namespace} runs {name}")))
 }

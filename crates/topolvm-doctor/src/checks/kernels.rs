@@ -26,14 +26,14 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let (major, minor) = XFS_KERNEL;
         findings.push(Finding::fail(
             format!(
-                "StorageClass {} makes xfs, and the kernel of {} is older than Linux {major}.{minor}",
+                "StorageClass {} uses xfs, but the kernel of {} is older than Linux {major}.{minor}",
                 list_names(xfs),
                 list_names(old)
             ),
-            "upgrade the kernel, or make a StorageClass with the mkfs options -m bigtime=0,inobtcount=0",
+            "upgrade the kernel, or create a StorageClass with the mkfs options -m bigtime=0,inobtcount=0",
         ));
     }
-    Ok(Finding::ok_if_none(findings, "no kernel is too old for what is made"))
+    Ok(Finding::ok_if_none(findings, "all kernels support the filesystems in use"))
 }
 
 /// Returns the version of Linux that kubelet reports.

@@ -23,7 +23,7 @@ pub(super) fn stability(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         findings.extend(find_skew(facts, lease));
         findings.extend(find_flaps(facts, lease));
     }
-    Ok(Finding::ok_if_none(findings, "leaders stay, and clocks agree"))
+    Ok(Finding::ok_if_none(findings, "the leader is stable, and clocks are in sync"))
 }
 
 fn find_skew(facts: &Facts, lease: &Lease) -> Option<Finding> {
@@ -32,7 +32,7 @@ fn find_skew(facts: &Facts, lease: &Lease) -> Option<Finding> {
     (ahead > SKEW).then(|| {
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
         let found = format!("{holder} has renewed the Lease {} {} s in the future", full_name(lease), ahead.as_secs());
-        Finding::warn(found, "set the clocks of that machine and of this one (chronyc tracking, timedatectl)")
+        Finding::warn(found, "synchronize the clocks of that machine and of this one (chronyc tracking, timedatectl)")
     })
 }
 
@@ -43,8 +43,8 @@ fn find_flaps(facts: &Facts, lease: &Lease) -> Option<Finding> {
     let is_recent = spec.acquire_time.as_ref().is_some_and(|time| facts.now.duration_since(time.0) < YOUNG);
     (age >= YOUNG && is_recent && changes > CHANGES_PER_HOUR * (age.as_hours() + 1)).then(|| {
         let found = format!("the Lease {} has had {changes} holders in {} h", full_name(lease), age.as_hours() + 1);
-        let remedy = "see what the replicas log about the Lease, whether they are restarted or throttled, and whether \
-            the API server answers slowly";
+        let remedy = "check what the replicas log about the Lease, whether they are restarted or throttled, and \
+            whether the API server is slow";
         Finding::warn(found, remedy)
     })
 }

@@ -28,7 +28,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         if !removals.is_empty() {
             let name = node.name_any();
             let found = format!("node {name} has annotations of {other}, which is not installed");
-            findings.push(Finding::warn(found, "take them off").with_commands([format!(
+            findings.push(Finding::warn(found, "remove them").with_commands([format!(
                 "kubectl annotate node {} {}",
                 quote(&name),
                 removals.join(" ")
@@ -40,8 +40,8 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let hooks: Vec<_> = configuration.webhooks.iter().flatten().map(|webhook| webhook.name.as_str()).collect();
         if !hooks.is_empty() && hooks.iter().all(|hook| hook.ends_with(&format!("-hook.{other}"))) {
             let hooks = hooks.join(" and ");
-            let found = format!("the MutatingWebhookConfiguration {name} has {hooks}, and {other} is not installed");
-            let remedy = "delete it: no controller serves it, and the API server may refuse all pods and claims";
+            let found = format!("the MutatingWebhookConfiguration {name} has {hooks}, but {other} is not installed");
+            let remedy = "delete it: no controller serves it, and the API server may reject all pods and claims";
             let command = format!("kubectl delete mutatingwebhookconfiguration {}", quote(&name));
             findings.push(Finding::fail(found, remedy).with_commands([command]));
         }
@@ -49,7 +49,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     for claim in read(&facts.claims)? {
         findings.extend(find_finalizer("pvc", &claim.metadata, other.pvc_finalizer()));
     }
-    Ok(Finding::ok_if_none(findings, format!("nothing of {other} is left")))
+    Ok(Finding::ok_if_none(findings, format!("no objects of {other} remain")))
 }
 
 /// Returns the finding about a finalizer of a program that does not run.
@@ -59,7 +59,7 @@ fn find_finalizer(kind: &str, metadata: &ObjectMeta, finalizer: &str) -> Option<
     let path = format!("/metadata/finalizers/{index}");
     let patch = json!([{"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}]);
     let of = namespace.map(|namespace| format!("{namespace}/")).unwrap_or_default();
-    let found = format!("{kind} {of}{name} has the finalizer {finalizer}, and nobody is there who takes it off");
-    let remedy = "take it off, or the object is never deleted";
+    let found = format!("{kind} {of}{name} has the finalizer {finalizer}, which no running program removes");
+    let remedy = "remove it; otherwise the object is never deleted";
     Some(Finding::warn(found, remedy).with_commands([shell::patch(namespace, kind, name, &patch)]))
 }

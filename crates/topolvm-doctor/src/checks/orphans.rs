@@ -16,8 +16,8 @@ pub(super) fn find(facts: &Facts, node: &Node) -> Vec<Finding> {
     let orphans = match NodeOrphans::parse(annotation) {
         Ok(orphans) => orphans,
         Err(error) => {
-            let found = format!("node {name}: its LVs without a LogicalVolume cannot be read: {error}");
-            return vec![Finding::warn(found, "use a version of this program that is no older than topolvm-node")];
+            let found = format!("node {name}: cannot read its list of LVs without a LogicalVolume: {error}");
+            return vec![Finding::warn(found, "use a version of this program that is not older than topolvm-node")];
         }
     };
     // The annotation is up to a minute older than the objects
@@ -42,15 +42,15 @@ fn describe(facts: &Facts, node: &str, orphan: &OrphanedVolume) -> Finding {
     let (lv, object) = (&orphan.lv, &orphan.logical_volume);
     if let Some((reference, name)) = find_reference(facts, orphan) {
         let found = format!("node {node}: LV {lv} has no LogicalVolume, and {reference} refers to it");
-        let remedy = "make the LogicalVolume new; its data is there, and pods can use it again";
+        let remedy = "recreate the LogicalVolume; the data still exists, and pods can use it again";
         return Finding::fail(found, remedy).with_commands([format!("kubectl topolvm undelete {}", quote(&name))]);
     }
-    let found = format!("node {node}: LV {lv} has no LogicalVolume (it was made for {object}): {}", orphan.note);
+    let found = format!("node {node}: LV {lv} has no LogicalVolume (it was created for {object}): {}", orphan.note);
     let mut remedy =
-        "it may be somebody's data: restore it, or delete it when nobody needs it (docs/orphans.md)".to_owned();
+        "it may contain data: restore it, or delete it if its data is not needed (docs/orphans.md)".to_owned();
     let flags = restore_flags(facts, orphan);
     if !flags.iter().any(|flag| flag.contains("--claim")) {
-        remedy += "; restore with -n NAMESPACE --claim NAME makes PersistentVolume and claim, too";
+        remedy += "; restore with -n NAMESPACE --claim NAME also creates a PersistentVolume and a claim";
     }
     let (node, lv) = (quote(node), quote(lv));
     Finding::warn(found, remedy).with_commands([

@@ -40,16 +40,18 @@ pub(super) fn bypassing_pods(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
             |claim: &&&PersistentVolumeClaim| claim.namespace() == pod.namespace() && names.contains(&claim.name_any());
         for claim in claims.iter().filter(is_used).filter(|claim| selected_node(claim).is_none()) {
             let (pod, claim_name) = (full_name(pod), full_name(*claim));
-            let found =
-                format!("pod {pod} was put on node {node} past kube-scheduler, and its claim {claim_name} waits");
+            let found = format!(
+                "pod {pod} on node {node} bypassed kube-scheduler (spec.nodeName), and its claim {claim_name} is \
+                     not bound"
+            );
             let remedy = format!(
-                "select the node for the claim; better make the pod anew with nodeSelector kubernetes.io/hostname: \
-                    {node} in the place of spec.nodeName"
+                "select the node for the claim; preferably recreate the pod with nodeSelector kubernetes.io/hostname: \
+                    {node} instead of spec.nodeName"
             );
             findings.push(Finding::fail(found, remedy).with_commands([annotate(claim, Some(node))]));
         }
     }
-    Ok(Finding::ok_if_none(findings, "no pod on a node has a claim without a volume"))
+    Ok(Finding::ok_if_none(findings, "no pod on a node has an unbound claim"))
 }
 
 pub(super) fn selected_nodes(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
@@ -58,10 +60,10 @@ pub(super) fn selected_nodes(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     for claim in waiting_claims(facts)? {
         let Some(selected) = selected_node(claim) else { continue };
         let node = nodes.iter().find(|node| node.metadata.name.as_ref() == Some(selected));
-        let found = format!("the volume of claim {} is to be made on node {selected}", full_name(claim));
+        let found = format!("claim {} has the selected node {selected}", full_name(claim));
         let is_cordoned =
             node.and_then(|node| node.spec.as_ref()).and_then(|spec| spec.unschedulable).unwrap_or_default();
-        let remedy = "take the annotation off, and kube-scheduler selects another node for the pod";
+        let remedy = "remove the annotation, so that kube-scheduler selects another node for the pod";
         let finding = match node {
             None => Finding::fail(format!("{found}, which does not exist"), remedy),
             Some(_) if is_cordoned => Finding::warn(format!("{found}, which is cordoned"), remedy),
@@ -69,5 +71,5 @@ pub(super) fn selected_nodes(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         };
         findings.push(finding.with_commands([annotate(claim, None)]));
     }
-    Ok(Finding::ok_if_none(findings, "no waiting claim is meant for a node that takes no pods"))
+    Ok(Finding::ok_if_none(findings, "no waiting claim has a selected node that is unschedulable"))
 }

@@ -53,20 +53,20 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         findings.push(Finding::fail(describe_unready(facts, set), unready_remedy(set)));
     }
     findings.extend(startup::pod_reasons(facts, LVMD).into_iter().map(|reason| {
-        let remedy = format!("do what it says; kubectl -n {} describe the pod says more", facts.namespace);
+        let remedy = format!("follow the message; kubectl -n {} describe the pod shows details", facts.namespace);
         Finding::fail(reason, remedy)
     }));
     if whole.is_empty() && findings.is_empty() && !without_class.is_empty() {
         findings.push(Finding::fail(
-            format!("no node has a volume group of a device class: {}", list_names(&without_class)),
+            format!("no node has a volume group for a device class: {}", list_names(&without_class)),
             format!(
-                "run vgs on a node: make the volume group that lvmd.yaml names (vgcreate), or name another one there; \
-                 if it was there, it was removed or renamed, or LVM lacks its disk; {HIDDEN_DISK}"
+                "run vgs on a node: create the volume group that lvmd.yaml names (vgcreate), or name another one \
+                 there; if it existed before, it was removed or renamed, or LVM lacks its disk; {HIDDEN_DISK}"
             ),
         ));
     } else if whole.is_empty() && findings.is_empty() {
         findings.push(Finding::warn(
-            "no node has storage of this driver",
+            "no node has storage for this driver",
             "start topolvm-node and lvmd on the nodes that have a volume group",
         ));
     }
@@ -116,17 +116,17 @@ fn describe_unready(facts: &Facts, workload: &Workload) -> String {
 
 fn unready_remedy(workload: &Workload) -> String {
     let Workload { name, namespace, .. } = workload;
-    format!("kubectl -n {namespace} describe {name}, and see the logs of its pods")
+    format!("kubectl -n {namespace} describe {name}, and check the logs of its pods")
 }
 
 fn remedy_for_node(node: &str, agent: Option<&String>) -> String {
     match agent {
         Some(pod) => format!(
-            "{pod} runs there: see what it logs, and that the directories of kubelet in the DaemonSet are those of \
-                kubelet on node {node} (its flag --root-dir)"
+            "{pod} runs there: check its log, and that the kubelet directories in the DaemonSet match the kubelet on \
+                node {node} (its flag --root-dir)"
         ),
         None => format!(
-            "see that topolvm-node and lvmd run on node {node}, what they log, and where kubelet looks for plugins"
+            "check that topolvm-node and lvmd run on node {node}, their logs, and the plugin directory of the kubelet"
         ),
     }
 }
@@ -154,7 +154,7 @@ fn missing_parts(flavor: ApiFlavor, node: &Node, is_registered: bool) -> Vec<&'s
     let parts = [
         (is_registered, "the driver is not registered in its CSINode"),
         (!objects::device_classes(flavor, node).is_empty(), "it publishes no free space"),
-        (has_finalizer, "its Node has no finalizer of ours"),
+        (has_finalizer, "its Node lacks the finalizer of TopoLVM"),
     ];
     parts.into_iter().filter_map(|(is_there, missing)| (!is_there).then_some(missing)).collect()
 }
@@ -176,17 +176,21 @@ pub(super) fn controller(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let holder = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default();
     let renewed = spec.and_then(|spec| spec.renew_time.as_ref());
     let seconds = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(LEASE_SECONDS);
-    let start =
-        format!("start topolvm-controller, and see in its log whether it may use the Lease {namespace}/{LEASE}");
+    let start = format!(
+        "start topolvm-controller, and check in its log whether it has access to the Lease {namespace}/{LEASE}"
+    );
     match renewed {
         None if lease.is_none() => findings.push(Finding::fail(
-            format!("there is no Lease {LEASE} in the namespace {namespace}: no controller has ever led there"),
-            format!("{start}; name another namespace of the programs with -n"),
+            format!(
+                "the Lease {LEASE} does not exist in the namespace {namespace}: no controller has ever been the leader \
+                 there"
+            ),
+            format!("{start}; or set another namespace of TopoLVM with -n"),
         )),
         Some(renewed) if !holder.is_empty() => {
             let age = facts.now.duration_since(renewed.0);
             if age > SignedDuration::from_secs(seconds.into()) + SKEW {
-                let found = format!("{holder} holds the Lease and has not renewed it for {} s", age.as_secs());
+                let found = format!("{holder} holds the Lease but has not renewed it for {} s", age.as_secs());
                 findings.push(Finding::fail(found, start));
             } else if findings.is_empty() {
                 findings.push(Finding::ok(format!("{holder} holds the Lease {namespace}/{LEASE}")));
@@ -212,6 +216,6 @@ pub(super) fn rights(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
             ),
         )
     });
-    let ok = format!("the service accounts have the {} rights that were asked for", rights.len());
+    let ok = format!("the service accounts have the {} checked rights", rights.len());
     Ok(Finding::ok_if_none(findings.collect(), ok))
 }

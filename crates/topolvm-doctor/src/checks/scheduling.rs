@@ -21,9 +21,9 @@ fn message(pod: &Pod) -> &str {
 }
 
 /// Remedies of an extender that nobody calls.
-const GO_OVER: &str = "either give kube-scheduler the configuration with the extender (docs/scheduling.md), or go over \
-    to storage capacity tracking with these commands; where Helm, kubectl topolvm install or a repository has made the \
-    installation, change it there, so that the next upgrade does not undo it";
+const GO_OVER: &str = "either configure kube-scheduler with the extender (docs/scheduling.md), or switch to storage \
+    capacity tracking with these commands; if Helm, kubectl topolvm install or a repository manages the installation, \
+    make the change there, so that the next upgrade does not revert it";
 
 /// Returns the pods that wait for the resource, and whether each waits for nothing else.
 ///
@@ -50,7 +50,7 @@ pub(super) fn extender(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         findings.extend(find_unproven(facts)?);
     } else {
         let found = format!(
-            "kube-scheduler does not call the extender: no node offers {}, which the webhook has put on {}",
+            "kube-scheduler does not call the extender: no node offers {}, which the webhook added to {}",
             facts.flavor.capacity_resource(),
             describe_pods(&blocked)
         );
@@ -58,8 +58,8 @@ pub(super) fn extender(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     }
     let mut unreachable = pods.iter().filter(|pod| message(pod).contains("/predicate\""));
     if let Some(pod) = unreachable.next() {
-        let found = format!("kube-scheduler gets no answer from the extender: {}", message(pod));
-        let remedy = "start topolvm-scheduler where the configuration of kube-scheduler looks for it (urlPrefix)";
+        let found = format!("the extender does not answer kube-scheduler: {}", message(pod));
+        let remedy = "start topolvm-scheduler at the address in the configuration of kube-scheduler (urlPrefix)";
         findings.push(Finding::fail(found, remedy));
     }
     Ok(Finding::ok_if_none(findings, "no pod waits for the resource of the extender"))
@@ -72,8 +72,8 @@ fn find_unproven(facts: &Facts) -> Result<Option<Finding>, ReadError> {
     }
     let Some(reason) = facts.unproven.clone()? else { return Ok(None) };
     let found = format!(
-        "kube-scheduler is not proven to call the extender, so that pods are scheduled without regard to free space: \
-         {reason}"
+        "no probe has confirmed that kube-scheduler calls the extender, so pods are scheduled without regard to free \
+         space: {reason}"
     );
     Ok(Some(Finding::fail(found, GO_OVER).with_commands(switch::to_capacity(facts))))
 }
@@ -92,14 +92,14 @@ pub(super) fn blocked_pods(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let resource = facts.flavor.capacity_resource();
     let of_kind = |is_only: bool, what: &str| {
         let pods: Vec<_> = blocked.iter().filter(|(_, only)| *only == is_only).map(|(pod, _)| *pod).collect();
-        let remedy = "when extender-called is ok have these pods made anew; what has no owner has to be deleted, and \
-            applied again by whoever has made it";
+        let remedy = "recreate these pods once extender-called is ok; delete pods without an owner, and apply their \
+            manifests again";
         (!pods.is_empty()).then(|| {
             Finding::fail(format!("{what} {resource}: {}", describe_pods(&pods)), remedy)
                 .with_commands(restart_pending(&pods))
         })
     };
-    let findings = [of_kind(true, "pods wait for nothing but"), of_kind(false, "pods wait, among other things, for")];
+    let findings = [of_kind(true, "pods wait only for"), of_kind(false, "pods wait, among other things, for")];
     let findings = findings.into_iter().flatten().collect();
     Ok(Finding::ok_if_none(findings, format!("no pod waits for {resource}")))
 }
@@ -108,7 +108,7 @@ pub(super) fn marker_pods(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let _webhooks = read(&facts.webhooks)?;
     let pods = read(&facts.pods)?;
     if mode(facts) == Mode::Extender {
-        return Ok(vec![Finding::ok("the extender is used, which understands the resource")]);
+        return Ok(vec![Finding::ok("the extender is in use, which handles the resource")]);
     }
     let blocked = blocked(facts, pods);
     let is_told_elsewhere = |pod: &Pod| blocked.iter().any(|(other, _)| std::ptr::eq(*other, pod));
@@ -116,13 +116,13 @@ pub(super) fn marker_pods(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let carriers: Vec<_> = pods.iter().filter(carries).collect();
     let resource = facts.flavor.capacity_resource();
     if carriers.is_empty() {
-        return Ok(vec![Finding::ok(format!("no pod carries {resource}"))]);
+        return Ok(vec![Finding::ok(format!("no pod has {resource}"))]);
     }
     let found = format!(
-        "pods from before the change to storage capacity tracking carry {resource}: {}",
+        "pods created before the change to storage capacity tracking have {resource}: {}",
         describe_pods(&carriers)
     );
-    let remedy = "restart their owners when it suits; what has no owner has to be applied again by whoever has made it";
+    let remedy = "restart their owners at a convenient time; for pods without an owner, apply their manifests again";
     Ok(vec![Finding::warn(found, remedy).with_commands(restart_owners(&carriers))])
 }
 

@@ -28,7 +28,7 @@ fn ours(facts: &Facts) -> Result<Vec<&MutatingWebhook>, ReadError> {
 pub(super) fn webhooks(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let webhooks = ours(facts)?;
     if webhooks.is_empty() {
-        return Ok(vec![Finding::ok("there are no webhooks of ours")]);
+        return Ok(vec![Finding::ok("TopoLVM webhooks are not installed")]);
     }
     if serves_no_webhooks(facts) {
         return Ok(find_unserved(facts));
@@ -91,8 +91,8 @@ fn find_unserved(facts: &Facts) -> Vec<Finding> {
             });
             shell::patch(None, "mutatingwebhookconfiguration", &name, &Value::Array(removals.collect()))
         };
-        let remedy = "delete it: with --scheduling-mode=capacity nothing needs webhooks, and an older installation has \
-            left it";
+        let remedy = "delete it: --scheduling-mode=capacity needs no webhooks, and an older installation has left it \
+            behind";
         let finding = if is_required { Finding::fail(found, remedy) } else { Finding::warn(found, remedy) };
         Some(finding.with_commands([command]))
     };
@@ -116,7 +116,7 @@ fn find_service_problem(facts: &Facts, backend: &Backend) -> Option<Finding> {
         )),
         Ok(Some(0)) => Some(Finding::fail(
             format!("the Service {service} of the webhooks has no ready endpoint"),
-            "start topolvm-controller with --enable-webhooks, and see that the Service selects its pods",
+            "start topolvm-controller with --enable-webhooks, and check that the Service selects its pods",
         )),
         Ok(Some(_)) => None,
     }
@@ -126,17 +126,17 @@ fn find_service_problem(facts: &Facts, backend: &Backend) -> Option<Finding> {
 fn find_bundle_problem(webhook: &MutatingWebhook, now: Timestamp) -> Option<Finding> {
     let (name, config) = (&webhook.name, &webhook.client_config);
     let bundle = config.ca_bundle.as_ref().map(|bundle| bundle.0.as_slice()).unwrap_or_default();
-    let remedy = "see docs/webhooks.md: topolvm-controller, or cert-manager, writes the caBundle; its log says \
-        why it does not";
+    let remedy = "see docs/webhooks.md: topolvm-controller or cert-manager writes the caBundle; its log shows why it \
+        does not";
     let valid = validities(bundle);
     let until = valid.iter().filter(|one| one.from <= now).map(|one| one.until).max();
     match (until, valid.iter().map(|one| one.from).min()) {
         (None, None) if bundle.is_empty() && config.service.is_none() => None,
         (None, None) => Some(Finding::fail(format!("{name}: the caBundle has no certificate"), remedy)),
         (None, Some(from)) => Some(Finding::fail(
-            format!("{name}: the caBundle is not valid before {from}, and the API server has {now}"),
-            "the clock of the node that made the certificate was ahead: correct it (NTP). topolvm-controller renews \
-                its own certificate; any other has to be made again (docs/webhooks.md)",
+            format!("{name}: the caBundle is not valid before {from}, but the API server has {now}"),
+            "the clock of the node that created the certificate was ahead: correct it (NTP). topolvm-controller renews \
+                its own certificate; recreate any other certificate (docs/webhooks.md)",
         )),
         (Some(end), _) if end <= now => {
             Some(Finding::fail(format!("{name}: the caBundle has expired on {end}"), remedy))
@@ -156,11 +156,11 @@ fn find_name_problem(webhook: &MutatingWebhook) -> Option<Finding> {
     (!names.contains(&wanted)).then(|| {
         Finding::fail(
             format!(
-                "{}: the certificate is for {}, and the API server asks for {wanted}",
+                "{}: the certificate is for {}, but the API server requests {wanted}",
                 webhook.name,
                 names.join(", ")
             ),
-            format!("make the certificate anew with the DNS name {wanted}, as docs/webhooks.md says"),
+            format!("recreate the certificate with the DNS name {wanted}; see docs/webhooks.md"),
         )
     })
 }
@@ -183,8 +183,8 @@ fn find_failed_calls(facts: &Facts, webhooks: &[&MutatingWebhook]) -> Vec<Findin
     let finding = |(name, message): (&str, &str)| {
         Finding::fail(
             format!("the API server could not call {name}: {message}"),
-            "mend what the message says: an x509 error is about the certificate or the caBundle, a timeout about the \
-                network between the API server and the pods of topolvm-controller (docs/webhooks.md)",
+            "follow the message: an x509 error indicates the certificate or the caBundle, a timeout the network \
+                between the API server and the pods of topolvm-controller (docs/webhooks.md)",
         )
     };
     failed.into_iter().map(finding).collect()
@@ -193,10 +193,10 @@ fn find_failed_calls(facts: &Facts, webhooks: &[&MutatingWebhook]) -> Vec<Findin
 pub(super) fn exemptions(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let webhooks = ours(facts)?;
     if webhooks.is_empty() {
-        return Ok(vec![Finding::ok("there are no webhooks of ours")]);
+        return Ok(vec![Finding::ok("TopoLVM webhooks are not installed")]);
     }
     if serves_no_webhooks(facts) {
-        return Ok(vec![Finding::ok("the webhooks have to go")]);
+        return Ok(vec![Finding::ok("the webhooks must be removed")]);
     }
     let namespaces = read(&facts.namespaces)?;
     let label = facts.flavor.webhook_label();
@@ -208,9 +208,9 @@ pub(super) fn exemptions(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
             let takes =
                 webhook.namespace_selector.as_ref().is_none_or(|selector| selects(selector, namespace.labels()));
             if takes {
-                let found = format!("{} takes part in the namespace {name}", webhook.name);
+                let found = format!("{} applies to the namespace {name}", webhook.name);
                 let remedy = format!(
-                    "have its namespaceSelector leave out {label}=ignore as our manifests do, and kubectl label \
+                    "exclude {label}=ignore in its namespaceSelector as in the manifests, and run kubectl label \
                         namespace {name} {label}=ignore"
                 );
                 // With Ignore it only costs time
@@ -219,5 +219,5 @@ pub(super) fn exemptions(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
             }
         }
     }
-    Ok(Finding::ok_if_none(findings, format!("the webhooks leave out kube-system and {}", facts.namespace)))
+    Ok(Finding::ok_if_none(findings, format!("the webhooks exclude kube-system and {}", facts.namespace)))
 }

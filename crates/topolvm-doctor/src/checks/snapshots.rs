@@ -17,7 +17,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let classes = read(&facts.snapshot_classes)?;
     let ours: Vec<_> = classes.iter().filter(|class| class.driver == facts.flavor.driver_name()).collect();
     if ours.is_empty() {
-        return Ok(vec![Finding::ok("there is no VolumeSnapshotClass of ours")]);
+        return Ok(vec![Finding::ok("no VolumeSnapshotClass of this driver exists")]);
     }
     let names: Vec<_> = ours.iter().filter_map(|class| class.metadata.name.as_deref()).collect();
     let mut findings = Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     if !missing.is_empty() {
         findings.push(Finding::fail(
             format!(
-                "there is VolumeSnapshotClass {}, and {SNAPSHOT_GROUP} lacks {}",
+                "VolumeSnapshotClass {} exists, but {SNAPSHOT_GROUP} lacks {}",
                 list_names(&names),
                 list_names(missing)
             ),
@@ -35,13 +35,13 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     }
     for controller in facts.workloads_of(Role::Controller)? {
         if controller.container("csi-snapshotter").is_none() {
-            let found = format!("{} has no csi-snapshotter: nobody makes snapshots", controller.name);
-            let remedy = "add the container as deploy/manifests/base/controller.yaml has it, or delete the class";
+            let found = format!("{} has no csi-snapshotter: no component creates snapshots", controller.name);
+            let remedy = "add the container as in deploy/manifests/base/controller.yaml, or delete the class";
             findings.push(Finding::fail(found, remedy));
         }
     }
     findings.extend(find_unnoticed(facts, &names)?);
-    Ok(Finding::ok_if_none(findings, "definitions, snapshot-controller and csi-snapshotter are there"))
+    Ok(Finding::ok_if_none(findings, "CRDs, snapshot-controller and csi-snapshotter are installed"))
 }
 
 /// Returns the finding about VolumeSnapshots of these classes that snapshot-controller has not looked at.
@@ -55,9 +55,8 @@ fn find_unnoticed(facts: &Facts, classes: &[&str]) -> Result<Option<Finding>, Re
     let unnoticed: Vec<_> = read(&facts.snapshots)?.iter().filter(is_unnoticed).map(full_name).collect();
     Ok((!unnoticed.is_empty()).then(|| {
         Finding::fail(
-            format!("nothing is done about VolumeSnapshot {}", list_names(unnoticed)),
-            "start the snapshot-controller of kubernetes-csi/external-snapshotter, of which a cluster has one, and see \
-                what it logs",
+            format!("no component processes VolumeSnapshot {}", list_names(unnoticed)),
+            "start the snapshot-controller of kubernetes-csi/external-snapshotter, once per cluster, and check its log",
         )
     }))
 }

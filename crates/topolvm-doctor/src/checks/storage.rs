@@ -17,11 +17,12 @@ const NEARLY_FULL: f64 = 80.0;
 /// Percentage from which volumes in a thin pool are degraded, as CSI is told too.
 const FULL: f64 = 95.0;
 /// Remedy for an lvmd that the agent does not reach.
-const START_LVMD: &str = "see that lvmd runs on the node and what it logs, that both have the same socket, and that \
-    lvmd.yaml has no mistakes, with which lvmd does not start (lvmd check-config FILE)";
+const START_LVMD: &str = "check that lvmd runs on the node, its log, that both use the same socket, and that lvmd.yaml \
+    is valid; otherwise lvmd does not start (lvmd check-config FILE)";
 /// Remedy for a disk that is there and that LVM does not look at: lvmdevices(8), and `global_filter` of lvm.conf(5).
 pub(super) const HIDDEN_DISK: &str = "a disk that lsblk lists and pvs does not is hidden from LVM by the devices file \
-    (lvmdevices --adddev DEVICE adds it), or by filter or global_filter of lvm.conf (lvmconfig devices/global_filter)";
+    (add it with lvmdevices --adddev DEVICE), or by filter or global_filter of lvm.conf (lvmconfig \
+    devices/global_filter)";
 
 #[expect(clippy::unnecessary_wraps, reason = "as a check function is")]
 pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
@@ -46,8 +47,8 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     }
     let ok = match (facts.metrics.len(), objects.len()) {
         (0, 0) => "no node has the driver".to_owned(),
-        (0, nodes) => format!("{nodes} nodes say that their volume groups and thin pools are well"),
-        (pods, _) => format!("volume groups and thin pools of {pods} pods are well"),
+        (0, nodes) => format!("{nodes} nodes report healthy volume groups and thin pools"),
+        (pods, _) => format!("volume groups and thin pools of {pods} pods are healthy"),
     };
     Ok(Finding::ok_if_none(findings, ok))
 }
@@ -65,8 +66,7 @@ fn find_told_problems(object: &NodeStorage) -> Vec<Finding> {
     // All else is what lvmd said last
     let is_unknown =
         status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown");
-    let silent =
-        is_unknown.then(|| Finding::fail(format!("node {node}: topolvm-node does not reach lvmd"), START_LVMD));
+    let silent = is_unknown.then(|| Finding::fail(format!("node {node}: topolvm-node cannot reach lvmd"), START_LVMD));
     let remedy = format!("kubectl get nodestorages {node} -o yaml shows its volume groups, disks and thin pools");
     let told = status.problems.iter().map(|problem| Finding::fail(format!("node {node}: {problem}"), remedy.clone()));
     let pools = status.thin_pools.iter().flat_map(|pool| {
@@ -74,7 +74,7 @@ fn find_told_problems(object: &NodeStorage) -> Vec<Finding> {
         let parts = [("data", pool.data_percent), ("metadata", pool.metadata_percent)];
         parts.into_iter().filter_map(move |(what, percent)| {
             let percent = f64::from(percent?);
-            rate_pool(format!("node {node}: the thin pool {name} is {percent} % full of {what}"), percent)
+            rate_pool(format!("node {node}: thin pool {name}: {percent} % of {what} used"), percent)
         })
     });
     silent.into_iter().chain(told).chain(pools).collect()
@@ -97,9 +97,9 @@ fn find_silent_nodes(facts: &Facts, registered: &BTreeSet<String>) -> Option<Fin
     let silent: Vec<_> = registered.iter().filter(|node| !told.contains(node.as_str())).collect();
     (!silent.is_empty()).then(|| {
         Finding::untold(
-            format!("no metrics of pods tell of the volume groups and thin pools of node {}", list_names(silent)),
-            "if topolvm-node is no pod there, read its metrics and those of lvmd on the node (docs/monitoring.md), or \
-             see what vgs and lvs say; else see why its pod is not ready",
+            format!("no metrics of pods report the volume groups and thin pools of node {}", list_names(silent)),
+            "if topolvm-node does not run as a pod there, read its metrics and those of lvmd on the node \
+             (docs/monitoring.md), or run vgs and lvs; otherwise check why its pod is not ready",
         )
     })
 }
@@ -113,10 +113,10 @@ fn find_missing_groups(metrics: &Metrics, samples: &[Sample]) -> Vec<Finding> {
     let missing = sizes.filter_map(|sample| sample.label("device_class")).filter(|class| !pools.contains(class));
     let finding = |class: &str| {
         Finding::fail(
-            format!("node {}: the volume group of device class {class} is not there", metrics.node),
+            format!("node {}: the volume group of device class {class} does not exist", metrics.node),
             format!(
-                "run vgs on the node: it was removed or renamed, or LVM lacks its disk; {HIDDEN_DISK}; or name \
-                 another group in lvmd.yaml"
+                "run vgs on the node: it was removed or renamed, or LVM lacks its disk; {HIDDEN_DISK}; or set another \
+                 volume group in lvmd.yaml"
             ),
         )
     };
@@ -137,8 +137,7 @@ fn find_pool_problem(node: &str, sample: &Sample) -> Option<Finding> {
     match sample.name.as_str() {
         "topolvm_thinpool_data_percent" | "topolvm_thinpool_metadata_percent" => {
             let what = if sample.name.contains("metadata") { "metadata" } else { "data" };
-            let found =
-                format!("node {node}: the thin pool of device class {class} is {} % full of {what}", sample.value);
+            let found = format!("node {node}: thin pool of device class {class}: {} % of {what} used", sample.value);
             rate_pool(found, sample.value)
         }
         _ => None,
@@ -150,17 +149,18 @@ fn find_lvmd_problem(node: &str, sample: &Sample) -> Option<Finding> {
     let is_set = sample.value > 0.0;
     let finding = match sample.name.as_str() {
         "topolvm_lvmd_connected" if !is_set => {
-            Finding::fail(format!("node {node}: topolvm-node does not reach lvmd"), START_LVMD)
+            Finding::fail(format!("node {node}: topolvm-node cannot reach lvmd"), START_LVMD)
         }
         "topolvm_lvmd_device_class_used_spare_bytes" if is_set => Finding::warn(
             format!("node {node}: {} bytes of the spare of device class {class} are in use", sample.value),
-            "nothing can be made in the class: remove what others have made in its volume group (lvs), extend it \
+            "no volume can be created in the class: remove foreign LVs from its volume group (lvs), extend it \
              (vgextend), or set another spare-gb in lvmd.yaml",
         ),
         "topolvm_lvmd_config_last_reload_successful" if !is_set => Finding::warn(
-            format!("node {node}: lvmd.yaml was changed, and lvmd does not take it"),
-            "lvmd logs what is wrong with it, and lvmd check-config FILE lists it: a mistake, or device classes that \
-             would count space twice because they name one volume group or thin pool. What was there before is in use",
+            format!("node {node}: lvmd.yaml was changed, but lvmd rejects it"),
+            "lvmd logs the mistakes, and lvmd check-config FILE lists them: a syntax error, or device classes that \
+             count space twice because they name the same volume group or thin pool. lvmd keeps using the previous \
+             configuration",
         ),
         _ => return None,
     };
@@ -172,20 +172,21 @@ fn find_group_problem(node: &str, sample: &Sample) -> Option<Finding> {
     let is_set = sample.value > 0.0;
     let finding = match sample.name.as_str() {
         "topolvm_lvmd_volume_group_stale" if is_set => Finding::fail(
-            format!("node {node}: LVM cannot be asked about the volume group {group}"),
+            format!("node {node}: LVM cannot report the volume group {group}"),
             format!(
-                "run vgs on the node; lvmd logs what LVM says. Of two groups of one name rename one by its UUID (vgs \
-                 -o +vg_uuid; vgrename UUID NAME); {HIDDEN_DISK}"
+                "run vgs on the node; lvmd logs the message of LVM. If two groups have the same name, rename one by \
+                 its UUID (vgs -o +vg_uuid; vgrename UUID NAME); {HIDDEN_DISK}"
             ),
         ),
         "topolvm_lvmd_volume_group_missing_physical_volumes" if is_set => Finding::fail(
             format!("node {node}: {} physical volumes of the volume group {group} are missing", sample.value),
-            format!("bring the disk back; docs/lvmd.md says what can be done without it; {HIDDEN_DISK}"),
+            format!("reattach the disk; docs/lvmd.md explains what works without it; {HIDDEN_DISK}"),
         ),
         "topolvm_lvmd_volume_group_pools_ignoring_discards" if is_set => Finding::warn(
             format!("node {node}: {} thin pools of the volume group {group} ignore discards", sample.value),
-            "what is deleted in their volumes is not free again in the pool, whatever fstrim says: lvchange --discards \
-             passdown VG/POOL, while pool and volumes are not active; thin_pool_discards of lvm.conf is for new pools",
+            "space of files that are deleted in their volumes is not released in the pool, even with fstrim: run \
+             lvchange --discards passdown VG/POOL while pool and volumes are not active; thin_pool_discards of \
+             lvm.conf applies to new pools",
         ),
         _ => return None,
     };
@@ -196,10 +197,10 @@ fn find_mount_problem(node: &str, sample: &Sample) -> Option<Finding> {
     let count = sample.value;
     (sample.name == "topolvm_stacked_mounts" && count > 0.0).then(|| {
         Finding::warn(
-            format!("node {node}: {count} mounts lie on each other at the directory of topolvm-node's socket"),
-            "earlier versions doubled them with each start; topolvm-node unmounts at its start those that show that \
-             very directory, and logs why it could not, or others are among them. On the node: findmnt -l | grep \
-             plugins/topolvm, umount them until none is left, and restart the pod",
+            format!("node {node}: {count} mounts are stacked on the directory of topolvm-node's socket"),
+            "earlier versions added mounts with each start; topolvm-node unmounts at its start those that show that \
+             very directory, and logs why it could not, or that other mounts are among them. On the node: run findmnt \
+             -l | grep plugins/topolvm, umount them until none remains, and restart the pod",
         )
     })
 }
@@ -208,8 +209,8 @@ fn find_volume_problem(node: &str, sample: &Sample) -> Option<Finding> {
     let count = sample.value;
     match sample.name.as_str() {
         "topolvm_inactive_volumes" if count > 0.0 => Some(Finding::warn(
-            format!("node {node}: {count} LVs of LogicalVolumes that are ready are not active"),
-            "topolvm-node logs their names, and has each activated when a pod uses it. See that LVM activates volumes \
+            format!("node {node}: {count} LVs of ready LogicalVolumes are not active"),
+            "topolvm-node logs their names, and activates each when a pod uses it. Configure LVM to activate volumes \
              at boot (auto_activation_volume_list of lvm.conf), or activate them: lvchange -ay -K VG/LV",
         )),
         _ => None,

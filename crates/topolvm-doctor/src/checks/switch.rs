@@ -42,11 +42,12 @@ impl Provisioner<'_> {
         let mut lacks = Vec::new();
         if !self.publishes() {
             let argument = "--enable-capacity";
-            lacks.push(self.argument(argument, format!("it is not told {argument}"), true, &lacks));
+            lacks.push(self.argument(argument, format!("it runs without {argument}"), true, &lacks));
         }
         lacks.extend(self.variables());
         if self.gives_to_pod_or_replica_set() {
-            let found = "its objects belong to its pod or ReplicaSet and go with that, also at an upgrade".to_owned();
+            let found = "its objects belong to its pod or ReplicaSet and are deleted with it, also during an upgrade"
+                .to_owned();
             lacks.push(self.argument(&format!("{OWNER}=2"), found, false, &lacks));
         }
         lacks
@@ -70,7 +71,7 @@ impl Provisioner<'_> {
                 let has_any = self.container.env.is_some() || !lacks.is_empty();
                 let patch = append(&self.path(), "env", has_any, &variable);
                 lacks.push(Lack {
-                    found: format!("it lacks the variable {name}"),
+                    found: format!("it lacks the environment variable {name}"),
                     list: "env",
                     is_needed: true,
                     patch,

@@ -18,16 +18,16 @@ pub(super) fn labels(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let is_registered = registered.contains(&name);
         let found = match wrong_value(facts.flavor, node) {
             Some(value) => format!(
-                "Node {name} has the label {key}={value} instead of {key}={name}: its pods and the volumes of node \
-                 {value} are taken for each other's"
+                "Node {name} has the label {key}={value} instead of {key}={name}: kube-scheduler confuses its pods \
+                 with volumes of node {value}"
             ),
             None if is_registered && !node.labels().contains_key(key) => {
                 format!("Node {name} has no label {key}={name}: no pod with a volume of this node fits anywhere")
             }
             None => continue,
         };
-        let remedy = "correct the label, and remove it from what wrote it, such as the template of a node pool; a \
-                      topolvm-node that runs there corrects it if its ClusterRole and admission policy allow that";
+        let remedy = "correct the label, and remove it from its source, such as the template of a node pool; a running \
+                      topolvm-node corrects it if its ClusterRole and admission policy allow that";
         findings.push(Finding::fail(found, remedy).with_commands([label_command(facts.flavor, &name)]));
     }
     Ok(Finding::ok_if_none(findings, format!("the label {key} of each node is the name of the node")))

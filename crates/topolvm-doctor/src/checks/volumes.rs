@@ -38,15 +38,15 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         // One that is on its way out loses its volume first
         if !is_made && one.is_in_use {
             let found = format!("PersistentVolume {} has no LogicalVolume", one.name);
-            let remedy = "kubectl topolvm undelete --all makes it new if a node has its LV; otherwise delete claim and \
-                PersistentVolume, and restore a backup of the data";
+            let remedy = "kubectl topolvm undelete --all recreates it if a node has its LV; otherwise delete the claim \
+                and the PersistentVolume, and restore a backup of the data";
             findings.push(Finding::fail(found, remedy));
         }
     }
     for node in read(&facts.nodes)? {
         findings.extend(orphans::find(facts, node));
     }
-    Ok(Finding::ok_if_none(findings, format!("{} LogicalVolumes belong to something", volumes.len())))
+    Ok(Finding::ok_if_none(findings, format!("all {} LogicalVolumes are referenced", volumes.len())))
 }
 
 /// VolumeSnapshotContents of our driver: CSI ids of their snapshots, and their names.
@@ -88,48 +88,50 @@ fn find_volume_problem(
     let (name, node) = (volume.name(), &volume.spec.node_name);
     let resource = format!("logicalvolumes.{}", facts.flavor);
     if !nodes.contains(node) {
-        let found = format!("LogicalVolume {name} is of node {node}, which does not exist");
+        let found = format!("LogicalVolume {name} is on node {node}, which does not exist");
         let remedy = format!(
-            "if the node does not come back, delete the claim, or kubectl delete {resource} {name} where it has none; \
-                the controller takes the finalizer off (--stale-period; docs/node-maintenance.md)"
+            "if the node does not return, delete the claim, or run kubectl delete {resource} {name} if it has no \
+                claim; the controller removes the finalizer (--stale-period; docs/node-maintenance.md)"
         );
         return Some(Finding::warn(found, remedy));
     }
     if let Some(message) = volume.removal_blocked().filter(|_| volume.is_deleting()) {
-        let found = format!("LogicalVolume {name} of node {node} is being deleted, but its data is needed");
+        let found = format!("LogicalVolume {name} of node {node} is being deleted, but its data is still needed");
         let undelete = format!("kubectl topolvm undelete {}", quote(name));
         return Some(Finding::fail(found, message).with_commands([undelete]));
     }
     if volume.is_deleting() {
         return facts.is_older(volume.metadata.deletion_timestamp.as_ref(), ON_THE_WAY).then(|| {
             if let Some(why) = volume.removal_failure() {
-                let found = format!("LogicalVolume {name} is deleted, and its LV on node {node} stays: {why}");
-                let remedy = "have what the message names let go of the LV; topolvm-node tries again every 30 seconds";
+                let found =
+                    format!("LogicalVolume {name} is deleted, but its LV on node {node} cannot be removed: {why}");
+                let remedy =
+                    "release the LV from the holder that the message names; topolvm-node retries every 30 seconds";
                 return Finding::fail(found, remedy);
             }
             let finalizers = volume.metadata.finalizers.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
-            let found = format!("LogicalVolume {name} is deleted, and has the finalizers {finalizers} for some time");
+            let found = format!("LogicalVolume {name} is deleted, but still has the finalizers {finalizers}");
             let remedy = format!(
-                "kubectl describe {resource} {name} says why; topolvm-node on node {node} takes its finalizer off when \
-                    nobody uses the LV and it is removed"
+                "kubectl describe {resource} {name} shows why; topolvm-node on node {node} removes its finalizer when \
+                    the LV is unused and removed"
             );
             Finding::fail(found, remedy)
         });
     }
     if volume.is_lost() {
-        let found = format!("the LV of LogicalVolume {name} is gone");
+        let found = format!("the LV of LogicalVolume {name} does not exist");
         return Some(Finding::fail(found, lost_message(volume)));
     }
     let is_orphan = !is_owned && facts.is_older(volume.metadata.creation_timestamp.as_ref(), ON_THE_WAY);
     is_orphan.then(|| {
         let owner = if volume.is_snapshot() { "VolumeSnapshotContent" } else { "PersistentVolume" };
         let found = format!("no {owner} refers to LogicalVolume {name} on node {node}");
-        let delete = format!("if nobody needs its data, delete it: kubectl delete {resource} {name}");
+        let delete = format!("if its data is not needed, delete it: kubectl delete {resource} {name}");
         let restored = volume.annotation(facts.flavor.adopted()).map(|lv| {
             let (node, lv) = (quote(node), quote(lv));
             format!(
-                "make PersistentVolume and claim: kubectl topolvm orphans restore {node} {lv} -n NAMESPACE --claim \
-                    NAME; {delete}"
+                "create a PersistentVolume and a claim: kubectl topolvm orphans restore {node} {lv} -n NAMESPACE \
+                    --claim NAME; {delete}"
             )
         });
         Finding::warn(found, restored.unwrap_or(delete))

@@ -32,12 +32,12 @@ pub(super) fn capacity(node: &str, class: &str, bytes: &str, changed: &str) -> V
 }
 
 #[rstest]
-#[case::nobody_publishes(Outcome::Fail, "there is no CSIStorageCapacity of node and StorageClass: n1 and fast",
+#[case::nobody_publishes(Outcome::Fail, "objects are missing for node and StorageClass: n1 and fast",
     "--enable-capacity", |facts: &mut Facts| facts.capacities = Ok(Vec::new()))]
-#[case::no_flag(Outcome::Fail, "it is not told --enable-capacity", "/containers/0/args/-", |facts: &mut Facts| {
+#[case::no_flag(Outcome::Fail, "it runs without --enable-capacity", "/containers/0/args/-", |facts: &mut Facts| {
     facts.workloads.as_mut().unwrap()[0].containers[0].args = Some(vec!["-v=3".to_owned()]);
 })]
-#[case::no_variables(Outcome::Fail, "it lacks the variable POD_NAME, it lacks the variable NAMESPACE",
+#[case::no_variables(Outcome::Fail, "variable POD_NAME, it lacks the environment variable NAMESPACE",
     r#""path":"/spec/template/spec/containers/0/env","value":[{"name":"POD_NAME""#, |facts: &mut Facts| {
     facts.workloads.as_mut().unwrap()[0].containers[0].env = None;
 })]
@@ -45,7 +45,7 @@ pub(super) fn capacity(node: &str, class: &str, bytes: &str, changed: &str) -> V
     |facts: &mut Facts| {
     facts.workloads.as_mut().unwrap()[0].containers[0].args = Some(vec!["--enable-capacity".to_owned()]);
 })]
-#[case::owner_of_pod(Outcome::Warn, "belong to its pod or ReplicaSet", "as deploy/manifests/base/controller.yaml",
+#[case::owner_of_pod(Outcome::Warn, "belong to its pod or ReplicaSet", "as in deploy/manifests/base/controller.yaml",
     |facts: &mut Facts| {
     let arguments = ["--enable-capacity", "--capacity-ownerref-level=1"].map(str::to_owned);
     facts.workloads.as_mut().unwrap()[0].containers[0].args = Some(arguments.into());
@@ -54,13 +54,13 @@ pub(super) fn capacity(node: &str, class: &str, bytes: &str, changed: &str) -> V
     |facts: &mut Facts| {
     facts.capacities.as_mut().unwrap().push(of(capacity("n9", "fast", "5", "2026-01-01T00:00:00Z")));
 })]
-#[case::class_is_gone(Outcome::Warn, "no StorageClass of ours", "delete csistoragecapacity", |facts: &mut Facts| {
+#[case::class_is_gone(Outcome::Warn, "no StorageClass of this driver", "csistoragecapacity", |facts: &mut Facts| {
     facts.capacities.as_mut().unwrap().push(of(capacity("n1", "slow", "5", "2026-01-01T00:00:00Z")));
 })]
-#[case::two(Outcome::Warn, "there is another of the same", "delete csistoragecapacity", |facts: &mut Facts| {
+#[case::two(Outcome::Warn, "it is a duplicate", "delete csistoragecapacity", |facts: &mut Facts| {
     facts.capacities.as_mut().unwrap().push(of(capacity("n1", "fast", "5", "2026-01-01T00:00:00Z")));
 })]
-#[case::out_of_date(Outcome::Warn, "says 9 bytes, and the node has 5", "made anew", |facts: &mut Facts| {
+#[case::out_of_date(Outcome::Warn, "reports 9 bytes, but the node has only 5", "is recreated", |facts: &mut Facts| {
     facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:50:00Z"))]);
 })]
 fn a_fault_of_capacity_tracking_is_named(
@@ -87,7 +87,13 @@ fn room_for_another_layout_is_that_of_the_lvcreate_option_class() {
     facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:50:00Z"))]);
     assert_sound(&facts);
     facts.capacities = Ok(vec![of(capacity("n1", "fast", "10", "2026-01-01T00:50:00Z"))]);
-    assert_named(&facts, "capacity-tracking", Outcome::Warn, "says 10 bytes, and the node has 9", "made anew");
+    assert_named(
+        &facts,
+        "capacity-tracking",
+        Outcome::Warn,
+        "reports 10 bytes, but the node has only 9",
+        "is recreated",
+    );
 }
 
 #[test]
@@ -102,10 +108,10 @@ fn what_is_just_being_published_is_no_fault_and_a_publisher_of_our_own_needs_no_
         facts.workloads.as_mut().unwrap()[0].containers.push(of(controller.clone()));
         assert_sound(&facts);
         facts.capacities = Ok(Vec::new());
-        assert_named(&facts, "capacity-tracking", Outcome::Fail, "n1 and fast", "topolvm-controller that leads");
+        assert_named(&facts, "capacity-tracking", Outcome::Fail, "n1 and fast", "leading topolvm-controller replica");
         let mut facts = with_provisioner(&PUBLISHING);
         facts.workloads.as_mut().unwrap()[0].containers.push(of(controller));
-        assert_named(&facts, "capacity-tracking", Outcome::Warn, "both csi-provisioner of", "take --enable-capacity");
+        assert_named(&facts, "capacity-tracking", Outcome::Warn, "both csi-provisioner of", "remove --enable-capacity");
     }
     // Without a publisher somebody has to wait for the objects
     let mut facts = with_provisioner(&[]);

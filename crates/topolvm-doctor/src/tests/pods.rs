@@ -67,7 +67,7 @@ fn an_extender_that_is_not_called_is_told_from_the_pods_and_both_are_named() {
     ];
     assert_eq!(called.commands, expected);
     assert_eq!(found[1].findings[0].commands, ["kubectl topolvm restart-pending -n vault"]);
-    assert!(found[1].findings[0].found.contains("wait for nothing but topolvm.io/capacity"), "{found:#?}");
+    assert!(found[1].findings[0].found.contains("wait only for topolvm.io/capacity"), "{found:#?}");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn an_extender_that_does_not_answer_is_told() {
     let mut facts = with_extender();
     let message = r#"running "x" extender: Post "http://127.0.0.1:9251/predicate": connection refused"#;
     facts.pods = Ok(vec![of(waiting_pod(message))]);
-    assert_named(&facts, "extender-called", Outcome::Fail, "gets no answer", "start topolvm-scheduler");
+    assert_named(&facts, "extender-called", Outcome::Fail, "does not answer kube-scheduler", "start topolvm-scheduler");
     // One that is called and has no room
     facts.pods = Ok(vec![of(waiting_pod("0/2 nodes are available: 2 out of VG free space."))]);
     assert_sound(&facts);
@@ -134,14 +134,14 @@ fn set_arguments(facts: &mut Facts, arguments: &[&str]) {
 #[test]
 fn an_extender_that_is_not_proven_to_be_called_is_named_unless_it_is_assumed() {
     let mut facts = with_extender();
-    facts.unproven = Ok(Some("kube-scheduler does not call it: Insufficient".to_owned()));
+    facts.unproven = Ok(Some("kube-scheduler does not call topolvm-scheduler: Insufficient".to_owned()));
     // Without the flag the controllers do not look, and what a ConfigMap says is from before
     assert_sound(&facts);
     set_arguments(&mut facts, &["--scheduling-mode=extender", "--assume-extender"]);
     assert_sound(&facts);
     set_arguments(&mut facts, &["--scheduling-mode", "extender"]);
-    let words = "is not proven to call the extender, so that pods are scheduled without regard to free space: \
-        kube-scheduler does not call it: Insufficient";
+    let words = "no probe has confirmed that kube-scheduler calls the extender, so pods are scheduled without regard to \
+        free space: kube-scheduler does not call topolvm-scheduler: Insufficient";
     assert_named(&facts, "extender-called", Outcome::Fail, words, "kubectl patch csidriver topolvm.io");
     facts.unproven = Ok(None);
     assert_sound(&facts);
@@ -175,7 +175,7 @@ fn a_storage_class_without_a_device_class_needs_a_default_on_every_node() {
     facts.claims = Ok(vec![of(claim(&json!({})))]);
     facts.pods = Ok(vec![of(waiting_pod("0/1 nodes are available: 1 node(s) did not have enough free storage."))]);
     facts.pods.as_mut().unwrap()[0].spec.as_mut().unwrap().containers.clear();
-    let words = "its pods ask for 00default, and nodes have ssd alone; waiting: vault/vault-0 (statefulset/vault)";
+    let words = "its pods request 00default, and nodes have only ssd; waiting: vault/vault-0 (statefulset/vault)";
     let anew = r#""parameters":{"topolvm.io/device-class":"ssd"}"#;
     assert_named(&facts, "storage-classes", Outcome::Fail, words, anew);
     facts.pods = Ok(Vec::new());
@@ -186,7 +186,7 @@ fn a_storage_class_without_a_device_class_needs_a_default_on_every_node() {
     let registered = json!({"metadata": {"name": "n2"}, "spec": {"drivers": [{"name": "topolvm.io", "nodeID": "n2"}]}});
     facts.csi_nodes.as_mut().unwrap().push(of(registered));
     facts.metrics.push(metrics("n2", ""));
-    assert_named(&facts, "storage-classes", Outcome::Warn, "n1 have no default class", "mark a class as default");
+    assert_named(&facts, "storage-classes", Outcome::Warn, "n1 have no default class", "set default: true for a class");
 }
 
 #[test]
@@ -198,7 +198,13 @@ fn a_pod_that_was_put_on_a_node_by_hand_waits_until_the_node_is_selected_for_its
     facts.pods = Ok(vec![of(pod)]);
     facts.claims = Ok(vec![of(claim(&json!({})))]);
     let command = "kubectl -n vault annotate pvc data-vault-0 volume.kubernetes.io/selected-node=n1";
-    assert_named(&facts, "unscheduled-pods", Outcome::Fail, "pod vault/vault-0 was put on node n1", command);
+    assert_named(
+        &facts,
+        "unscheduled-pods",
+        Outcome::Fail,
+        "pod vault/vault-0 on node n1 bypassed kube-scheduler",
+        command,
+    );
     facts.claims = Ok(vec![of(claim(&json!({"volume.kubernetes.io/selected-node": "n1"})))]);
     assert_sound(&facts);
 }

@@ -121,7 +121,7 @@ fn nodes_of_which_none_has_a_volume_group_are_a_failure() {
     facts.nodes.as_mut().unwrap().remove(0);
     facts.csi_nodes.as_mut().unwrap().remove(0);
     facts.classes = Ok(vec![of(class(&json!({}), "WaitForFirstConsumer"))]);
-    assert_named(&facts, "node-agents", Outcome::Fail, "no node has a volume group of a device class: n2", "vgcreate");
+    assert_named(&facts, "node-agents", Outcome::Fail, "no node has a volume group for a device class: n2", "vgcreate");
 }
 
 #[test]

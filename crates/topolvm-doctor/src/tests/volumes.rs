@@ -61,36 +61,42 @@ fn what_belongs_to_nothing_is_named() {
     };
     let orphan = json!({"lv": "u7", "logicalVolume": "pvc-7", "deviceClass": "ssd", "bytes": 1, "note": "left alone"});
     annotate(&mut facts, &json!({"volumes": [orphan]}).to_string());
-    let found = "node n1: LV u7 has no LogicalVolume (it was made for pvc-7): left alone";
+    let found = "node n1: LV u7 has no LogicalVolume (it was created for pvc-7): left alone";
     assert_named(&facts, "volumes", Outcome::Warn, found, "restore it, or delete it");
-    let remedy = "restore with -n NAMESPACE --claim NAME makes";
+    let remedy = "restore with -n NAMESPACE --claim NAME also creates";
     assert_named(&facts, "volumes", Outcome::Warn, found, remedy);
     annotate(&mut facts, "7");
-    assert_named(&facts, "volumes", Outcome::Warn, "cannot be read", "no older than topolvm-node");
+    assert_named(&facts, "volumes", Outcome::Warn, "cannot read its list", "not older than topolvm-node");
     let mut facts = with_volume();
     facts.volumes = Ok(vec![Arc::new(logical_volume("v", "n9"))]);
-    assert_named(&facts, "volumes", Outcome::Warn, "of node n9, which does not exist", "--stale-period");
+    assert_named(&facts, "volumes", Outcome::Warn, "on node n9, which does not exist", "--stale-period");
     let mut facts = with_volume();
     volume_of(&mut facts).metadata.deletion_timestamp = of(json!(LONG_AGO));
-    assert_named(&facts, "volumes", Outcome::Fail, "is deleted, and has the finalizers", "topolvm-node on node n1");
+    assert_named(
+        &facts,
+        "volumes",
+        Outcome::Fail,
+        "is deleted, but still has the finalizers",
+        "topolvm-node on node n1",
+    );
     volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(json!({
         "type": "Removed", "status": "False", "reason": "RemoveFailed", "message": "v is the file of /dev/loop7",
         "lastTransitionTime": LONG_AGO,
     }))];
-    assert_named(&facts, "volumes", Outcome::Fail, "stays: v is the file of /dev/loop7", "let go of the LV");
+    assert_named(&facts, "volumes", Outcome::Fail, "cannot be removed: v is the file of /dev/loop7", "release the LV");
     let blocked = json!({
         "type": "Removed", "status": "False", "reason": "PersistentVolumeExists",
         "message": "PersistentVolume v refers to the volume", "lastTransitionTime": LONG_AGO,
     });
     volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(blocked)];
     volume_of(&mut facts).metadata.deletion_timestamp = of(json!("2026-01-01T00:59:59Z"));
-    let found = "LogicalVolume v of node n1 is being deleted, but its data is needed";
+    let found = "LogicalVolume v of node n1 is being deleted, but its data is still needed";
     assert_named(&facts, "volumes", Outcome::Fail, found, "kubectl topolvm undelete v");
     let mut facts = with_volume();
     volume_of(&mut facts).status.as_mut().unwrap().conditions = vec![of(json!({
         "type": "Ready", "status": "False", "reason": "VolumeLost", "message": "", "lastTransitionTime": LONG_AGO,
     }))];
-    assert_named(&facts, "volumes", Outcome::Fail, "the LV of LogicalVolume v is gone", "vgcfgrestore");
+    assert_named(&facts, "volumes", Outcome::Fail, "the LV of LogicalVolume v does not exist", "vgcfgrestore");
 }
 
 /// Has a node name an LV without a LogicalVolume, in quarantine.
@@ -168,22 +174,22 @@ fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
         (
             "topolvm_thinpool_data_percent{node=\"n1\",device_class=\"thin\"} 85.5",
             Outcome::Warn,
-            "thin is 85.5 % full of data",
+            "thin: 85.5 % of data used",
         ),
         (
             "topolvm_thinpool_metadata_percent{node=\"n1\",device_class=\"thin\"} 97",
             Outcome::Fail,
-            "97 % full of metadata",
+            "97 % of metadata used",
         ),
         (
             "topolvm_volumegroup_size_bytes{node=\"n1\",device_class=\"ssd\"} 0",
             Outcome::Fail,
-            "the volume group of device class ssd is not there",
+            "the volume group of device class ssd does not exist",
         ),
-        ("topolvm_lvmd_connected{node=\"n1\"} 0", Outcome::Fail, "does not reach lvmd"),
-        ("topolvm_lvmd_volume_group_stale{volume_group=\"vg\"} 1", Outcome::Fail, "about the volume group vg"),
+        ("topolvm_lvmd_connected{node=\"n1\"} 0", Outcome::Fail, "cannot reach lvmd"),
+        ("topolvm_lvmd_volume_group_stale{volume_group=\"vg\"} 1", Outcome::Fail, "report the volume group vg"),
         ("topolvm_lvmd_volume_group_missing_physical_volumes{volume_group=\"vg\"} 1", Outcome::Fail, "are missing"),
-        ("topolvm_lvmd_config_last_reload_successful 0", Outcome::Warn, "lvmd does not take it"),
+        ("topolvm_lvmd_config_last_reload_successful 0", Outcome::Warn, "lvmd rejects it"),
         (
             "topolvm_lvmd_volume_group_pools_ignoring_discards{volume_group=\"vg\"} 1",
             Outcome::Warn,
@@ -194,8 +200,8 @@ fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
             Outcome::Warn,
             "node n1: 4096 bytes of the spare of device class ssd are in use",
         ),
-        ("topolvm_stacked_mounts{node=\"n1\"} 31", Outcome::Warn, "node n1: 31 mounts lie on each other"),
-        ("topolvm_inactive_volumes{node=\"n1\"} 3", Outcome::Warn, "node n1: 3 LVs of LogicalVolumes that are ready"),
+        ("topolvm_stacked_mounts{node=\"n1\"} 31", Outcome::Warn, "node n1: 31 mounts are stacked"),
+        ("topolvm_inactive_volumes{node=\"n1\"} 3", Outcome::Warn, "node n1: 3 LVs of ready LogicalVolumes"),
     ] {
         let mut facts = sound();
         facts.metrics = vec![metrics("n1", text)];
@@ -221,7 +227,7 @@ fn a_node_of_which_no_pod_has_metrics_is_not_said_to_be_well() {
     assert_named(&facts, "storage", Outcome::Unknown, words, "read its metrics and those of lvmd on the node");
     // That of another node is told all the same
     facts.metrics = vec![metrics("n2", "topolvm_lvmd_connected 0")];
-    assert_named(&facts, "storage", Outcome::Fail, "node n2: topolvm-node does not reach lvmd", "");
+    assert_named(&facts, "storage", Outcome::Fail, "node n2: topolvm-node cannot reach lvmd", "");
 }
 
 #[test]
@@ -235,7 +241,7 @@ fn remedies_name_what_hides_a_group_and_what_lvmd_yaml_must_not_say() {
         (stale, Outcome::Fail, "lvmdevices --adddev"),
         (stale, Outcome::Fail, "global_filter"),
         (stale, Outcome::Fail, "vgrename UUID"),
-        (refused, Outcome::Warn, "they name one volume group or thin pool"),
+        (refused, Outcome::Warn, "they name the same volume group or thin pool"),
     ] {
         let mut facts = sound();
         facts.metrics = vec![metrics("n1", text)];
@@ -255,7 +261,7 @@ fn a_kernel_that_refuses_what_mkfs_xfs_makes_is_named() {
             "systemUUID": "",
         }}));
         if is_old {
-            assert_named(&facts, "kernels", Outcome::Fail, "fast makes xfs, and the kernel of n1", "bigtime=0");
+            assert_named(&facts, "kernels", Outcome::Fail, "fast uses xfs, but the kernel of n1", "bigtime=0");
         } else {
             assert_sound(&facts);
         }
@@ -363,15 +369,15 @@ fn a_copy_that_cannot_be_made_is_named() {
     facts.claims = Ok(vec![rounded.clone(), claim("copy", "fast", "2Gi", clone())]);
     assert_sound(&facts);
     facts.claims = Ok(vec![rounded, claim("copy", "fast", "2047Mi", clone())]);
-    assert_named(&facts, "copies", Outcome::Fail, "claim shop/copy asks for 2047Mi", "at least 2Gi");
+    assert_named(&facts, "copies", Outcome::Fail, "claim shop/copy requests 2047Mi", "at least 2Gi");
     facts.claims = Ok(vec![original.clone(), claim("copy", "fast", "1Gi", snapshot())]);
-    assert_named(&facts, "copies", Outcome::Fail, "claim shop/copy asks for 1Gi", "at least 2Gi");
+    assert_named(&facts, "copies", Outcome::Fail, "claim shop/copy requests 1Gi", "at least 2Gi");
     facts.claims = Ok(vec![original.clone(), claim("copy", "slow", "2Gi", snapshot())]);
-    let words = "is in the device class \"hdd\", and VolumeSnapshot shop/s in \"ssd\"";
+    let words = "is in the device class \"hdd\", but VolumeSnapshot shop/s is in \"ssd\"";
     assert_named(&facts, "copies", Outcome::Fail, words, "StorageClass fast");
     let gone = json!({"kind": "PersistentVolumeClaim", "name": "gone"});
     facts.claims = Ok(vec![original, claim("copy", "fast", "2Gi", gone)]);
-    assert_named(&facts, "copies", Outcome::Fail, "which does not exist", "make the source");
+    assert_named(&facts, "copies", Outcome::Fail, "which does not exist", "create the source");
 }
 
 #[test]
@@ -409,5 +415,5 @@ fn a_certificate_for_another_name_and_calls_that_fail_are_named() {
     let webhook = &mut configuration.webhooks.as_mut().unwrap()[0];
     webhook.client_config.service.as_mut().unwrap().name.clone_from(&service.1);
     facts.backends = vec![Backend { namespace: service.0, name: service.1, ready: Ok(Some(1)) }];
-    assert_named(&facts, "webhooks", Outcome::Fail, "the API server asks for other.topolvm-system.svc", "DNS name");
+    assert_named(&facts, "webhooks", Outcome::Fail, "the API server requests other.topolvm-system.svc", "DNS name");
 }

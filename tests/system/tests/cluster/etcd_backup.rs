@@ -90,7 +90,7 @@ fn check_made(fixture: &Fixture, lv: &str) -> Result<()> {
 fn check_removed(fixture: &Fixture, volume: &str) -> Result<()> {
     fixture.wait_event(volume, "VolumeLost")?;
     let report = plugin::json(&fixture.cluster, &["doctor"])?;
-    let found = format!("the LV of LogicalVolume {volume} is gone");
+    let found = format!("the LV of LogicalVolume {volume} does not exist");
     ensure!(report.to_string().contains(&found), "doctor does not tell of it: {report}");
     let lvs = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
     ensure!(lvs.split_whitespace().count() == 2, "{lvs}");

@@ -63,7 +63,7 @@ fn use_small_pool(fixture: &Fixture, group: &str) -> Result<()> {
     }
     fixture.wait_health(names, false)?;
     fixture.wait_storage_reasons(&fixture.node, &["ThinPoolOutOfDataSpace"])?;
-    let found = format!("the thin pool {group}/{SMALL} is 100 % full of data");
+    let found = format!("thin pool {group}/{SMALL}: 100 % of data used");
     plugin::wait_for_findings(&fixture.cluster, "storage", &[(&found, "extend the pool (lvextend")])?;
     fixture.node.script(&format!("lvextend -qqy -L 256m {group}/{SMALL}"))?;
     fixture.wait_health(names, true)?;

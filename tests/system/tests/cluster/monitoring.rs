@@ -132,13 +132,13 @@ fn plant_faults(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
 /// Checks that doctor finds the volumes and lvmd.yaml, too, and says what to do.
 fn check_findings(fixture: &Fixture) -> Result<()> {
     let storage = [
-        ("1 LVs of LogicalVolumes that are ready are not active", "lvchange -ay -K VG/LV"),
-        ("lvmd.yaml was changed, and lvmd does not take it", "lvmd check-config FILE"),
+        ("1 LVs of ready LogicalVolumes are not active", "lvchange -ay -K VG/LV"),
+        ("lvmd.yaml was changed, but lvmd rejects it", "lvmd check-config FILE"),
     ];
     plugin::wait_for_findings(&fixture.cluster, "storage", &storage)?;
     let (lost, orphan) = (fixture.volume_name("lost")?, delete_orphan(fixture));
     let volumes = [
-        (format!("the LV of LogicalVolume {lost} is gone"), "vgcfgrestore, or delete the claim"),
+        (format!("the LV of LogicalVolume {lost} does not exist"), "vgcfgrestore, or delete the claim"),
         (format!("LV {ORPHAN} has no LogicalVolume"), orphan.as_str()),
     ];
     let volumes = volumes.each_ref().map(|(found, remedy)| (found.as_str(), *remedy));
@@ -153,7 +153,7 @@ fn delete_orphan(fixture: &Fixture) -> String {
 /// Takes lvmd off the node until the alerts about it fire.
 fn take_lvmd_away(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
     workloads::keep_off_nodes(&fixture.cluster, LVMD)?;
-    let finding = ("topolvm-node does not reach lvmd", "see that lvmd runs on the node");
+    let finding = ("topolvm-node cannot reach lvmd", "check that lvmd runs on the node");
     let fired = prometheus
         .wait_for_alerts(&WITHOUT_LVMD, || Ok(()))
         .and_then(|()| plugin::wait_for_findings(&fixture.cluster, "storage", &[finding]));

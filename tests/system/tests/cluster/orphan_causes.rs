@@ -190,7 +190,7 @@ fn rename_lv(fixture: &Fixture, volume: &Volume) -> Result<()> {
     let Volume { group, lv, .. } = volume;
     fixture.node.script(&format!("lvrename -qq {group} {lv} by-hand-{lv}"))?;
     fixture.wait_event(&volume.name, "VolumeLost")?;
-    let found = format!("the LV of LogicalVolume {} is gone", volume.name);
+    let found = format!("the LV of LogicalVolume {} does not exist", volume.name);
     plugin::wait_for_findings(&fixture.cluster, "volumes", &[(&found, "")])?;
     fixture.node.script(&format!("lvrename -qq {group} by-hand-{lv} {lv}"))?;
     fixture.start_pod(volume.claim, VolumeMode::Filesystem)?;
@@ -216,7 +216,7 @@ fn remove_lv(fixture: &Fixture) -> Result<()> {
     let volume = volumes.first().context("no volume")?;
     fixture.node.script(&format!("lvremove -qqy {VG}/{}", volume.lv))?;
     fixture.wait_event(&volume.name, "VolumeLost")?;
-    let found = format!("the LV of LogicalVolume {} is gone", volume.name);
+    let found = format!("the LV of LogicalVolume {} does not exist", volume.name);
     plugin::wait_for_findings(&fixture.cluster, "volumes", &[(&found, "")])?;
     let lvs = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
     ensure!(!lvs.contains(&volume.lv), "an LV was made in the place of the one that was removed: {lvs}");

@@ -20,25 +20,25 @@ pub(crate) const GROUP: &str = "ssd";
 const EXPECTED: [(&str, &str); 23] = [
     ("controller", "deployment/topolvm-controller: none of 0 replicas is ready"),
     ("leases", "in the future"),
-    ("webhooks", "is for elsewhere.example, and the API server asks for topolvm-controller.topolvm-system.svc"),
+    ("webhooks", "is for elsewhere.example, but the API server requests topolvm-controller.topolvm-system.svc"),
     ("storage-classes", "StorageClass impossible: no node has the device class \"tape\""),
-    ("storage-classes", "StorageClass hasty: volumes are bound before it is known"),
-    ("marker-pods", "default/marked (without an owner)"),
-    ("capacity-tracking", "it is not told --enable-capacity"),
-    ("capacity-tracking", "it lacks the variable POD_NAME, it lacks the variable NAMESPACE"),
+    ("storage-classes", "StorageClass hasty: volumes are bound before kube-scheduler selects"),
+    ("marker-pods", "default/marked (no owner)"),
+    ("capacity-tracking", "it runs without --enable-capacity"),
+    ("capacity-tracking", "it lacks the environment variable POD_NAME, it lacks the environment variable NAMESPACE"),
     ("capacity-tracking", "its objects belong to its pod or ReplicaSet"),
     ("capacity-tracking", "on node vanished: the node does not exist"),
-    ("unscheduled-pods", "pod default/bypassing was put on node n1"),
-    ("selected-nodes", "default/misplaced is to be made on node vanished"),
+    ("unscheduled-pods", "pod default/bypassing on node n1 bypassed kube-scheduler"),
+    ("selected-nodes", "claim default/misplaced has the selected node vanished"),
     ("copies", "default/copy waits for the PersistentVolumeClaim default/no-such"),
-    ("copies", "claim vault/smaller asks for 5Gi, and claim vault/data-vault-0 is 10Gi"),
+    ("copies", "claim vault/smaller requests 5Gi, but claim vault/data-vault-0 has 10Gi"),
     ("copies", "claim vault/elsewhere of StorageClass impossible is in the device class \"tape\""),
-    ("snapshots", "has no csi-snapshotter: nobody makes snapshots"),
+    ("snapshots", "has no csi-snapshotter: no component creates snapshots"),
     ("snapshots", "snapshot.storage.k8s.io lacks volumesnapshots"),
-    ("volumes", "LogicalVolume stray is of node vanished"),
+    ("volumes", "LogicalVolume stray is on node vanished"),
     ("volumes", "PersistentVolume empty has no LogicalVolume"),
-    ("volumes", "is gone"),
-    ("kernels", "StorageClass impossible makes xfs, and the kernel of n1"),
+    ("volumes", "the LV of LogicalVolume"),
+    ("kernels", "StorageClass impossible uses xfs, but the kernel of n1"),
     ("leftovers", "node n2 has the finalizer topolvm.cybozu.com/node"),
     ("leftovers", "node n2 has annotations of topolvm.cybozu.com"),
 ];
@@ -68,8 +68,8 @@ pub(crate) fn check_faults(shared: &TestCluster, lvms: &[FakeLvm]) -> Result<()>
 
 /// Checks that nodes whose lvmd has ended are named, though no metrics tell of it.
 pub(crate) fn check_without_lvmd(shared: &TestCluster) -> Result<()> {
-    let named = ["n1", "n2"].map(|node| format!("node {node}: topolvm-node does not reach lvmd"));
-    let named = named.each_ref().map(|words| (words.as_str(), "see that lvmd runs on the node"));
+    let named = ["n1", "n2"].map(|node| format!("node {node}: topolvm-node cannot reach lvmd"));
+    let named = named.each_ref().map(|words| (words.as_str(), "check that lvmd runs on the node"));
     plugin::wait_for_findings(&shared.cluster, "storage", &named)
 }
 
@@ -101,12 +101,12 @@ fn switch_mode(shared: &TestCluster) -> Result<()> {
     shared.apply(&json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "topolvm-extender-probe", "namespace": "topolvm-system"},
-        "data": {"extender-proven": "false", "reason": "kube-scheduler does not call it"},
+        "data": {"extender-proven": "false", "reason": "kube-scheduler does not call topolvm-scheduler"},
     }))?;
     let report = plugin::json(&shared.cluster, &["doctor"])?;
     let mut checks = report["checks"].as_array().into_iter().flatten();
     let found = checks.find(|check| check["name"] == "extender-called").context("no such check")?;
-    ensure!(found.to_string().contains("is not proven to call the extender"), "doctor says {found:#}");
+    ensure!(found.to_string().contains("no probe has confirmed"), "doctor says {found:#}");
     plugin::run_printed_commands(&shared.cluster)?;
     let arguments = ["-n", "topolvm-system", "get", "deployment", "topolvm-controller", "-o"];
     let format = "jsonpath={.spec.template.spec.containers[0].args}";

@@ -92,7 +92,7 @@ const FAULTS: [Fault; 15] = [
     Fault {
         check: "csidriver",
         result: "fail",
-        words: "kube-scheduler does not know of free space",
+        words: "kube-scheduler does not consider free space",
         plant: |fixture| set_storage_capacity(fixture, false),
         heal: |fixture| set_storage_capacity(fixture, true),
     },
@@ -165,7 +165,7 @@ const FAULTS: [Fault; 15] = [
     Fault {
         check: "webhook-exemptions",
         result: "warn",
-        words: "takes part in the namespace kube-system",
+        words: "applies to the namespace kube-system",
         plant: |fixture| {
             create_service(fixture)?;
             create_webhook(fixture, &json!({}))
@@ -188,7 +188,7 @@ const FAULTS: [Fault; 15] = [
     Fault {
         check: "selected-nodes",
         result: "warn",
-        words: "the volume of claim default/cordoned is to be made on node examined, which is cordoned",
+        words: "claim default/cordoned has the selected node examined, which is cordoned",
         plant: |fixture| {
             fixture.create_claim("cordoned", &json!({SELECTED_NODE: NODE}), &[])?;
             fixture.kubectl(&["cordon", NODE]).map(drop)
@@ -201,7 +201,7 @@ const FAULTS: [Fault; 15] = [
     Fault {
         check: "capacity-tracking",
         result: "warn",
-        words: "of StorageClass removed on node examined: no StorageClass of ours has this name",
+        words: "of StorageClass removed on node examined: no StorageClass of this driver has this name",
         plant: |fixture| {
             fixture.apply(&json!({
                 "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
@@ -351,7 +351,7 @@ fn find_bad(report: &Value) -> Result<Vec<&Value>> {
     let checks = report["checks"].as_array().context("a report without checks")?;
     ensure!(checks.len() == 25, "doctor says: {report:#}");
     let untold = checks.iter().find(|check| check["name"] == "storage").context("storage is not checked")?;
-    let words = "no metrics of pods tell of the volume groups and thin pools of node examined";
+    let words = "no metrics of pods report the volume groups and thin pools of node examined";
     let has_driver = !checks.iter().any(|check| check["name"] == "node-agents" && check["result"] == "fail");
     let is_untold = untold["result"] == "unknown" && untold["findings"][0]["found"] == words;
     ensure!(is_untold == has_driver, "of what nobody tells doctor says {untold:#}");

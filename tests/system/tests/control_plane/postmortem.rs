@@ -92,7 +92,7 @@ fn check_both_faults(shared: &TestCluster) -> Result<()> {
         Ok(())
     })?;
     let found = finding(shared, "storage-classes")?;
-    ensure!(found.contains("ask for 00default, and nodes have ssd alone"), "{found}");
+    ensure!(found.contains("request 00default, and nodes have only ssd"), "{found}");
     let annotations = shared.kubectl(&["-n", NAMESPACE, "get", "pod", "vault-0", "-o", "json"])?;
     let pod: Value = serde_json::from_str(&annotations)?;
     ensure!(pod["metadata"]["annotations"]["capacity.topolvm.io/00default"] == "16106127360", "{pod:#}");
@@ -101,7 +101,7 @@ fn check_both_faults(shared: &TestCluster) -> Result<()> {
         wait_for_metric(shared, check, 1)?;
     }
     let events = shared.kubectl(&["-n", "topolvm-system", "describe", "configmap", "topolvm-doctor"])?;
-    ensure!(events.contains("CheckFailed") && events.contains("blocked-pods: pods wait for nothing but"), "{events}");
+    ensure!(events.contains("CheckFailed") && events.contains("blocked-pods: pods wait only for"), "{events}");
 
     let commands = plugin::run_printed_commands(&shared.cluster)?;
     ensure!(commands.len() == 4, "StorageClass, webhook, CSIDriver and pods: {commands:#?}");
@@ -110,10 +110,13 @@ fn check_both_faults(shared: &TestCluster) -> Result<()> {
         let report = plugin::json(&shared.cluster, &["doctor"])?;
         // The agents, which would have metrics of the storage, are no pods, but they tell of it in their objects
         ensure!(report["result"] == "ok", "doctor says: {report:#}");
-        ensure!(report.to_string().contains("2 nodes say that"), "the nodes do not tell of their storage: {report:#}");
+        ensure!(
+            report.to_string().contains("2 nodes report healthy"),
+            "the nodes do not tell of their storage: {report:#}"
+        );
         Ok(())
     })?;
-    wait_for_condition(shared, "True", "failed: none; warned: none; unknown: none")?;
+    wait_for_condition(shared, "True", "failed: none; warnings: none; unknown: none")?;
     CHECKS.into_iter().try_for_each(|check| wait_for_metric(shared, check, 0))
 }
 

@@ -25,9 +25,9 @@ pub(super) fn take_groups_away(bed: &Bed<'_>) -> Result<()> {
     // csi-provisioner asks again and again
     bed.apply_claim("twice", "twice")?;
     let findings = [
-        ("the volume group of device class renamed is not there", "run vgs on the node"),
-        ("physical volumes of the volume group pulled are missing", "bring the disk back"),
-        ("LVM cannot be asked about the volume group twice", "vgrename UUID NAME"),
+        ("the volume group of device class renamed does not exist", "run vgs on the node"),
+        ("physical volumes of the volume group pulled are missing", "reattach the disk"),
+        ("LVM cannot report the volume group twice", "vgrename UUID NAME"),
     ];
     let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&findings));
     bed.script(MEND)?;

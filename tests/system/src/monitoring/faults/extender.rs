@@ -15,7 +15,8 @@ pub(super) const ALERTS: [&str; 1] = ["TopolvmExtenderNotProven"];
 pub(super) fn leave_extender_unused(bed: &Bed<'_>) -> Result<()> {
     bed.apply_classes()?;
     bed.wait_for_alerts(&ALERTS)?;
-    let finding = ("is not proven to call the extender", "give kube-scheduler the configuration");
+    let finding =
+        ("no probe has confirmed that kube-scheduler calls the extender", "configure kube-scheduler with the extender");
     plugin::wait_for_findings(bed.cluster, "extender-called", &[finding])?;
     let address = bed.kubectl_there(&["get", "service", "topolvm-scheduler", "-o", "jsonpath={.spec.clusterIP}"])?;
     // kube-scheduler of the bed does not ask the DNS of the cluster

@@ -14,7 +14,7 @@ pub(super) fn fill_class(bed: &Bed<'_>) -> Result<()> {
     bed.wait_for_alerts(&[FULL_SOON])?;
     bed.script("lvextend -qqy -l +100%FREE tight/theirs")?;
     bed.wait_for_alerts(&[SPARE_USED])?;
-    let finding = ("bytes of the spare of device class tight are in use", "remove what others have made");
+    let finding = ("bytes of the spare of device class tight are in use", "remove foreign LVs");
     bed.wait_for_storage_findings(&[finding])?;
     bed.script("lvremove -qqfy tight/theirs")?;
     bed.wait_for_end(&ALERTS)

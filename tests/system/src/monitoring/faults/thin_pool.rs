@@ -41,8 +41,8 @@ lvchange -qqy -ay pool/small";
 pub(super) fn fill_pool(bed: &Bed<'_>) -> Result<()> {
     bed.script(FILL)?;
     let findings = [
-        ("the thin pool of device class thin is 9", "extend the pool (lvextend"),
-        ("% full of metadata", "--poolmetadatasize"),
+        ("thin pool of device class thin: 9", "extend the pool (lvextend"),
+        ("% of metadata used", "--poolmetadatasize"),
         ("1 thin pools of the volume group pool ignore discards", "lvchange --discards passdown"),
     ];
     let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&findings));
