@@ -44,7 +44,7 @@ pub(crate) async fn check(request: Request, next: Next) -> Response<Body> {
 
 fn refusal(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
     if method != Method::GET {
-        return Some((StatusCode::METHOD_NOT_ALLOWED, "this page only reads: GET alone is answered\n"));
+        return Some((StatusCode::METHOD_NOT_ALLOWED, "this page is read-only: only GET is allowed\n"));
     }
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if !text("host").is_some_and(is_loopback) {
@@ -54,7 +54,7 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, &'static
     // Browsers say where a request comes from; that a link leads here is no harm
     let is_foreign = matches!(text("sec-fetch-site"), Some("cross-site" | "same-site"));
     if is_foreign && text("sec-fetch-mode") != Some("navigate") {
-        return Some((StatusCode::FORBIDDEN, "no page of another web site may read this one\n"));
+        return Some((StatusCode::FORBIDDEN, "other web sites may not read this page\n"));
     }
     None
 }

@@ -70,9 +70,10 @@ pub(crate) async fn read(client: Client, flavor: ApiFlavor, node: &str) -> Stora
     match timeout(DEADLINE, api.get_opt(node)).await {
         Ok(Ok(Some(object))) => StorageAnswer::of(object),
         Ok(Ok(None)) => unknown(format!(
-            "There is no NodeStorage of this node. Its agent writes it where nodestorages.{flavor} are defined."
+            "This node has no NodeStorage. Its agent creates it if the CustomResourceDefinition nodestorages.{flavor} \
+             is installed."
         )),
-        Ok(Err(error)) => unknown(format!("The NodeStorage of this node cannot be read: {}", error_chain(&error))),
+        Ok(Err(error)) => unknown(format!("Cannot read the NodeStorage of this node: {}", error_chain(&error))),
         Err(_) => unknown(format!("The API server did not answer within {} s.", DEADLINE.as_secs())),
     }
 }

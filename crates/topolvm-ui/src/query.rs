@@ -12,10 +12,10 @@ const MOST_WORDS: usize = 8;
 /// A query that cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum QueryError {
-    #[error("{0} is to be a number, such as {0}=100")]
+    #[error("{0} must be a number, such as {0}=100")]
     Number(&'static str),
     #[error(
-        "sort is to be one of problem, name, size, node, class, state and age, with a - before it to turn it round"
+        "sort must be one of problem, name, size, node, class, state and age; prefix it with - for descending order"
     )]
     Sort,
 }

@@ -90,7 +90,7 @@ async fn usage(State(page): State<WebPage>, RawQuery(query): RawQuery) -> Respon
 
 async fn storage(State(page): State<WebPage>, RawQuery(query): RawQuery) -> Response<Body> {
     let Some(node) = repeated(&query.unwrap_or_default(), "node", 1).pop().filter(|node| !node.is_empty()) else {
-        return error(StatusCode::BAD_REQUEST, "node is to be the name of a node".to_owned());
+        return error(StatusCode::BAD_REQUEST, "node must be the name of a node".to_owned());
     };
     json(&node_storage::read(page.cluster.client.clone(), page.cluster.flavor, &node).await)
 }

@@ -33,7 +33,7 @@ async function loadSummary() {
   offer("namespace", summary.namespaces);
   offer("class", [...new Set(summary.nodes.flatMap((node) => node.classes.map((found) => found.name)))].filter(Boolean).sort());
   offer("state", Object.keys(summary.volumes.byState), ["problem", "with a problem"]);
-  byId("about").textContent = `TopoLVM ${summary.version}, ${summary.group}. This page only reads.`;
+  byId("about").textContent = `TopoLVM ${summary.version}, ${summary.group}. This page is read-only.`;
 }
 
 function refreshSummary() {
@@ -115,7 +115,7 @@ function showEmpty(place, total) {
     ? [element("h3", { text: "No volume matches" }), element("button", { type: "button", class: "plain", text: "Show all volumes", onclick: () => setFilters({}) })]
     : [
       element("h3", { text: "No volumes yet" }),
-      element("p", { text: "A volume is made for a claim whose StorageClass has our provisioner, on the node of its pod. See which StorageClasses there are, and that the installation is well:" }),
+      element("p", { text: "TopoLVM creates a volume for each claim whose StorageClass has its provisioner, on the node of the pod. Check the StorageClasses and the installation:" }),
       element("pre", { text: "kubectl get storageclass\nkubectl topolvm doctor", tabindex: "0", role: "group", "aria-label": "Commands" }),
     ];
   if (place.dataset.kind === String(total > 0)) return;

@@ -4,7 +4,7 @@ import { announce, byId, command, count, element } from "./dom.js";
 
 /** Findings that are shown before somebody asks for all. */
 const FIRST = 4;
-const KINDS = { fail: "Failed", warn: "Warning", unknown: "Not known" };
+const KINDS = { fail: "Failed", warn: "Warning", unknown: "Unknown" };
 
 let shown = "";
 let showsAll = false;
@@ -43,10 +43,10 @@ export function showProblems(summary, showVolumes) {
 
 function when(checks) {
   if (!checks) {
-    return "The checks have not run in this replica of the controller: they begin half a minute after it leads, and need " +
-      "--doctor-interval above 0. kubectl topolvm doctor checks now.";
+    return "The checks have not run in this replica of the controller: they start half a minute after it becomes the leader, and need " +
+      "--doctor-interval greater than 0. Run kubectl topolvm doctor to check now.";
   }
-  return `Checked at ${new Date(checks.at).toLocaleTimeString()}. kubectl topolvm doctor looks at more.`;
+  return `Checked at ${new Date(checks.at).toLocaleTimeString()}. kubectl topolvm doctor runs more checks.`;
 }
 
 function finding(found) {

@@ -46,7 +46,7 @@ function group(found) {
   });
   return element("li", { class: level(share) },
     element("strong", { text: `Volume group ${found.name}` }), gauge(share),
-    element("span", { text: found.size > 0 ? `${bytes(found.free)} free of ${bytes(found.size)}` : "LVM does not find it" }),
+    element("span", { text: found.size > 0 ? `${bytes(found.free)} free of ${bytes(found.size)}` : "not found by LVM" }),
     disks.length > 0 ? element("ul", {}, ...disks) : undefined);
 }
 
@@ -58,7 +58,7 @@ function evacuation(found) {
 }
 
 function pool(found) {
-  const part = (share, what) => share === null ? `${what} not known` : `${share} % of ${what}`;
+  const part = (share, what) => share === null ? `${what} unknown` : `${share} % of ${what}`;
   return element("li", { class: level(found.data ?? 0) },
     element("strong", { text: `Thin pool ${found.name}` }), gauge(found.data ?? 0),
     element("span", { text: `${part(found.data, "data")}, ${part(found.metadata, "metadata")} of ${bytes(found.size)}` }));

@@ -242,8 +242,8 @@ function fillUsed(cell, known) {
   const taken = size ? size - free : thinUsed;
   if (taken === undefined || taken === null || !of) {
     cell.className = "used";
-    cell.title = known?.unknown ? `not known: ${known.unknown}` : "";
-    setText(cell, known?.unknown ? "not known" : "");
+    cell.title = known?.unknown ? `unknown: ${known.unknown}` : "";
+    setText(cell, known?.unknown ? "unknown" : "");
     return;
   }
   const share = percent(taken, of);

@@ -83,7 +83,7 @@ async fn what_is_not_known_is_told_with_the_reason() {
     harness.server.apply_json(pod("n3", 1, &["--secure-metrics-server=true", "--secure-metrics-server=false"]));
     let answer = harness.get("/api/usage?volume=pvc-1&volume=pvc-2&volume=pvc-3").await;
     assert_eq!(answer["volumes"], json!({}));
-    for (node, words) in [("n1", "no topolvm-node runs"), ("n2", "send a token"), ("n3", "cannot be reached")] {
+    for (node, words) in [("n1", "topolvm-node does not run"), ("n2", "requires a token"), ("n3", "is not reachable")] {
         let reason = answer["unknown"][node].as_str().unwrap();
         assert!(reason.contains(words), "{node}: {reason}");
     }

@@ -61,8 +61,8 @@ async fn a_row_says_all_of_a_volume_and_what_is_to_be_done() {
         "name": "pvc-3", "namespace": "bank", "claim": "ledger", "node": "n2", "class": "hdd",
         "size": 2_147_483_648_u64, "state": "CreateFailed", "lv": "", "created": null,
         "problem": {
-            "what": "it could not be made: no room",
-            "remedy": "free space in the device class hdd of node n2, extend its volume group, or ask for less",
+            "what": "creation failed: no room",
+            "remedy": "free space in the device class hdd of node n2, extend its volume group, or request less",
         },
     });
     assert_eq!((&answer["rows"][0], &answer["matched"]), (&expected, &json!(1)));
@@ -110,7 +110,7 @@ async fn the_summary_has_each_class_of_each_node_and_what_was_found() {
 async fn what_a_chosen_node_has_is_read_when_it_is_asked_for() {
     let harness = Harness::new(nodes(), volumes());
     let answer = harness.get("/api/storage?node=n1").await;
-    assert!(answer["unknown"].as_str().unwrap().contains("no NodeStorage of this node"), "{answer}");
+    assert!(answer["unknown"].as_str().unwrap().contains("This node has no NodeStorage"), "{answer}");
     harness.server.apply_json(json!({
         "apiVersion": "topolvm.io/v1", "kind": "NodeStorage", "metadata": {"name": "n1"},
         "status": {
@@ -144,7 +144,7 @@ async fn what_a_chosen_node_has_is_read_when_it_is_asked_for() {
 
     harness.server.fail_next("get", "nodestorages", 1, 403);
     let answer = harness.get("/api/storage?node=n1").await;
-    assert!(answer["unknown"].as_str().unwrap().contains("cannot be read"), "{answer}");
+    assert!(answer["unknown"].as_str().unwrap().contains("Cannot read the NodeStorage"), "{answer}");
     assert_eq!(harness.send("/api/storage").await.status(), StatusCode::BAD_REQUEST);
 }
 

@@ -25,27 +25,25 @@ const LONGEST: usize = 8 << 20;
 /// The reason why an agent says nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AgentError {
-    #[error("no topolvm-node runs on this node; see why its pod does not start")]
+    #[error("topolvm-node does not run on this node; check why its pod does not start")]
     NoPod,
-    #[error("the agent has no port named {PORT}; see --metrics-bind-address")]
+    #[error("the agent has no port named {PORT}; check --metrics-bind-address")]
     NoPort,
     // A token that may change volumes goes to no address whose certificate nobody has signed
-    #[error("the agent gives its metrics ({SECURE}) to those alone who send a token, which this page does not")]
+    #[error("the agent requires a token for its metrics ({SECURE}), which this page does not have")]
     Secure,
-    #[error(
-        "the API server does not list the pod of the agent; see that the controller may list pods in its namespace"
-    )]
+    #[error("cannot list the pod of the agent; allow list of pods in its namespace in the role of the controller")]
     Api(#[from] kube::Error),
-    #[error("the agent cannot be reached; see that no NetworkPolicy keeps the controller away")]
+    #[error("the agent is not reachable; check that no NetworkPolicy blocks the controller")]
     Connect(#[from] io::Error),
-    #[error("what listens on the port {PORT} of the agent does not speak HTTP; see --metrics-bind-address")]
+    #[error("the process on port {PORT} of the agent does not speak HTTP; check --metrics-bind-address")]
     Http(#[source] RequestError),
-    #[error("the agent refused with {0}; see its log")]
+    #[error("the agent returned {0}; check its log")]
     Status(StatusCode),
-    #[error("what the agent says cannot be read; see its /metrics")]
+    #[error("cannot parse the metrics of the agent; check its /metrics")]
     Body(#[source] BodyError),
     #[error(
-        "the agent did not answer within {} s; see that no NetworkPolicy keeps the controller away",
+        "the agent did not answer within {} s; check that no NetworkPolicy blocks the controller",
         DEADLINE.as_secs()
     )]
     Slow,

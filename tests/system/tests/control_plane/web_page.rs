@@ -41,7 +41,7 @@ fn look_at_all() -> Result<()> {
     browser.open(&page.url)?;
     let look = |state: &str| look_at(&browser, &pictures, state).context(state.to_owned());
 
-    browser.wait_for("document.body.innerText.includes('no node has storage of this driver')")?;
+    browser.wait_for("document.body.innerText.includes('no node has storage for this driver')")?;
     browser.wait_for("document.querySelector('#nodes h3').innerText === 'No node offers storage yet'")?;
     look("empty")?;
 
