@@ -31,11 +31,11 @@ impl Args {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Installs TopoLVM: checks the cluster, says what is done, does it, and tries a volume. A second run changes
+    /// Installs TopoLVM: checks the cluster, prints the plan, applies it, and tests a volume. A second run changes
     /// nothing.
     ///
-    /// The exit status is 0 when all is done or nothing was to do, 1 when the cluster does not fit or something failed,
-    /// and 2 when flags are wrong. What does not fit is found before anything is changed.
+    /// The exit status is 0 if the installation is complete or already up to date, 1 if the cluster does not meet the
+    /// requirements or a step failed, and 2 if flags are invalid. The checks run before anything is changed.
     #[command(after_help = "Examples:\n  kubectl topolvm install --volume-group vg0\n  \
         kubectl topolvm install --lvmd-config lvmd.yaml --image registry.example/topolvm:0.1.0\n  \
         kubectl topolvm install --lvmd embedded --node-selector storage=local --dry-run\n  \
@@ -48,10 +48,11 @@ pub(crate) enum Command {
         run: install::RunFlags,
     },
 
-    /// Changes an installation to this version and to the options that are given. Those that are not given stay.
+    /// Upgrades an installation to this version and changes the given options. Options that are not given keep their
+    /// values.
     ///
-    /// Pods are replaced node by node, volumes stay in use. What the installation has no more is removed. The exit
-    /// status is that of install.
+    /// Pods are replaced node by node while volumes stay in use. Objects that the new version no longer needs are
+    /// removed. The exit status is that of install.
     #[command(after_help = "Examples:\n  kubectl topolvm upgrade --diff\n  \
         kubectl topolvm upgrade --image registry.example/topolvm:0.2.0\n  \
         kubectl topolvm upgrade --lvmd embedded")]
@@ -63,11 +64,10 @@ pub(crate) enum Command {
         run: install::RunFlags,
     },
 
-    /// Makes a volume group in a file of nodes without a disk for volumes, and installs the programs if they are not
-    /// there, to try them. Not for data that you need.
+    /// Creates a volume group in a file on nodes without a disk for volumes, and installs TopoLVM if it is not
+    /// installed. For evaluation only, not for data that you need.
     ///
-    /// The exit status is that of install. A second run repairs what somebody has changed, grows the file, or adds
-    /// nodes.
+    /// The exit status is that of install. A second run repairs a changed setup, grows the file, or adds nodes.
     #[command(after_help = "Examples:\n  kubectl topolvm trial\n  \
         kubectl topolvm trial --size 20Gi --node n1 --node n2\n  \
         kubectl topolvm trial --remove")]
@@ -76,10 +76,10 @@ pub(crate) enum Command {
         flags: trial::TrialFlags,
     },
 
-    /// Removes what install has made. Refuses while volumes or claims exist; no LV is ever removed.
+    /// Removes what install created. Refuses while volumes or claims exist; never removes an LV.
     ///
-    /// The exit status is 0 when all is removed or nothing was there, 1 when volumes are in use or something failed,
-    /// and 2 when flags are wrong.
+    /// The exit status is 0 if everything is removed or nothing was installed, 1 if volumes are in use or a step
+    /// failed, and 2 if flags are invalid.
     #[command(after_help = "Examples:\n  kubectl topolvm uninstall --dry-run\n  kubectl topolvm uninstall\n  \
         kubectl topolvm uninstall --keep-volumes")]
     Uninstall {
@@ -87,53 +87,54 @@ pub(crate) enum Command {
         flags: uninstall::UninstallFlags,
     },
 
-    /// Free and promised space of each device class on each node.
+    /// Shows the free and reserved space of each device class on each node.
     #[command(after_help = "Examples:\n  kubectl topolvm status\n  kubectl topolvm status --watch\n  \
         kubectl topolvm status -o json | jq '.items[] | select(.freeBytes < 10737418240)'")]
     Status {
         #[command(flatten)]
         output: OutputArgs,
 
-        /// Go on, and print again whenever something has changed.
+        /// Watch, and print again after each change.
         #[arg(long, short)]
         watch: bool,
     },
 
-    /// Claims with their PersistentVolumes, LogicalVolumes and LVs, and what is wrong with them.
+    /// Shows claims with their PersistentVolumes, LogicalVolumes and LVs, and their problems.
     #[command(after_help = "Examples:\n  kubectl topolvm volumes -A\n  kubectl topolvm volumes -n shop -o wide\n  \
         kubectl topolvm volumes -A -o json | jq '.items[] | select(.problem)'")]
     Volumes {
         #[command(flatten)]
         output: OutputArgs,
 
-        /// Claims of all namespaces, and volumes without a claim.
+        /// Show the claims of all namespaces, and volumes without a claim.
         #[arg(long, short = 'A')]
         all_namespaces: bool,
     },
 
-    /// Events about LogicalVolumes, claims of our StorageClasses, their pods, and the nodes' storage, the newest last.
+    /// Shows Events about LogicalVolumes, claims of TopoLVM StorageClasses, their pods, and the nodes' storage, newest
+    /// last.
     #[command(after_help = "Examples:\n  kubectl topolvm events -A\n  kubectl topolvm events -n shop -o wide")]
     Events {
         #[command(flatten)]
         output: OutputArgs,
 
-        /// Of claims and pods in all namespaces.
+        /// Show the Events of claims and pods in all namespaces.
         #[arg(long, short = 'A')]
         all_namespaces: bool,
     },
 
-    /// Restarts pods that wait for topolvm-scheduler although the scheduling mode is capacity now.
+    /// Restarts pods that wait for topolvm-scheduler although the scheduling mode is now capacity.
     ///
-    /// These are pods that kube-scheduler refuses for nothing but the resource topolvm.io/capacity. They have never
-    /// run; each is deleted, and its controller makes it anew without the resource. Pods without a controller are only
-    /// named.
+    /// These are pods that kube-scheduler rejects only because of the resource topolvm.io/capacity. They have never
+    /// run; each is deleted, and its controller recreates it without the resource. Pods without a controller are only
+    /// listed.
     #[command(after_help = "Examples:\n  kubectl topolvm restart-pending -A --dry-run\n  \
         kubectl topolvm restart-pending -n shop")]
     RestartPending {
         #[command(flatten)]
         output: OutputArgs,
 
-        /// Pods of all namespaces.
+        /// Restart the pods of all namespaces.
         #[arg(long, short = 'A')]
         all_namespaces: bool,
 
@@ -142,7 +143,7 @@ pub(crate) enum Command {
         dry_run: bool,
     },
 
-    /// LVs whose LogicalVolumes do not exist: lists, restores and deletes them.
+    /// Lists, restores and deletes LVs whose LogicalVolumes do not exist.
     #[command(after_help = "Examples:\n  kubectl topolvm orphans list\n  \
         kubectl topolvm orphans restore node1 topolvm.quarantine.0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a -n shop \
         --claim data")]
@@ -151,8 +152,8 @@ pub(crate) enum Command {
         command: OrphanCommand,
     },
 
-    /// Makes LogicalVolumes new that are being deleted, or are gone, while a PersistentVolume or VolumeSnapshotContent
-    /// refers to their volumes. No LV is touched, and pods go on.
+    /// Recreates LogicalVolumes that are being deleted, or were deleted, while a PersistentVolume or
+    /// VolumeSnapshotContent refers to their volumes. No LV is changed, and pods keep running.
     #[command(after_help = "Examples:\n  kubectl topolvm undelete pvc-0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a\n  \
         kubectl topolvm undelete --all --dry-run")]
     Undelete {
@@ -160,11 +161,11 @@ pub(crate) enum Command {
         flags: undelete::UndeleteFlags,
     },
 
-    /// Disks of nodes: lists them, adds blank ones, empties them while their volumes are in use, takes them out of
-    /// their volume groups, and gives up those that are missing.
+    /// Manages the disks of nodes: lists them, adds blank disks, moves volumes off a disk while they are in use,
+    /// removes disks from their volume groups, and drops missing disks.
     ///
-    /// What is asked for is written on the NodeStorage of the node, and topolvm-node and lvmd do it, whether or not
-    /// this command waits for it.
+    /// The command writes the request to the NodeStorage of the node. topolvm-node and lvmd carry it out, whether or
+    /// not this command waits for it.
     #[command(after_help = "Examples:\n  kubectl topolvm disk list n1\n  \
         kubectl topolvm disk add n1 ata-ST4000NM_ZC2\n  \
         kubectl topolvm disk remove n1 /dev/sdb --rate 100Mi --yes\n  \
@@ -174,57 +175,57 @@ pub(crate) enum Command {
         command: DiskCommand,
     },
 
-    /// Checks of the installation; the exit status is 1 when one has failed.
+    /// Checks the installation. The exit status is 1 if a check failed.
     #[command(after_help = "Examples:\n  kubectl topolvm doctor\n  kubectl topolvm doctor -n storage\n  \
         kubectl topolvm doctor -o json | jq '.checks[] | select(.result != \"ok\")'")]
     Doctor {
-        /// How to print.
+        /// Output format.
         #[arg(long, short, value_enum, default_value_t)]
         output: ReportFormat,
     },
 
-    /// The web page of topolvm-controller in a browser: capacity, volumes, problems. Ctrl-C ends it.
+    /// Opens the web page of topolvm-controller in a browser: capacity, volumes, problems. Ctrl-C stops it.
     ///
-    /// A port of this machine is forwarded to the pod that leads, which needs the rights get and create of
-    /// pods/portforward. The page is off unless the installation turns it on: install and upgrade have --ui.
+    /// The command forwards a local port to the leader pod. This requires the rights get and create of
+    /// pods/portforward. The page is disabled unless the installation enables it with --ui of install or upgrade.
     #[command(after_help = "Examples:\n  kubectl topolvm ui\n  kubectl topolvm ui --no-browser --port 8082")]
     Ui {
-        /// Port of this machine [default: any that is free].
+        /// Local port [default: any free port].
         #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
         port: Option<u16>,
 
-        /// Print the address, and open no browser.
+        /// Print the address and do not open a browser.
         #[arg(long)]
         no_browser: bool,
     },
 
-    /// Archive of objects, logs and doctor's report for those who help. Secrets are left out.
+    /// Creates an archive of objects, logs and the doctor report for support. Secrets are never included.
     #[command(
         after_help = "Examples:\n  kubectl topolvm support-bundle\n  kubectl topolvm support-bundle -f - | tar tz"
     )]
     SupportBundle {
-        /// Where to write: a file that does not exist, or - for standard output [default: topolvm-support-TIME.tar.gz].
+        /// File to create, or - for standard output. The file must not exist [default: topolvm-support-TIME.tar.gz].
         #[arg(long, short = 'f', value_name = "FILE")]
         file: Option<PathBuf>,
     },
 
-    /// Script that completes commands and flags of kubectl-topolvm in a shell.
+    /// Prints the completion script for a shell.
     #[command(after_help = "Examples:\n  source <(kubectl topolvm completions bash)")]
     Completions {
         /// The shell.
         shell: Shell,
     },
 
-    /// Manual page.
+    /// Prints the manual page.
     #[command(after_help = "Examples:\n  kubectl topolvm man | man -l -\n  \
         kubectl topolvm man --directory /usr/local/share/man/man1")]
     Man {
-        /// Write a page for each command into this directory instead.
+        /// Write a page for each command to this directory instead.
         #[arg(long, value_name = "DIRECTORY")]
         directory: Option<PathBuf>,
     },
 
-    /// Version of this program, and of the API server where it can be reached.
+    /// Prints the version of this program, and of the API server if it is reachable.
     Version,
 }
 

@@ -250,6 +250,6 @@ mod tests {
         assert!(files["doctor.txt"].contains("you may not list nodes"), "{}", files["doctor.txt"]);
         // A second run writes nothing over
         let again = run(&cluster, "topolvm-system", Some(&path), now).await.unwrap_err();
-        assert!(again.to_string().contains("choose another file"), "{again}");
+        assert!(again.to_string().contains("choose a file"), "{again}");
     }
 }

@@ -20,15 +20,14 @@ pub(crate) use undelete::UndeleteError;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
-        "cannot find out how to reach the API server; set --kubeconfig, or KUBECONFIG, and --context to what kubectl \
-            uses"
+        "cannot determine how to reach the API server; set --kubeconfig or KUBECONFIG, and --context, as for kubectl"
     )]
     Infer(#[from] kube::config::InferConfigError),
     #[error(
         "cannot use the kubeconfig; correct --kubeconfig and --context (kubectl config get-contexts lists contexts)"
     )]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    #[error("cannot make a client for the API server; check certificates and the exec plugin of the kubeconfig")]
+    #[error("cannot create a client for the API server; check the certificates and the exec plugin of the kubeconfig")]
     Client(#[source] Box<kube::Error>),
     #[error("neither topolvm.io nor topolvm.cybozu.com is installed in this cluster; see `kubectl topolvm doctor`")]
     NotInstalled,
@@ -52,7 +51,7 @@ pub(crate) enum Error {
     Json(#[from] serde_json::Error),
     #[error("cannot print as YAML")]
     Yaml(#[from] serde_saphyr::ser::Error),
-    #[error("cannot write {path}; choose another file or directory that does not exist yet or can be written to")]
+    #[error("cannot write {path}; choose a file or directory that does not exist yet or is writable")]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot start")]
     Runtime(#[source] io::Error),

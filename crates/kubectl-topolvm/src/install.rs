@@ -101,7 +101,7 @@ pub(crate) fn check_namespace(cluster: &ClusterArgs) -> Result<(), InstallError>
     match cluster.namespace.as_deref() {
         None | Some(NAMESPACE) => Ok(()),
         Some(other) => Err(InstallError::Flag(format!(
-            "the programs are installed in the namespace {NAMESPACE} and not in {other}; leave out --namespace"
+            "the programs are installed in the namespace {NAMESPACE} and not in {other}; omit --namespace"
         ))),
     }
 }
@@ -116,11 +116,12 @@ fn merge_options(mode: Mode, flags: Flags, legacy: bool, record: Option<&Record>
     let options = flags.onto(legacy, start)?;
     let Some(record) = record else { return Ok(options) };
     if record.options.legacy != options.legacy {
-        let problem = "an installation keeps its API group, to which its volumes belong: docs/switching.md";
+        let problem =
+            "the API group of an installation cannot be changed, because its volumes belong to it: docs/switching.md";
         return Err(InstallError::Unfit(vec![problem.to_owned()]));
     }
     if mode == Mode::Install && !record.is_removed && record.options != options {
-        let problem = "it is installed with other options; kubectl topolvm upgrade changes those that are given to it";
+        let problem = "TopoLVM is installed with other options; use kubectl topolvm upgrade to change them";
         return Err(InstallError::Unfit(vec![problem.to_owned()]));
     }
     Ok(options)
@@ -203,7 +204,7 @@ impl Installation {
 
     async fn smoke_test(&self, limit: Duration) -> Result<(), InstallError> {
         let Some(class) = self.options.smoke_test_class() else {
-            print_progress("no smoke test: there is no StorageClass of this installation");
+            print_progress("smoke test skipped: this installation has no StorageClass");
             return Ok(());
         };
         smoke::test(&self.client, class, self.rendering.image(), limit).await

@@ -17,9 +17,9 @@ const PAGE: u32 = 500;
 /// Error of a request to the API server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize)]
 pub(crate) enum RequestError {
-    #[error("you may not {verb} {resource}; ask for this right, or run it as somebody who has it")]
+    #[error("you may not {verb} {resource}; request this right, or use an account that has it")]
     Forbidden { verb: &'static str, resource: String },
-    #[error("the API server does not know {resource}")]
+    #[error("the API server does not serve {resource}")]
     Absent { resource: String },
     #[error("cannot {verb} {resource}: {message}")]
     Failed { verb: &'static str, resource: String, message: String },

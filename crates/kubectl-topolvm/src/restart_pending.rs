@@ -35,8 +35,8 @@ impl Fate {
         match self {
             Self::Restarted => "restarted",
             Self::WouldBeRestarted => "would be restarted",
-            Self::Left => "left: nobody makes it anew; delete it and apply its manifest again",
-            Self::Changed => "left: it has changed at this moment",
+            Self::Left => "not restarted: the pod has no controller; delete it and apply its manifest again",
+            Self::Changed => "not restarted: the pod has just changed",
         }
     }
 }

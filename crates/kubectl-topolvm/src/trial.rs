@@ -95,8 +95,8 @@ pub(crate) async fn run(cluster: &ClusterArgs, flags: TrialFlags) -> Result<(), 
 fn say_what_it_is(options: &Options, nodes: &[String]) {
     let Some(LoopFile { size, directory, .. }) = &options.trial else { return };
     print_progress(&format!(
-        "a volume group {} in a file of {} in {directory} on {}. This is to try the product, and not for data that you \
-         need: the file shares its disk with the node, and each write goes through two filesystems",
+        "a volume group {} in a file of {} in {directory} on {}. This is for evaluation only, not for data that you \
+         need: the file shares its disk with the node, and each write passes through two filesystems",
         loop_file::NAME,
         size::human(*size),
         nodes.join(", "),
@@ -118,12 +118,12 @@ async fn new_options(cluster: &ClusterArgs, client: &Client, flags: &TrialFlags)
     };
     let drivers = Api::<CSIDriver>::all(client.clone());
     if request::get(&drivers, options.flavor().driver_name()).await?.is_some() {
-        let problem = "the product is installed, and not by kubectl topolvm install; docs/trial.md says how to add the \
+        let problem = "TopoLVM is installed, but not by kubectl topolvm install; docs/trial.md explains how to add the \
                        device class to manifests and to the chart";
         return Err(InstallError::Unfit(vec![problem.to_owned()]).into());
     }
     if request::served_resources(client, SNAPSHOTS).await?.is_empty() {
-        print_progress("the cluster has no definitions of snapshots: csi-snapshotter is left out");
+        print_progress("the snapshot CRDs are not installed: csi-snapshotter is omitted");
         options.components.push("without-snapshots".to_owned());
     }
     Ok(options)
@@ -138,23 +138,24 @@ fn added_options(
 ) -> Result<Options, InstallError> {
     let mut problems = Vec::new();
     if record.is_removed {
-        problems.push("the programs are removed; bring them back with kubectl topolvm install".to_owned());
+        problems.push("the programs are removed; reinstall them with kubectl topolvm install".to_owned());
     }
     if record.options.lvmd == Lvmd::Host {
-        problems
-            .push("lvmd runs on the host, with a configuration of its own; docs/trial.md says what to add".to_owned());
+        problems.push(
+            "lvmd runs on the host with its own configuration; docs/trial.md explains what to add to it".to_owned(),
+        );
     }
     let before = record.options.trial.as_ref();
     if let Some(before) = before.filter(|before| before.directory != flags.directory) {
         let directory = &before.directory;
-        problems.push(format!("the file is in {directory}; say --directory {directory}, or remove the trial first"));
+        problems.push(format!("the file is in {directory}; use --directory {directory}, or remove the trial first"));
     }
     // The trial's own label is put on them afterwards
     let selector = record.options.node_selector.iter().filter(|(key, _)| *key != LABEL.0);
     for (key, value) in selector {
         let lacks = |node: &&Node| chosen.contains(&node.name_any()) && node.labels().get(key) != Some(value);
         problems.extend(nodes.iter().filter(lacks).map(|node| {
-            format!("node {} has not the label {key}={value}, and the programs do not run there", node.name_any())
+            format!("node {} does not have the label {key}={value}, so TopoLVM does not run there", node.name_any())
         }));
     }
     if !problems.is_empty() {
@@ -209,6 +210,6 @@ mod tests {
     fn a_node_without_the_programs_is_refused() {
         let options =
             Options { node_selector: [("storage".to_owned(), "local".to_owned())].into(), ..Options::default() };
-        assert!(added(options, &[]).unwrap_err().contains("node a has not the label storage=local"));
+        assert!(added(options, &[]).unwrap_err().contains("node a does not have the label storage=local"));
     }
 }

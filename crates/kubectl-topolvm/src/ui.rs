@@ -21,9 +21,9 @@ pub(crate) async fn run(client: &Client, namespace: &str, port: Option<u16>, ope
     let listener = TcpListener::bind(wanted).await.map_err(|source| UiError::Listen { port: wanted.1, source })?;
     let address = listener.local_addr().map_err(|source| UiError::Listen { port: wanted.1, source })?;
     let url = format!("http://{address}/");
-    output::print(&format!("{url}\nThis is the page of the pod {}. Ctrl-C ends it.\n", target.pod))?;
+    output::print(&format!("{url}\nThis page is served by the pod {}. Press Ctrl-C to stop.\n", target.pod))?;
     if opens && !browser::open(&url) {
-        output::print("No browser could be started: open the address above.\n")?;
+        output::print("Cannot start a browser: open the address above.\n")?;
     }
     forward::serve(client, namespace, target, &listener).await
 }

@@ -35,7 +35,7 @@ pub(crate) async fn run(cluster: &Cluster, flags: &UndeleteFlags) -> Result<(), 
         restorations = select(restorations, &flags.names)?;
     }
     if restorations.is_empty() {
-        return output::print("No LogicalVolume that is needed is being deleted or gone\n");
+        return output::print("No LogicalVolume needs to be recreated\n");
     }
     for restoration in &restorations {
         output::print(&format!("{restoration}\n"))?;
@@ -100,7 +100,7 @@ async fn restore(cluster: &Cluster, api: &Api<LogicalVolume>, restoration: &Rest
         created => drop(created.map_err(|error| failed(cluster, "create", error))?),
     }
     let restored = orphans::await_lv(api, object.name()).await?;
-    output::print(&format!("LogicalVolume {} has LV {}\n", restored.name(), restored.lv_name()))
+    output::print(&format!("LogicalVolume {} owns LV {}\n", restored.name(), restored.lv_name()))
 }
 
 /// Has an object that has no volume yet ask for the LV.

@@ -42,7 +42,7 @@ pub(crate) async fn run(cluster: &ClusterArgs, flags: UninstallFlags) -> Result<
     };
     let flavor = record.options.flavor();
     if record.options.trial.is_some() && !flags.keep_volumes {
-        let problem = "files of a trial are on nodes; remove them with kubectl topolvm trial --remove";
+        let problem = "nodes have files of a trial; remove them with kubectl topolvm trial --remove";
         return Err(InstallError::Unfit(vec![problem.to_owned()]).into());
     }
     if !flags.keep_volumes {
@@ -75,8 +75,8 @@ async fn report_not_installed(client: &Client) -> Result<(), Error> {
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
         if request::get(&drivers, flavor.driver_name()).await?.is_some() {
             let problem = format!(
-                "the CSIDriver {flavor} is there, and not of this command; remove it in the way in which it was \
-                 installed, as kubectl delete -k or helm uninstall"
+                "the CSIDriver {flavor} exists and was not created by this command; remove it the way it was \
+                 installed, for example with kubectl delete -k or helm uninstall"
             );
             return Err(InstallError::Unfit(vec![problem]).into());
         }
@@ -120,7 +120,8 @@ impl Removal {
         }
         apply::prune(&self.client, &namespace, self.limit).await?;
         print_progress(
-            "removed; what the nodes have in /run/topolvm and below kubelet's plugins directory does no harm",
+            "removed; files that remain on the nodes in /run/topolvm and below the kubelet's plugins directory are \
+             harmless",
         );
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Removal {
         record.is_removed = true;
         record.write(&self.client, Some(&self.record)).await?;
         print_progress(
-            "the programs are removed, and volumes are as they were; kubectl topolvm install brings the programs back",
+            "the programs are removed, and the volumes are unchanged; kubectl topolvm install reinstalls the programs",
         );
         Ok(())
     }

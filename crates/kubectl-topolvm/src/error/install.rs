@@ -11,47 +11,49 @@ pub(crate) enum InstallError {
     Flag(String),
     #[error("cannot read {path}; name a file with the configuration of lvmd")]
     Read { path: PathBuf, source: io::Error },
-    #[error("cannot write the manifests to a temporary directory; let TMPDIR be one that can be written to")]
+    #[error("cannot write the manifests to a temporary directory; set TMPDIR to a writable directory")]
     Directory(#[source] io::Error),
-    #[error("cannot start kubectl, which renders the manifests; put it into a directory of PATH")]
+    #[error("cannot start kubectl, which renders the manifests; install kubectl in a directory of PATH")]
     Kubectl(#[source] io::Error),
     #[error("kubectl kustomize cannot render the manifests: {0}")]
     Kustomize(String),
-    #[error("cannot read what kubectl kustomize has rendered: {0}")]
+    #[error("cannot read the output of kubectl kustomize: {0}")]
     Rendered(String),
-    #[error("cannot make an object for the API server")]
+    #[error("cannot create an object for the API server")]
     Object(#[source] serde_json::Error),
     #[error(transparent)]
     Request(#[from] RequestError),
-    #[error("this does not fit, and nothing was changed:\n{}", listed(.0))]
+    #[error("the cluster does not meet the requirements; nothing was changed:\n{}", listed(.0))]
     Unfit(Vec<String>),
     #[error(
         "cannot read the record of the installation, the ConfigMap topolvm-installation; correct it, or delete it and \
-            say --adopt"
+            use --adopt"
     )]
     Record(#[source] serde_json::Error),
-    #[error("TopoLVM is not installed by this command; use kubectl topolvm install")]
+    #[error("TopoLVM was not installed by this command; use kubectl topolvm install")]
     NotInstalled,
     #[error("the API server refuses {what}: {message}")]
     Refused { what: String, message: String },
     #[error("cannot wait for {what}")]
     Wait { what: String, source: Box<kube::runtime::wait::Error> },
-    #[error("{what} takes more than {seconds} s; see what it waits for, and say --timeout where it is slow")]
+    #[error(
+        "{what} takes more than {seconds} s; check what it waits for, and use a longer --timeout if it is only slow"
+    )]
     Slow { what: String, seconds: u64 },
-    #[error("the pods are not ready:\n{}\nrepeat the command when this is corrected", listed(.0))]
+    #[error("the pods are not ready:\n{}\ncorrect this and run the command again", listed(.0))]
     NotReady(Vec<String>),
-    #[error("the volume of the smoke test cannot be used:\n{}\nthe installation itself is complete", listed(.0))]
+    #[error("the volume of the smoke test is not usable:\n{}\nthe installation itself is complete", listed(.0))]
     Smoke(Vec<String>),
-    #[error("volumes are in use; remove them, or say --keep-volumes to remove the programs alone:\n{}", listed(.0))]
+    #[error("volumes are in use; remove them, or use --keep-volumes to remove only the programs:\n{}", listed(.0))]
     InUse(Vec<String>),
     #[error(
-        "claims are being recreated, and only topolvm-controller releases them; repeat the command when \
-            their pods run, or remove the finalizer:\n{}", listed(.0)
+        "claims are being recreated, and only topolvm-controller releases them; run the command again when the claims' \
+            pods run, or remove the finalizer:\n{}", listed(.0)
     )]
     Rebuilding(Vec<String>),
     #[error("volumes of the trial are in use; remove them first:\n{}", listed(.0))]
     TrialInUse(Vec<String>),
-    #[error("a part of the trial stays; repeat the command when this is corrected:\n{}", listed(.0))]
+    #[error("part of the trial could not be removed; correct this and run the command again:\n{}", listed(.0))]
     TrialStays(Vec<String>),
     #[error("interrupted")]
     Interrupted,

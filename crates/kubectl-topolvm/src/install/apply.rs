@@ -65,9 +65,9 @@ pub(crate) async fn delete(
     let params = if id.is_workload() { DeleteParams::foreground() } else { DeleteParams::background() };
     let params = params.preconditions(Preconditions { uid: Some(uid.clone()), resource_version: None });
     match api.delete(&id.name, &params).await {
-        Ok(_) => {
-            wait_until(api, &id.name, conditions::is_deleted(&uid), limit, format!("the end of {id}")).await.map(drop)
-        }
+        Ok(_) => wait_until(api, &id.name, conditions::is_deleted(&uid), limit, format!("the deletion of {id}"))
+            .await
+            .map(drop),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
         Err(error) => Err(apply_error(id, error)),
     }

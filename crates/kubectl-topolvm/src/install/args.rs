@@ -22,23 +22,23 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NAME", value_parser = volume_group, conflicts_with = "lvmd_config")]
     volume_group: Option<String>,
 
-    /// Configuration of lvmd for all nodes, as docs/lvmd.md explains it.
+    /// Configuration of lvmd for all nodes; see docs/lvmd.md.
     #[arg(long, value_name = "FILE")]
     lvmd_config: Option<PathBuf>,
 
-    /// How pods find a node with room [default: capacity].
+    /// How kube-scheduler finds nodes with free space [default: capacity].
     #[arg(long, alias = "scheduling", value_enum, value_name = "MODE")]
     scheduling_mode: Option<Scheduling>,
 
-    /// Who makes the certificate of the webhook, with --scheduling-mode=extender [default: self-managed].
+    /// Issuer of the webhook certificate, with --scheduling-mode=extender [default: self-managed].
     #[arg(long, value_enum, value_name = "WHO")]
     certificates: Option<Certificates>,
 
-    /// Image of the programs [default: the one of this version].
+    /// Container image [default: the image of this version].
     #[arg(long, value_name = "NAME:TAG")]
     image: Option<String>,
 
-    /// Root directory of kubelet on the nodes [default: /var/lib/kubelet].
+    /// Root directory of the kubelet on the nodes [default: /var/lib/kubelet].
     #[arg(long, value_name = "DIR", value_parser = directory)]
     kubelet_dir: Option<String>,
 
@@ -46,24 +46,24 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=9))]
     controller_replicas: Option<u16>,
 
-    /// Label of the nodes that have storage; may be repeated [default: all nodes].
+    /// Label of the nodes with storage; may be repeated [default: all nodes].
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     node_selector: Vec<(String, String)>,
 
-    /// Run on nodes with the label topolvm.io/storage=enabled or superedge.io/local.pv=topolvm alone, as
-    /// docs/node-selection.md explains it: --component node-label.
+    /// Run only on nodes with the label topolvm.io/storage=enabled or superedge.io/local.pv=topolvm; see
+    /// docs/node-selection.md. Same as --component node-label.
     #[arg(long)]
     node_label: bool,
 
-    /// Name of the StorageClass that is made [default: topolvm-provisioner].
+    /// Name of the StorageClass to create [default: topolvm-provisioner].
     #[arg(long, value_name = "NAME", conflicts_with = "no_storage_class")]
     storage_class: Option<String>,
 
-    /// Make no StorageClass.
+    /// Do not create a StorageClass.
     #[arg(long)]
     no_storage_class: bool,
 
-    /// Serve the read-only web page that kubectl topolvm ui opens, or stop serving it [default: false].
+    /// Enable or disable the read-only web page that kubectl topolvm ui opens [default: false].
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     ui: Option<bool>,
 
@@ -78,8 +78,8 @@ impl Flags {
         let names_config = self.volume_group.is_some() || self.lvmd_config.is_some();
         let lvmd = self.lvmd.unwrap_or(options.lvmd);
         if lvmd == Lvmd::Host && names_config {
-            let message = "lvmd on the host has a configuration of its own, /etc/topolvm/lvmd.yaml; leave out \
-                           --volume-group and --lvmd-config";
+            let message = "lvmd on the host has its own configuration, /etc/topolvm/lvmd.yaml; omit --volume-group and \
+                           --lvmd-config";
             return Err(InstallError::Flag(message.to_owned()));
         }
         let config = self.lvmd_config.map(|path| {
@@ -128,35 +128,35 @@ fn with_web_page(mut components: Vec<String>, ui: Option<bool>) -> Vec<String> {
 #[derive(Clone, Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags")]
 pub(crate) struct RunFlags {
-    /// Print the objects, as kustomize renders them, and do nothing else.
+    /// Print the objects as rendered by kustomize, and change nothing.
     #[arg(long, conflicts_with_all = ["dry_run", "diff"])]
     pub(super) render: bool,
 
-    /// Print what would be done, which the API server tries without keeping it.
+    /// Print the plan, validated by the API server with a dry run, and change nothing.
     #[arg(long)]
     pub(super) dry_run: bool,
 
-    /// The same with each value that would change.
+    /// Like --dry-run, with each value that would change.
     #[arg(long)]
     pub(super) diff: bool,
 
-    /// Take over objects that another program, or a person, has applied.
+    /// Take over objects that were applied by another program or by hand.
     #[arg(long)]
     pub(super) adopt: bool,
 
-    /// Start no pods that look for volume groups and kubelet's directory on the nodes.
+    /// Do not start the check pods that inspect volume groups and the kubelet's directory on the nodes.
     #[arg(long)]
     pub(super) skip_node_checks: bool,
 
-    /// Make no volume to try.
+    /// Do not create a test volume.
     #[arg(long)]
     pub(super) no_smoke_test: bool,
 
-    /// How long each step may take: a check of a node, the start of all pods, the smoke test.
+    /// Timeout of each step: a check of a node, the start of all pods, the smoke test.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
 
-    /// How to print the plan, or what --render prints (as YAML unless told otherwise).
+    /// Output format of the plan, or of --render (default for --render: YAML).
     #[arg(long, short, value_enum, default_value_t)]
     pub(super) output: ReportFormat,
 }
@@ -181,7 +181,7 @@ impl RunFlags {
 fn volume_group(text: &str) -> Result<String, String> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "+_.-".contains(c);
     if text.is_empty() || text.starts_with('-') || !text.chars().all(is_allowed) {
-        return Err("LVM allows letters, digits and + _ . - in the name of a volume group".to_owned());
+        return Err("LVM allows only letters, digits and + _ . - in the name of a volume group".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -189,13 +189,14 @@ fn volume_group(text: &str) -> Result<String, String> {
 pub(crate) fn directory(text: &str) -> Result<String, String> {
     let path = text.trim_end_matches('/');
     if !path.starts_with('/') {
-        return Err("kubelet's directory is an absolute path, and not the root directory".to_owned());
+        return Err("the kubelet's directory must be an absolute path other than /".to_owned());
     }
     Ok(path.to_owned())
 }
 
 pub(crate) fn label(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("a label is KEY=VALUE")?;
+    let (key, value) =
+        text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or("a label must have the form KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 

@@ -88,10 +88,10 @@ impl LoopFile {
             class.as_object_mut().into_iter().for_each(|class| drop(class.insert("default".to_owned(), true.into())));
             return Ok(json!({ "device-classes": [class] }).to_string());
         }
-        let mut config: Value = serde_saphyr::from_str(config).map_err(|error| format!("no YAML: {error}"))?;
+        let mut config: Value = serde_saphyr::from_str(config).map_err(|error| format!("invalid YAML: {error}"))?;
         let classes = config.get_mut("device-classes").and_then(Value::as_array_mut).ok_or("no device classes")?;
         if classes.iter().any(|other| other.get("name") == class.get("name")) {
-            return Err(format!("there is a device class {DEVICE_CLASS} already; give it another name"));
+            return Err(format!("the device class {DEVICE_CLASS} already exists; rename it"));
         }
         classes.push(class);
         // JSON is YAML
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(added["device-classes"], json!([{ "name": "ssd", "volume-group": "vg" }, class]));
         assert_eq!(added["socket-name"], "/run/x");
         let error = loop_file(false).add_class(&added.to_string()).unwrap_err();
-        assert!(error.starts_with("there is a device class trial already"), "{error}");
+        assert!(error.starts_with("the device class trial already exists"), "{error}");
         let alone = parse(loop_file(true).add_class(CONFIG).unwrap());
         assert_eq!(
             (&alone["device-classes"][0]["default"], alone["device-classes"].as_array().unwrap().len()),

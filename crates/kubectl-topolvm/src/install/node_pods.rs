@@ -33,9 +33,9 @@ pub(crate) async fn run(
         Ok(Some(pod)) => Ok(match (outcome(&pod), find_pod_problem(&pod)) {
             (Some(outcome), _) => Ok(outcome),
             (None, Some(problem)) => Err(format!("node {node}: {problem}")),
-            (None, None) => Err(format!("node {node}: the pod for {what} has ended without a word")),
+            (None, None) => Err(format!("node {node}: the pod for {what} ended without a message")),
         }),
-        Ok(None) => Ok(Err(format!("node {node}: somebody has deleted the pod for {what}"))),
+        Ok(None) => Ok(Err(format!("node {node}: the pod for {what} was deleted"))),
         Err(InstallError::Slow { what, seconds }) => {
             let pod = api.get_opt(&name).await.ok().flatten();
             let why = pod.as_ref().and_then(find_pod_problem).map(|problem| problem.to_string());

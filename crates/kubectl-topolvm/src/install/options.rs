@@ -23,12 +23,12 @@ const VOLUME_GROUP: &str = "myvg1";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Lvmd {
-    /// In a DaemonSet of its own, with the LVM of the host.
+    /// In a separate DaemonSet, with the LVM of the host.
     #[default]
     Daemonset,
     /// Inside topolvm-node, with the LVM of the host.
     Embedded,
-    /// On the host, where somebody else starts it.
+    /// On the host, started outside of Kubernetes.
     Host,
 }
 
@@ -36,10 +36,10 @@ pub(crate) enum Lvmd {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Scheduling {
-    /// By storage capacity tracking of Kubernetes.
+    /// Storage capacity tracking of Kubernetes.
     #[default]
     Capacity,
-    /// By the webhook and topolvm-scheduler, for which kube-scheduler has to be configured.
+    /// The webhook and topolvm-scheduler; requires a kube-scheduler configuration.
     Extender,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Certificates {
     /// topolvm-controller.
     #[default]
     SelfManaged,
-    /// cert-manager, which has to be there.
+    /// cert-manager, which must be installed.
     CertManager,
 }
 
@@ -154,7 +154,7 @@ pub(crate) struct VolumeGroups {
 
 /// Returns the volume groups in a configuration of lvmd.
 pub(super) fn volume_groups(text: &str) -> Result<VolumeGroups, String> {
-    let config: Value = serde_saphyr::from_str(text).map_err(|error| format!("no YAML: {error}"))?;
+    let config: Value = serde_saphyr::from_str(text).map_err(|error| format!("invalid YAML: {error}"))?;
     let classes = config.get("device-classes").and_then(Value::as_array);
     let with_group = classes.into_iter().flatten().filter_map(|class| {
         let is_optional = class.get("optional").and_then(Value::as_bool).unwrap_or_default();
@@ -162,7 +162,7 @@ pub(super) fn volume_groups(text: &str) -> Result<VolumeGroups, String> {
     });
     let with_group: Vec<_> = with_group.collect();
     if with_group.is_empty() {
-        return Err("no device class with a volume group; `lvmd check-config FILE` says what is wrong".to_owned());
+        return Err("no device class has a volume group; run `lvmd check-config FILE` to find the mistake".to_owned());
     }
     let (optional, required): (Vec<_>, Vec<_>) = with_group.into_iter().partition(|(_, is_optional)| *is_optional);
     let names = |groups: Vec<(String, bool)>| groups.into_iter().map(|(group, _)| group).collect();
@@ -198,7 +198,9 @@ mod tests {
         let both = "device-classes: [{volume-group: a, optional: true}, {volume-group: b, optional: false}]";
         let expected = VolumeGroups { required: vec!["b".to_owned()], optional: vec!["a".to_owned()] };
         assert_eq!(volume_groups(both).unwrap(), expected);
-        for (config, expected) in [("device-classes: []", "no device class with a volume group"), ("{", "no YAML: ")] {
+        for (config, expected) in
+            [("device-classes: []", "no device class has a volume group"), ("{", "invalid YAML: ")]
+        {
             let error = volume_groups(config).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }

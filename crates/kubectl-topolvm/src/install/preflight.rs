@@ -34,7 +34,7 @@ pub(crate) async fn check(
     let version = server_version::read(client).await?;
     if topolvm_doctor::is_too_old(&version) {
         let (spelled, (major, minor)) = (version.2, OLDEST);
-        let problem = format!("the API server is {spelled}; upgrade Kubernetes to {major}.{minor} or later");
+        let problem = format!("the API server has version {spelled}; upgrade Kubernetes to {major}.{minor} or later");
         return Err(InstallError::Unfit(vec![problem]));
     }
     let mut problems = missing_rights(client, rendering).await?;
@@ -104,7 +104,7 @@ impl std::fmt::Display for Right {
         if let Some(namespace) = namespace {
             write!(f, " in the namespace {namespace}")?;
         }
-        f.write_str("; run it as a cluster administrator")
+        f.write_str("; run the command as a cluster administrator")
     }
 }
 
@@ -125,7 +125,7 @@ async fn missing_apis(client: &Client, rendering: &Rendering) -> Result<Vec<Stri
     if rendering.containers().any(|(name, _)| name == "csi-snapshotter") && !is_served(client, SNAPSHOTS).await? {
         problems.push(format!(
             "the API server does not serve {SNAPSHOTS}, which csi-snapshotter needs; apply the snapshot CRDs of \
-             kubernetes-csi/external-snapshotter first, or do without snapshots: --component without-snapshots"
+             kubernetes-csi/external-snapshotter first, or disable snapshots with --component without-snapshots"
         ));
     }
     Ok(problems)
@@ -145,8 +145,8 @@ async fn other_driver(client: &Client, flavor: ApiFlavor) -> Result<Option<Strin
     let whose = driver.annotations().get("meta.helm.sh/release-name");
     let whose = whose.map_or_else(String::new, |release| format!(" of the Helm release {release}"));
     Ok(Some(format!(
-        "the CSIDriver {flavor}{whose} is there, and not of this command; to switch from TopoLVM see \
-         docs/switching.md, and say --adopt to take over its objects, or those of manifests applied by hand"
+        "the CSIDriver {flavor}{whose} already exists and was not created by this command; to switch from TopoLVM see \
+         docs/switching.md, and use --adopt to take over its objects, or those of manifests applied by hand"
     )))
 }
 

@@ -135,7 +135,7 @@ async fn reasons(client: &Client, progress: &[Progress], problems: &[Problem]) -
     let mut reasons = Vec::new();
     for one in progress.iter().filter(|one| !one.is_done || one.wanted == 0) {
         reasons.push(match one.wanted {
-            0 => format!("{}: no node has the labels of its node selector", one.name),
+            0 => format!("{}: no node matches the node selector", one.name),
             _ => one.to_string(),
         });
     }

@@ -28,7 +28,7 @@ pub(crate) async fn test(
     limit: Duration,
 ) -> Result<(), InstallError> {
     print_progress(&format!(
-        "smoke test: a claim of {SIZE} of the StorageClass {storage_class}, and a pod that writes to it"
+        "smoke test: creating a claim of {SIZE} with the StorageClass {storage_class}, and a pod that writes to it"
     ));
     let volume = temporary::within(client, "topolvm-smoke-test-", "restricted", async |namespace: &str| {
         let claims = Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace);
@@ -47,19 +47,19 @@ pub(crate) async fn test(
         Ok(claim.and_then(|claim| claim.spec?.volume_name).unwrap_or_default())
     });
     wait_for_removal(client, &volume.await?, limit).await?;
-    print_progress("smoke test: the volume was made, written to and removed");
+    print_progress("smoke test passed: the volume was created, written to and removed");
     Ok(())
 }
 
 /// Waits until the PersistentVolume of a deleted claim has gone, which it does only after its LV.
 async fn wait_for_removal(client: &Client, volume: &str, limit: Duration) -> Result<(), InstallError> {
     if volume.is_empty() {
-        return Err(InstallError::Smoke(vec!["the claim has no volume, and a pod has used it".to_owned()]));
+        return Err(InstallError::Smoke(vec!["the claim has no volume although a pod uses it".to_owned()]));
     }
     let volumes = Api::<PersistentVolume>::all(client.clone());
     let found = request::get(&volumes, volume).await?;
     if let Some(uid) = found.and_then(|found| found.metadata.uid) {
-        let what = format!("the end of the PersistentVolume {volume}");
+        let what = format!("the deletion of the PersistentVolume {volume}");
         wait_until(volumes, volume, conditions::is_deleted(&uid), limit, what).await?;
     }
     Ok(())

@@ -42,7 +42,7 @@ pub(crate) async fn within<T>(
             &name,
             conditions::is_deleted(&uid),
             DELETION_TIMEOUT,
-            format!("the end of the namespace {name}"),
+            format!("the deletion of the namespace {name}"),
         )
         .await
     };

@@ -8,27 +8,28 @@ use crate::output::OutputArgs;
 /// A subcommand of `orphans`.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum OrphanCommand {
-    /// Lists the LVs whose LogicalVolumes do not exist, and what becomes of each.
+    /// Lists the LVs whose LogicalVolumes do not exist, and the state of each.
     List {
         #[command(flatten)]
         output: OutputArgs,
     },
 
-    /// Makes a LogicalVolume for such an LV, and PersistentVolume and claim if a claim is named. Its data stays.
+    /// Creates a LogicalVolume for an orphaned LV, and a PersistentVolume and claim if a claim is named. The data is
+    /// kept.
     Restore {
         #[command(flatten)]
         flags: RestoreFlags,
     },
 
-    /// Removes such an LV with its data, as the deletion of a volume does.
+    /// Removes an orphaned LV with its data, like the deletion of a volume.
     Delete {
         /// Node of the LV.
         node: String,
 
-        /// Name of the LV, as list shows it.
+        /// Name of the LV as shown by list.
         lv: String,
 
-        /// Its data is to be lost.
+        /// Confirm that the data is deleted.
         #[arg(long, required = true)]
         yes: bool,
     },
@@ -40,22 +41,22 @@ pub(crate) struct RestoreFlags {
     /// Node of the LV.
     pub(super) node: String,
 
-    /// Name of the LV, as list shows it.
+    /// Name of the LV as shown by list.
     pub(super) lv: String,
 
-    /// Name of LogicalVolume and PersistentVolume; without it that of the LogicalVolume that is gone.
+    /// Name of the LogicalVolume and PersistentVolume. Default: the name of the deleted LogicalVolume.
     #[arg(long, value_name = "NAME")]
     pub(super) name: Option<String>,
 
-    /// Make PersistentVolume and this claim in the namespace. Without it only the LogicalVolume is made.
+    /// Create a PersistentVolume and this claim in the namespace. Without this flag only the LogicalVolume is created.
     #[arg(long, value_name = "NAME")]
     pub(super) claim: Option<String>,
 
-    /// StorageClass of PersistentVolume and claim, which decides whether the volume can grow.
+    /// StorageClass of the PersistentVolume and claim; it determines whether the volume can be expanded.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) storage_class: String,
 
-    /// Filesystem on the LV. A wrong one is an error when a pod mounts it; nothing is ever formatted.
+    /// Filesystem on the LV. With a wrong value mounting fails; the LV is never formatted.
     #[arg(long, value_parser = PossibleValuesParser::new(FILESYSTEMS), default_value = FILESYSTEMS[0],
           conflicts_with = "block")]
     pub(super) filesystem: String,

@@ -18,7 +18,7 @@ pub(super) async fn run(cluster: &Cluster, node: &str, lv: &str) -> Result<(), E
     let api: Api<LogicalVolume> = Api::all_with(cluster.client.clone(), &cluster.flavor);
     adoption::delete(cluster, &api, &volume, None).await?;
     output::print(&format!(
-        "LogicalVolume {} has the LV and is deleted; topolvm-node on node {node} removes both\n",
+        "LogicalVolume {} owns the LV and is being deleted; topolvm-node on node {node} removes both\n",
         volume.name()
     ))
 }

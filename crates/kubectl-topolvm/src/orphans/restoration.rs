@@ -36,13 +36,16 @@ pub(super) async fn run(cluster: &Cluster, flags: &RestoreFlags, namespace: &str
     let name = volume.name();
     let Some(claim_name) = &flags.claim else {
         return output::print(&format!(
-            "LV {} of node {} is LogicalVolume {name}, without a PersistentVolume; the same command with -n NAMESPACE \
-                --claim NAME makes PersistentVolume and claim\n",
+            "LV {} of node {} now belongs to LogicalVolume {name}, which has no PersistentVolume; run the command with \
+                -n NAMESPACE --claim NAME to create the PersistentVolume and the claim\n",
             flags.lv, flags.node
         ));
     };
     create_persistent_volume(cluster, flags, &volume, namespace, claim_name).await?;
-    output::print(&format!("LV {} of node {} is LogicalVolume and PersistentVolume {name}\n", flags.lv, flags.node))?;
+    output::print(&format!(
+        "LV {} of node {} now belongs to LogicalVolume and PersistentVolume {name}\n",
+        flags.lv, flags.node
+    ))?;
     let claim = claim(cluster.flavor, flags, &volume, namespace, claim_name);
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(cluster.client.clone(), namespace);
     let found = create(&claims, &claim).await?;
@@ -50,7 +53,7 @@ pub(super) async fn run(cluster: &Cluster, flags: &RestoreFlags, namespace: &str
         return Err(OrphanError::Exists { kind: "PersistentVolumeClaim", name: claim_name.clone() }.into());
     }
     output::print(&format!(
-        "Claim {namespace}/{claim_name} is bound to it, and the volume kept (Retain) when that goes\n"
+        "Claim {namespace}/{claim_name} is bound to it; the volume is kept (Retain) when the claim is deleted\n"
     ))
 }
 

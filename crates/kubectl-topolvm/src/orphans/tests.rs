@@ -145,8 +145,8 @@ async fn lv_of_an_object_is_not_deleted_and_its_claim_is_named() {
         let (server, cluster) = server();
         restored(&server, &status);
         let error = deletion::run(&cluster, "n1", lv).await.unwrap_err().chain();
-        let owner = "LogicalVolume pvc-1, PersistentVolume pvc-1, claim shop/data has it";
-        assert!(error.contains("is no orphan, and nothing was changed") && error.contains(owner), "{error}");
+        let owner = "LogicalVolume pvc-1, PersistentVolume pvc-1, claim shop/data uses it";
+        assert!(error.contains("is not an orphan, and nothing was changed") && error.contains(owner), "{error}");
         let found: Vec<_> = server.list_json(VOLUMES);
         assert_eq!(found.len(), 1);
         assert!(found[0]["metadata"]["deletionTimestamp"].is_null(), "{found:?}");
@@ -162,7 +162,7 @@ async fn lv_of_an_object_is_not_restored_from_a_stale_list() {
         "spec": {"name": "pvc-1", "nodeName": "n1", "size": "1Gi", "deviceClass": "ssd"},
     }));
     let error = restoration::run(&cluster, &flags(&["--claim=data"]), "shop").await.unwrap_err().chain();
-    assert!(error.contains("is no orphan") && error.contains("LogicalVolume pvc-1 has it"), "{error}");
+    assert!(error.contains("is not an orphan") && error.contains("LogicalVolume pvc-1 has it"), "{error}");
     assert_eq!(server.list_json(VOLUMES).len(), 1);
 }
 
@@ -181,7 +181,7 @@ async fn deletion_leaves_an_unfinished_restore_alone_and_vice_versa() {
             restoration::run(&cluster, &flags(&["--claim=data"]), "shop").await
         };
         let error = error.unwrap_err().chain();
-        assert!(error.contains(&format!("LogicalVolume {name} is getting the LV")), "{error}");
+        assert!(error.contains(&format!("LogicalVolume {name} is taking over the LV")), "{error}");
         assert_eq!(server.list_json(VOLUMES).len(), 1);
     };
     unfinished("pvc-1").await;
@@ -240,8 +240,8 @@ async fn what_has_the_name_is_named_and_nothing_is_made() {
         adoption.run(&cluster, None).await.unwrap_err().to_string()
     };
     let error = adopt("n1", "other").await;
-    assert!(error.contains("tells of no LV other"), "{error}");
-    assert!(adopt("n9", LV).await.contains("no Node n9"));
+    assert!(error.contains("reports no LV other"), "{error}");
+    assert!(adopt("n9", LV).await.contains("Node n9 does not exist"));
     assert!(server.list_json(VOLUMES).is_empty());
 }
 
@@ -252,7 +252,7 @@ async fn an_object_that_cannot_have_the_lv_is_deleted_again() {
     let refusal = json!({"code": 9, "message": "logical volume vg/x is in use"});
     let (restored, _) = tokio::join!(restoration::run(&cluster, &flags, "shop"), answer(&server, refusal));
     let error = restored.unwrap_err().chain();
-    assert!(error.contains("stays as it is: logical volume vg/x is in use"), "{error}");
+    assert!(error.contains("is unchanged: logical volume vg/x is in use"), "{error}");
     assert!(server.list_json(VOLUMES).is_empty() && server.list_json("persistentvolumes").is_empty());
 }
 

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 /// Flag for the format of rows.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct OutputArgs {
-    /// How to print.
+    /// Output format.
     #[arg(long = "output", short = 'o', value_enum, default_value_t)]
     pub(crate) format: Format,
 }
@@ -13,27 +13,27 @@ pub(crate) struct OutputArgs {
 /// Output format of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// A table for people.
+    /// Human-readable table.
     #[default]
     Table,
-    /// The table with more columns.
+    /// Table with additional columns.
     Wide,
-    /// JSON for programs, sizes in bytes.
+    /// JSON, with sizes in bytes.
     Json,
-    /// The same in YAML.
+    /// YAML, with sizes in bytes.
     Yaml,
-    /// Names of the objects alone, for kubectl.
+    /// Only the names of the objects, for kubectl.
     Name,
 }
 
 /// Output format of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ReportFormat {
-    /// Lines for people.
+    /// Human-readable lines.
     #[default]
     Table,
-    /// JSON for programs.
+    /// JSON.
     Json,
-    /// The same in YAML.
+    /// YAML.
     Yaml,
 }

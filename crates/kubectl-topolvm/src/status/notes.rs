@@ -38,7 +38,7 @@ fn idle_nodes<'a>(
     let names: BTreeSet<_> = nodes.iter().filter(has_agent).map(ResourceExt::name_any).chain(of_storage).collect();
     let idle = names.into_iter().filter(move |name| !with_rows.contains(name.as_str()) && !explained.contains(name));
     idle.map(|name| {
-        format!("{name}: no device class; lvmd does not run there, or no volume group of its configuration exists\n")
+        format!("{name}: no device class; lvmd does not run there, or none of its configured volume groups exists\n")
     })
 }
 
@@ -74,7 +74,7 @@ fn unused(
             let rest = bytes(group.size.as_ref())?.saturating_sub(shown);
             (rest >= LITTLE).then(|| {
                 let (name, rest) = (&group.name, human(rest));
-                format!("{node}: {rest} of volume group {name} are in no SIZE: spare-gb, and what is not ours\n")
+                format!("{node}: SIZE does not include {rest} of volume group {name}: spare-gb, and LVs of others\n")
             })
         })
         .collect();
@@ -135,7 +135,7 @@ mod tests {
         };
         let rows = [row("n1", "ssd", 10 * GI), row("n1", "thin", 40 * GI)];
         let text = describe(ApiFlavor::TopoLvm, &[], &rows, &[group("24Gi")]);
-        assert_eq!(text, "\nn1: 10Gi of volume group vg are in no SIZE: spare-gb, and what is not ours\n");
+        assert_eq!(text, "\nn1: SIZE does not include 10Gi of volume group vg: spare-gb, and LVs of others\n");
         assert_eq!(describe(ApiFlavor::TopoLvm, &[], &rows, &[group("14Gi")]), "");
     }
 }

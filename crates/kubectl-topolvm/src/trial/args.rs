@@ -7,15 +7,15 @@ use crate::install::{directory, label};
 /// Flags of `trial`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TrialFlags {
-    /// Size of the file on each node. A larger one than before makes the file grow; none gets smaller.
+    /// Size of the file on each node. A larger size than before grows the file; a file never shrinks.
     #[arg(long, value_name = "SIZE", default_value = "10Gi", value_parser = size)]
     pub(super) size: u64,
 
-    /// Node to try it on; may be repeated [default: the only node].
+    /// Node to use; may be repeated [default: the only node].
     #[arg(long, value_name = "NAME", conflicts_with = "node_selector")]
     pub(super) node: Vec<String>,
 
-    /// Label of the nodes to try it on; may be repeated.
+    /// Label of the nodes to use; may be repeated.
     #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
     pub(super) node_selector: Vec<(String, String)>,
 
@@ -23,24 +23,24 @@ pub(crate) struct TrialFlags {
     #[arg(long, value_name = "DIR", default_value = "/var/lib/topolvm-trial", value_parser = directory)]
     pub(super) directory: String,
 
-    /// Image of the programs, where they are not installed yet [default: the one of this version].
+    /// Container image if TopoLVM is not installed yet [default: the image of this version].
     #[arg(long, value_name = "NAME:TAG")]
     pub(super) image: Option<String>,
 
-    /// Root directory of kubelet on the nodes, where the programs are not installed yet [default: /var/lib/kubelet].
+    /// Root directory of the kubelet on the nodes if TopoLVM is not installed yet [default: /var/lib/kubelet].
     #[arg(long, value_name = "DIR", value_parser = directory)]
     pub(super) kubelet_dir: Option<String>,
 
-    /// Remove the files with their volume groups, and the programs if they were installed for the trial. Refuses while
-    /// volumes exist.
+    /// Remove the files with their volume groups, and the programs if the trial installed them. Refuses while volumes
+    /// exist.
     #[arg(long, conflicts_with_all = ["node", "node_selector", "kubelet_dir"])]
     pub(super) remove: bool,
 
-    /// Make no volume to try.
+    /// Do not create a test volume.
     #[arg(long)]
     pub(super) no_smoke_test: bool,
 
-    /// How long each step may take: what is done on a node, the start of all pods, the smoke test.
+    /// Timeout of each step: the commands on a node, the start of all pods, the smoke test.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
 }
@@ -52,7 +52,7 @@ fn size(text: &str) -> Result<u64, String> {
     if bytes < SMALLEST {
         return Err("the smallest size is 1Gi".to_owned());
     }
-    bytes.checked_next_multiple_of(1 << 20).ok_or_else(|| "no disk is that large".to_owned())
+    bytes.checked_next_multiple_of(1 << 20).ok_or_else(|| "no disk has this size; choose a smaller one".to_owned())
 }
 
 #[cfg(test)]

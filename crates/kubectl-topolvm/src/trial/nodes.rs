@@ -30,17 +30,18 @@ pub(super) fn choose(nodes: &[Node], flags: &TrialFlags) -> Result<Vec<String>, 
         if chosen.len() > 1 {
             let names: Vec<_> = chosen.iter().map(|node| node.name_any()).collect();
             let problem =
-                format!("there are {} nodes; say --node for each to try it on: {}", names.len(), names.join(", "));
+                format!("the cluster has {} nodes; use --node for each node to use: {}", names.len(), names.join(", "));
             return Err(InstallError::Unfit(vec![problem]));
         }
     }
     let found: Vec<_> = chosen.iter().map(|node| node.name_any()).collect();
-    let absent = flags.node.iter().filter(|name| !found.contains(name)).map(|name| format!("there is no node {name}"));
+    let absent =
+        flags.node.iter().filter(|name| !found.contains(name)).map(|name| format!("node {name} does not exist"));
     let not_ready = chosen.iter().filter(|node| !status::is_ready(node));
     let not_ready = not_ready.map(|node| format!("node {} is not ready; see kubectl describe node", node.name_any()));
     let mut problems: Vec<_> = absent.chain(not_ready).collect();
     if found.is_empty() && problems.is_empty() {
-        problems.push("no node is meant; see kubectl get nodes --show-labels".to_owned());
+        problems.push("no node is selected; see kubectl get nodes --show-labels".to_owned());
     }
     if problems.is_empty() { Ok(found) } else { Err(InstallError::Unfit(problems)) }
 }
@@ -101,10 +102,10 @@ mod tests {
     #[case(&["--node=a"], Ok("a"))]
     #[case(&["--node=a", "--node=b"], Ok("a, b"))]
     #[case(&["--node-selector=disk=none"], Ok("b"))]
-    #[case(&["--node=x"], Err("there is no node x"))]
+    #[case(&["--node=x"], Err("node x does not exist"))]
     #[case(&["--node=down"], Err("node down is not ready"))]
-    #[case(&["--node-selector=disk=many"], Err("no node is meant"))]
-    #[case(&[], Err("there are 2 nodes; say --node for each to try it on: a, b"))]
+    #[case(&["--node-selector=disk=many"], Err("no node is selected"))]
+    #[case(&[], Err("the cluster has 2 nodes; use --node for each node to use: a, b"))]
     fn nodes_are_named_or_selected(#[case] words: &[&str], #[case] expected: Result<&str, &str>) {
         let nodes = [
             node("a", &json!({}), &json!({})),

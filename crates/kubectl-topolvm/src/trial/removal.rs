@@ -32,7 +32,7 @@ pub(super) async fn run(
     let labelled: Vec<_> = request::list_all::<Node>(client).await?.into_iter().filter(nodes::has_label).collect();
     let trial = record.as_ref().and_then(|record| record.options.trial.clone());
     if trial.is_none() && labelled.is_empty() {
-        return output::print("there is no trial\n");
+        return output::print("no trial is installed\n");
     }
     check_unused(client, record.as_ref().filter(|_| trial.is_some()), &labelled).await?;
     let is_alone = trial.as_ref().is_some_and(|trial| trial.is_alone);
@@ -72,7 +72,7 @@ async fn check_unused(client: &Client, record: Option<&Record>, labelled: &[Node
     let down = labelled.iter().filter(|node| !status::is_ready(node)).map(|node| {
         let name = node.name_any();
         format!(
-            "node {name} is not ready; start it, or give up what it has: kubectl label node {name} {}-",
+            "node {name} is not ready; start it, or abandon its volume group: kubectl label node {name} {}-",
             loop_file::LABEL.0
         )
     });
@@ -99,7 +99,7 @@ async fn clean_nodes(client: &Client, nodes: &[Node], container: &Value, limit: 
         return Ok(());
     }
     let names: Vec<_> = nodes.iter().map(ResourceExt::name_any).collect();
-    print_progress(&format!("removing volume group, loop device and file on {}", names.join(", ")));
+    print_progress(&format!("removing the volume group, loop device and file on {}", names.join(", ")));
     let removed = temporary::within(client, "topolvm-trial-", "privileged", async |namespace: &str| {
         let api = Api::<Pod>::namespaced(client.clone(), namespace);
         let runs = names.iter().map(|node| clean_node(&api, node, container, limit));

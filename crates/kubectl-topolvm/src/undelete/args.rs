@@ -7,11 +7,11 @@ pub(crate) struct UndeleteFlags {
     #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
     pub(super) names: Vec<String>,
 
-    /// All to whose volumes something refers; after a deletion of the CustomResourceDefinition, too.
+    /// All LogicalVolumes whose volumes are referenced, also after a deletion of the CustomResourceDefinition.
     #[arg(long)]
     pub(super) all: bool,
 
-    /// Print what would be made new.
+    /// Print what would be recreated.
     #[arg(long)]
     pub(super) dry_run: bool,
 }

@@ -29,7 +29,7 @@ pub(super) async fn restore(cluster: &Cluster) -> Result<(), crate::error::Error
             if found.metadata.deletion_timestamp.is_none() {
                 continue;
             }
-            output::print(&format!("CustomResourceDefinition {name} is being deleted; waiting until it is gone\n"))?;
+            output::print(&format!("CustomResourceDefinition {name} is being deleted; waiting until it is deleted\n"))?;
             let uid = found.uid().unwrap_or_default();
             let gone = await_condition(api.clone(), &name, conditions::is_deleted(&uid));
             if !matches!(tokio::time::timeout(CHANGES, gone).await, Ok(Ok(_))) {
@@ -41,7 +41,7 @@ pub(super) async fn restore(cluster: &Cluster) -> Result<(), crate::error::Error
         if !matches!(tokio::time::timeout(CHANGES, served).await, Ok(Ok(_))) {
             return Err(UndeleteError::NotServed(name).into());
         }
-        output::print(&format!("CustomResourceDefinition {name} is there again\n"))?;
+        output::print(&format!("CustomResourceDefinition {name} is recreated\n"))?;
     }
     Ok(())
 }

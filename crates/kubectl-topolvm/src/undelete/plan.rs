@@ -36,7 +36,7 @@ pub(super) struct Restoration {
 impl fmt::Display for Restoration {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, node) = (self.object.name(), &self.object.spec.node_name);
-        let state = if self.deleted.is_some() { "is being deleted" } else { "is gone" };
+        let state = if self.deleted.is_some() { "is being deleted" } else { "was deleted" };
         write!(formatter, "LogicalVolume {name} of node {node} {state}, and {} refers to it", self.reference)
     }
 }

@@ -5,7 +5,7 @@ use crate::output::ReportFormat;
 /// Flags of `uninstall`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct UninstallFlags {
-    /// Remove the programs also where volumes exist. These, their objects and what defines them stay.
+    /// Remove the programs even if volumes exist. The volumes, their objects and CustomResourceDefinitions are kept.
     #[arg(long)]
     pub(super) keep_volumes: bool,
 
@@ -13,11 +13,11 @@ pub(crate) struct UninstallFlags {
     #[arg(long)]
     pub(super) dry_run: bool,
 
-    /// How long the end of each object may take.
+    /// Timeout for the deletion of each object.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) timeout: u64,
 
-    /// How to print what is removed.
+    /// Output format of the list of removed objects.
     #[arg(long, short, value_enum, default_value_t)]
     pub(super) output: ReportFormat,
 }

@@ -30,11 +30,11 @@ pub(super) async fn clean(client: &Client, flavor: ApiFlavor, limit: Duration) -
     for csi_node in request::list_all::<CSINode>(client).await?.iter().filter(|node| has_driver(node, flavor)) {
         let name = csi_node.name_any();
         let is_gone = |node: Option<&CSINode>| node.is_none_or(|node| !has_driver(node, flavor));
-        let what = format!("kubelet of node {name} to forget the driver {flavor}");
+        let what = format!("the kubelet of node {name} to unregister the driver {flavor}");
         match wait_until(csi_nodes.clone(), &name, is_gone, limit.min(DEREGISTRATION_TIMEOUT), what).await {
             // A node that is down; kubelet forgets it with the CSINode when it comes up
             Err(InstallError::Slow { what, seconds }) => {
-                print_progress(&format!("waited {seconds} s for {what}, and go on"));
+                print_progress(&format!("waited {seconds} s for {what}; continuing"));
             }
             other => drop(other?),
         }
@@ -99,7 +99,7 @@ async fn clean_one(nodes: &Api<Node>, mut node: Node, flavors: &[ApiFlavor]) -> 
             None => return Ok(()),
         }
     }
-    print_progress(&format!("node {name} changes all the time: finalizer and annotations stay on it"));
+    print_progress(&format!("node {name} changes constantly: its finalizer and annotations were not removed"));
     Ok(())
 }
 

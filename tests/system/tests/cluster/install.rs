@@ -42,8 +42,9 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     let install = Commands::of("install.md", "With the plugin")?;
     let answer = install.answer(&mut install.command(&shared.cluster)?)?;
     ensure!(answer.text.contains("create  DaemonSet topolvm-system/topolvm-lvmd"), "{answer:?}");
-    ensure!(answer.errors.contains("the volume was made, written to and removed"), "{answer:?}");
-    let without = format!("no storage, because there is no volume group myvg1, on {}\n", other_node(shared)?.name());
+    ensure!(answer.errors.contains("the volume was created, written to and removed"), "{answer:?}");
+    let without =
+        format!("no storage on {}: the volume group myvg1 does not exist there\n", other_node(shared)?.name());
     ensure!(answer.errors.contains(&without), "{answer:?}");
     for workload in ["topolvm-lvmd", "topolvm-node"] {
         let ready = workloads::wanted_and_ready(&shared.cluster, workload)?;
@@ -100,18 +101,21 @@ fn other_node(shared: &TestCluster) -> Result<&Node> {
 /// Checks that `doctor` finds nothing wrong, then a volume group that LVM does not see any more, and then nothing
 /// again.
 fn check_doctor(shared: &TestCluster, node: &Node) -> Result<()> {
-    expect_of_doctor(shared, "ok", "storage", "pods are well")?;
+    expect_of_doctor(shared, "ok", "storage", "pods are healthy")?;
     let without = format!("without a volume group: {}", other_node(shared)?.name());
     expect_of_doctor(shared, "ok", "node-agents", &without)?;
     // The controller has found the same by itself
     let condition = Commands::of("doctor.md", "What the controller checks by itself")?;
     shared.cluster.ready("apiserver", || {
         let said = condition.run(&shared.cluster)?;
-        ensure!(said.starts_with("True: failed: none; warned: none; unknown: none\n"), "the controller says {said:?}");
+        ensure!(
+            said.starts_with("True: failed: none; warnings: none; unknown: none\n"),
+            "the controller says {said:?}"
+        );
         Ok(())
     })?;
     node.script("vgrename myvg1 hidden")?;
-    let hidden = expect_of_doctor(shared, "fail", "node-agents", "no node has a volume group of a device class");
+    let hidden = expect_of_doctor(shared, "fail", "node-agents", "no node has a volume group for a device class");
     node.script("vgrename hidden myvg1")?;
     hidden.and_then(|()| expect_of_doctor(shared, "ok", "storage", ""))
 }
@@ -137,13 +141,13 @@ fn check_unfit_nodes(shared: &TestCluster, node: &Node, before: &Objects) -> Res
         Objects::list(shared)?.ensure_same(before)
     };
     refused(&["--volume-group=absent"], "no node has the volume group absent".to_owned())?;
-    let kubelet = format!("node {name}: kubelet's directory is /var/lib/kubelet and not /var/lib/other");
+    let kubelet = format!("node {name}: the kubelet's directory is /var/lib/kubelet and not /var/lib/other");
     refused(&["--kubelet-dir=/var/lib/other"], kubelet)?;
     refused(&["--lvmd=host"], format!("node {name}: lvmd does not listen on /run/topolvm/lvmd.sock"))?;
     refused(&["--node-selector=storage=none"], "no node with the labels storage=none is ready".to_owned())?;
     refused(&["--image=localhost/topolvm:absent"], format!("node {name}: pod check-"))?;
     node.script("mount --bind /dev/null \"$(readlink -f /sbin/lvm)\"")?;
-    let outcome = refused(&[], format!("node {name}: LVM cannot be used"));
+    let outcome = refused(&[], format!("node {name}: LVM does not work"));
     node.script("umount \"$(readlink -f /sbin/lvm)\"")?;
     outcome
 }

@@ -41,7 +41,7 @@ pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     remove(shared, node).context("removal")?;
     Objects::list(shared)?.ensure_same(&before)?;
     let again = plugin::run_successfully(&shared.cluster, &["trial", "--remove"])?;
-    ensure!(again.text == "there is no trial\n", "{again:?}");
+    ensure!(again.text == "no trial is installed\n", "{again:?}");
     Ok(())
 }
 
@@ -119,13 +119,13 @@ fn check_named(shared: &TestCluster, node: &Node) -> Result<()> {
         Ok(())
     };
     let other = "DIRECTORY=/var/lib/kubelet/other SIZE=1073741824";
-    refused(&format!("GROUP=topolvm-trial {other}"), "there is a volume group topolvm-trial on /dev/loop")?;
-    refused(&format!("GROUP=large {other}000"), "/var/lib/kubelet/other/large.img may have")?;
+    refused(&format!("GROUP=topolvm-trial {other}"), "the volume group topolvm-trial already exists on /dev/loop")?;
+    refused(&format!("GROUP=large {other}000"), "/var/lib/kubelet/other/large.img can have at most")?;
     node.script("rmdir /var/lib/kubelet/other")?;
     // Its blocks stay, as those of a file that a loop device has
     node.script(&format!("ln {FILE} {FILE}.kept; rm {FILE}"))?;
     let outcome =
-        refused(&format!("GROUP=topolvm-trial DIRECTORY={DIRECTORY} SIZE=1073741824"), "These volumes are in it: ");
+        refused(&format!("GROUP=topolvm-trial DIRECTORY={DIRECTORY} SIZE=1073741824"), "It contains these volumes: ");
     node.script(&format!("mv {FILE}.kept {FILE}"))?;
     outcome
 }

@@ -72,7 +72,7 @@ fn delete_definition(fixture: &Fixture) -> Result<()> {
     for lv in &orphans {
         crate::orphans::wait_orphan(fixture, lv, "")?;
     }
-    undelete(fixture, "is gone")?;
+    undelete(fixture, "was deleted")?;
     check_data(fixture)
 }
 

@@ -97,7 +97,7 @@ fn options(fixture: &Fixture) -> Result<()> {
     one("ClusterRole", "topolvm-system:metrics-server")?;
     one("PrometheusRule", "topolvm")?;
     let answer = run(fixture, &["install", "--lvmd=host", "--volume-group=fast", "--render"])?;
-    ensure!(!answer.is_success && answer.errors.contains("lvmd on the host has a configuration"), "{answer:?}");
+    ensure!(!answer.is_success && answer.errors.contains("lvmd on the host has its own configuration"), "{answer:?}");
     Ok(())
 }
 
@@ -145,18 +145,18 @@ fn check_refusals(fixture: &Fixture) -> Result<()> {
 
     // The fixture's driver was applied by somebody else
     let answer = run(fixture, &["install"])?;
-    let words = "the CSIDriver topolvm.io is there, and not of this command";
+    let words = "the CSIDriver topolvm.io already exists and was not created by this command";
     ensure!(!answer.is_success && answer.errors.contains(words), "{answer:?}");
     ensure!(answer.errors.contains("docs/switching.md") && answer.errors.contains("nothing was changed"), "{answer:?}");
     // Nothing to upgrade or remove either
     let answer = run(fixture, &["upgrade"])?;
     ensure!(!answer.is_success && answer.errors.contains("not installed by this command"), "{answer:?}");
     let answer = run(fixture, &["uninstall"])?;
-    ensure!(!answer.is_success && answer.errors.contains("in the way in which it was installed"), "{answer:?}");
+    ensure!(!answer.is_success && answer.errors.contains("remove it the way it was installed"), "{answer:?}");
 
     let answer = plugin::run(&fixture.cluster, &kubeconfig, &["install", "--adopt"])?;
     for right in ["create namespaces", "patch daemonsets.apps in the namespace topolvm-system", "list nodes"] {
-        ensure!(answer.errors.contains(&format!("you may not {right}; run it as")), "{right}: {answer:?}");
+        ensure!(answer.errors.contains(&format!("you may not {right}; run the command as")), "{right}: {answer:?}");
     }
     ensure!(!answer.is_success, "{answer:?}");
 

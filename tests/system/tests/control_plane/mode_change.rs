@@ -233,13 +233,15 @@ impl Bed<'_> {
     fn restart_waiting(&mut self) -> Result<()> {
         self.wait_refused(INSUFFICIENT)?;
         let command = "kubectl topolvm restart-pending -n default";
-        let named =
-            ["wait for nothing but topolvm.io/capacity", "default/alone (without an owner)", "default/waiting-"];
+        let named = ["wait only for topolvm.io/capacity", "default/alone (no owner)", "default/waiting-"];
         plugin::wait_for_findings(&self.shared.cluster, "blocked-pods", &named.map(|words| (words, command)))?;
         let printed = plugin::run_successfully(&self.shared.cluster, &["restart-pending", "-A"])?.text;
         let row = |words: &[&str]| printed.lines().any(|line| words.iter().all(|words| line.contains(words)));
         ensure!(row(&["waiting-", "ReplicaSet/waiting-", "restarted"]), "the Deployment's pod is left: {printed}");
-        ensure!(row(&["alone", "left: nobody makes it anew"]), "the pod without an owner is not named: {printed}");
+        ensure!(
+            row(&["alone", "not restarted: the pod has no controller"]),
+            "the pod without an owner is not named: {printed}"
+        );
         ensure!(printed.lines().count() == 3, "others are named, too: {printed}");
         self.shared.kubectl(&["delete", "pod", "alone", "--force", "--grace-period=0", "--timeout=180s"])?;
         self.create_alone()?;

@@ -44,16 +44,16 @@ check_seen() {
   2:) return ;;
   0:LVM2_member) ;;
   *)
-    fail "$1, the loop device of $file, has ${content:-something} on it that is not of kubectl topolvm trial, and" \
-      "nothing was removed; see blkid -p $1"
+    fail "$1, the loop device of $file, contains ${content:-data} that was not created by kubectl topolvm trial;" \
+      "nothing was removed. See blkid -p $1"
     ;;
   esac
-  lvm pvs "$1" >/dev/null 2>&1 || fail "$1, the loop device of $file, is a physical volume that LVM does not see," \
-    "and nothing was removed: let the devices file (lvmdevices --adddev $1), and filter and global_filter of" \
-    "/etc/lvm/lvm.conf have it"
+  lvm pvs "$1" >/dev/null 2>&1 || fail "$1, the loop device of $file, is a physical volume that LVM does not see;" \
+    "nothing was removed. Add it to the devices file (lvmdevices --adddev $1), and allow it in filter and" \
+    "global_filter of /etc/lvm/lvm.conf"
   [ -n "$(lvm pvs --noheadings -o pv_name -S "vg_name=\"\" || ($ours)" "$1" | join_words)" ] ||
-    fail "$1, the loop device of $file, is of the volume group $(lvm pvs --noheadings -o vg_name "$1" | join_words)," \
-      "which is not of kubectl topolvm trial, and nothing was removed"
+    fail "$1, the loop device of $file, is in the volume group $(lvm pvs --noheadings -o vg_name "$1" | join_words)," \
+      "which was not created by kubectl topolvm trial; nothing was removed"
 }
 
 # release DEVICE: removes the group if it has no LVs, the physical volume, and the loop device.
@@ -61,7 +61,7 @@ release() {
   check_seen "$1"
   lvm vgremove -qq -S "$ours && lv_count=0" </dev/null
   if lvm pvs "$1" >/dev/null 2>&1; then
-    lvm pvremove -qq "$1" </dev/null || fail "LVM cannot take $1, on which the volume group $GROUP was"
+    lvm pvremove -qq "$1" </dev/null || fail "LVM cannot remove the physical volume $1 of the volume group $GROUP"
   fi
   if [ -e /etc/lvm/devices/system.devices ]; then
     lvm lvmdevices -qq --deldev "$1" >/dev/null 2>&1 || :
@@ -72,12 +72,12 @@ release() {
     [ -e "/sys/block/${1#/dev/}/loop/backing_file" ] || return 0
     sleep 1
   done
-  fail "$1 is in use by another program (lsof $1), and still has the file $file"
+  fail "$1 is in use by another program (lsof $1) and cannot be detached from $file"
 }
 
 for tool in blkid lvm losetup truncate stat; do
-  command -v "$tool" >/dev/null || fail "the node has no program $tool; install the packages lvm2," \
-    "util-linux and coreutils"
+  command -v "$tool" >/dev/null || fail "the program $tool is missing on the node; install the packages" \
+    "lvm2, util-linux and coreutils"
 done
 # What LVM cannot list must not look like nothing
-lvm vgs >/dev/null || fail "LVM does not work; try vgs on the node"
+lvm vgs >/dev/null || fail "LVM does not work; run vgs on the node"

@@ -38,7 +38,7 @@ if [ -z "$device" ] && [ -e "$file" ]; then
   device=$(find_loop_device "$file")
 fi
 volumes=$(list_volumes)
-[ -z "$volumes" ] || fail "there are volumes in the volume group $GROUP, and nothing was removed: $volumes"
+[ -z "$volumes" ] || fail "the volume group $GROUP contains volumes; nothing was removed: $volumes"
 for found in $device $(find_loop_device "$file (deleted)"); do
   release "$found"
 done
@@ -47,4 +47,4 @@ remove_copies
 # It stays where others have something in it
 rmdir "$directory" 2>/dev/null || :
 foreign=$(lvm pvs --noheadings -o pv_name -S "vg_name=$GROUP" | join_words)
-[ -z "$foreign" ] || echo "another volume group $GROUP stays on $foreign"
+[ -z "$foreign" ] || echo "another volume group $GROUP remains on $foreign"

@@ -57,7 +57,7 @@ pub(crate) async fn check(
         };
         return Err(InstallError::Unfit(vec![problem]));
     }
-    print_progress(&format!("looking at {} for volume groups and kubelet's directory", nodes.join(", ")));
+    print_progress(&format!("checking volume groups and the kubelet's directory on {}", nodes.join(", ")));
     let wanted = Requirements::new(options, rendering);
     let image = rendering.image();
     let findings = temporary::within(client, "topolvm-preflight-", "privileged", async |namespace: &str| {
@@ -76,7 +76,7 @@ fn report(wanted: &Requirements, nodes: &[String], findings: &[Findings]) -> Res
         nodes.iter().zip(findings).filter(|(_, found)| found.lacks_storage).map(|(node, _)| node.as_str()).collect();
     if problems.is_empty() && without.len() == nodes.len() {
         problems.push(format!(
-            "no node has the volume group {optional}; make it on a node (vgcreate NAME DEVICE), or name another one \
+            "no node has the volume group {optional}; create it on a node (vgcreate NAME DEVICE), or set another one \
              with --volume-group or in the file of --lvmd-config"
         ));
     }
@@ -85,7 +85,7 @@ fn report(wanted: &Requirements, nodes: &[String], findings: &[Findings]) -> Res
     }
     if !without.is_empty() {
         let without = without.join(", ");
-        print_progress(&format!("no storage, because there is no volume group {optional}, on {without}"));
+        print_progress(&format!("no storage on {without}: the volume group {optional} does not exist there"));
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ async fn ready_nodes(client: &Client, labels: &str, selection: &NodeSelection) -
     };
     let (ready, others): (Vec<_>, Vec<_>) = nodes.into_iter().filter(has_pods).partition(status::is_ready);
     for node in others {
-        print_progress(&format!("node {} is not ready and is not looked at", node.name_any()));
+        print_progress(&format!("node {} is not ready and is not checked", node.name_any()));
     }
     Ok(ready.iter().map(ResourceExt::name_any).collect())
 }
@@ -156,30 +156,32 @@ impl Requirements {
         if !found.contains(self.kubelet.as_str()) {
             let wanted = &self.kubelet;
             problems.push(found.first().map_or_else(
-                || format!("node {node}: kubelet's directory cannot be found out; say --skip-node-checks"),
+                || format!("node {node}: cannot determine the kubelet's directory; use --skip-node-checks"),
                 |place| {
-                    format!("node {node}: kubelet's directory is {place} and not {wanted}; say --kubelet-dir {place}")
+                    format!(
+                        "node {node}: the kubelet's directory is {place} and not {wanted}; use --kubelet-dir {place}"
+                    )
                 },
             ));
         }
         let Some(wanted) = &self.groups else {
             if report_values(said, "socket").is_empty() {
                 problems.push(format!(
-                    "node {node}: lvmd does not listen on {DEFAULT_LVMD_SOCKET}; start it, or choose --lvmd=daemonset"
+                    "node {node}: lvmd does not listen on {DEFAULT_LVMD_SOCKET}; start it, or use --lvmd=daemonset"
                 ));
             }
             return problems;
         };
         if let Some(reason) = report_values(said, "lvm").first() {
-            problems.push(format!("node {node}: LVM cannot be used; install it (package lvm2): {reason}"));
+            problems.push(format!("node {node}: LVM does not work; install it (package lvm2): {reason}"));
             return problems;
         }
         let groups = report_values(said, "group");
         for group in wanted.required.iter().filter(|group| !groups.contains(group.as_str())) {
             problems.push(format!(
-                "node {node}: there is no volume group {group}; make it (vgcreate {group} DEVICE), name another with \
-                 --volume-group, choose nodes with --node-selector, or let this node go without storage: \
-                 optional: true of the device class in the file of --lvmd-config"
+                "node {node}: the volume group {group} does not exist; create it (vgcreate {group} DEVICE), set \
+                 another one with --volume-group, select nodes with --node-selector, or set optional: true for the \
+                 device class in the file of --lvmd-config to run this node without storage"
             ));
         }
         problems
@@ -202,7 +204,7 @@ async fn check_node(
     Ok(match node_pods::run(api, node, check_pod(node, image), "the check", limit).await? {
         Ok(outcome) => wanted.findings(node, &outcome.message),
         Err(problem) => {
-            Findings { problems: vec![format!("{problem}; or say --skip-node-checks")], ..Findings::default() }
+            Findings { problems: vec![format!("{problem}; or use --skip-node-checks")], ..Findings::default() }
         }
     })
 }
@@ -250,10 +252,10 @@ mod tests {
 
     #[rstest]
     #[case(WELL, None)]
-    #[case("kubelet=/var/lib/k0s/kubelet\ngroup=myvg1\n", Some("say --kubelet-dir /var/lib/k0s/kubelet"))]
-    #[case("group=myvg1\n", Some("cannot be found out"))]
-    #[case("kubelet=/var/lib/kubelet\ngroup=other\n", Some("optional: true of the device class"))]
-    #[case("kubelet=/var/lib/kubelet\nlvm=nsenter: failed to execute /sbin/lvm\n", Some("LVM cannot be used"))]
+    #[case("kubelet=/var/lib/k0s/kubelet\ngroup=myvg1\n", Some("use --kubelet-dir /var/lib/k0s/kubelet"))]
+    #[case("group=myvg1\n", Some("cannot determine the kubelet's directory"))]
+    #[case("kubelet=/var/lib/kubelet\ngroup=other\n", Some("optional: true for the device class"))]
+    #[case("kubelet=/var/lib/kubelet\nlvm=nsenter: failed to execute /sbin/lvm\n", Some("LVM does not work"))]
     fn what_a_node_lacks_is_said(#[case] said: &str, #[case] expected: Option<&str>) {
         let groups = VolumeGroups { required: vec!["myvg1".to_owned()], ..VolumeGroups::default() };
         let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(groups) };

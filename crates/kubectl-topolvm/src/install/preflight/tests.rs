@@ -79,7 +79,10 @@ async fn problems(minor: &str, allows: fn(&Value) -> bool) -> Vec<String> {
 
 #[tokio::test]
 async fn an_old_api_server_is_refused_and_nothing_is_changed() {
-    assert_eq!(problems("29", |_| true).await, ["the API server is v1.29.0; upgrade Kubernetes to 1.30 or later"]);
+    assert_eq!(
+        problems("29", |_| true).await,
+        ["the API server has version v1.29.0; upgrade Kubernetes to 1.30 or later"]
+    );
     for minor in ["30", "30+", "40"] {
         assert!(problems(minor, |_| true).await.is_empty(), "{minor}");
     }
@@ -88,7 +91,7 @@ async fn an_old_api_server_is_refused_and_nothing_is_changed() {
 #[tokio::test]
 async fn each_right_that_is_missing_is_named() {
     let found = problems("36", |attributes| attributes["resource"] != "issuers" || attributes["verb"] != "patch").await;
-    let expected = "you may not patch issuers.cert-manager.io in the namespace topolvm-system; run it as a cluster \
-                    administrator";
+    let expected = "you may not patch issuers.cert-manager.io in the namespace topolvm-system; run the command as a \
+                    cluster administrator";
     assert_eq!(found, [expected]);
 }
