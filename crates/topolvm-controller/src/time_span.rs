@@ -8,7 +8,7 @@ use jiff::SignedDuration;
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let parsed: Option<SignedDuration> = text.parse().ok();
     let span = parsed.and_then(|span| Duration::try_from(span).ok()).filter(|span| !span.is_zero());
-    span.ok_or_else(|| "must be a time span such as 15s, 10m or 24h, and more than zero".to_owned())
+    span.ok_or_else(|| "must be a duration greater than zero, such as 15s, 10m or 24h".to_owned())
 }
 
 /// Parses a time span as Go writes it. 0 may have no unit.

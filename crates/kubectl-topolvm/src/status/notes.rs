@@ -74,7 +74,7 @@ fn unused(
             let rest = bytes(group.size.as_ref())?.saturating_sub(shown);
             (rest >= LITTLE).then(|| {
                 let (name, rest) = (&group.name, human(rest));
-                format!("{node}: SIZE does not include {rest} of volume group {name}: spare-gb, and LVs of others\n")
+                format!("{node}: SIZE does not include {rest} of volume group {name}: spare-gb, and foreign LVs\n")
             })
         })
         .collect();
@@ -135,7 +135,7 @@ mod tests {
         };
         let rows = [row("n1", "ssd", 10 * GI), row("n1", "thin", 40 * GI)];
         let text = describe(ApiFlavor::TopoLvm, &[], &rows, &[group("24Gi")]);
-        assert_eq!(text, "\nn1: SIZE does not include 10Gi of volume group vg: spare-gb, and LVs of others\n");
+        assert_eq!(text, "\nn1: SIZE does not include 10Gi of volume group vg: spare-gb, and foreign LVs\n");
         assert_eq!(describe(ApiFlavor::TopoLvm, &[], &rows, &[group("14Gi")]), "");
     }
 }
