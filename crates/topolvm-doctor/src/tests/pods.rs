@@ -140,8 +140,8 @@ fn an_extender_that_is_not_proven_to_be_called_is_named_unless_it_is_assumed() {
     set_arguments(&mut facts, &["--scheduling-mode=extender", "--assume-extender"]);
     assert_sound(&facts);
     set_arguments(&mut facts, &["--scheduling-mode", "extender"]);
-    let words = "no probe has confirmed that kube-scheduler calls the extender, so pods are scheduled without regard to \
-        free space: kube-scheduler does not call topolvm-scheduler: Insufficient";
+    let words = "no probe has confirmed that kube-scheduler calls the extender, so pods are scheduled without regard \
+        to free space: kube-scheduler does not call topolvm-scheduler: Insufficient";
     assert_named(&facts, "extender-called", Outcome::Fail, words, "kubectl patch csidriver topolvm.io");
     facts.unproven = Ok(None);
     assert_sound(&facts);
