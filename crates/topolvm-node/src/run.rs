@@ -64,8 +64,8 @@ impl Program for Args {
     }
 }
 
-/// Makes the mounter of the machine. The programs of filesystems run outside of the agent's container, in a cgroup of this
-/// name on the host.
+/// Makes the mounter of the machine. The programs of filesystems run outside of the agent's container, in a cgroup of
+/// this name on the host.
 fn system_mounter(cgroup: &str) -> SystemMounter {
     let mounter = SystemMounter::new();
     match Placement::find(cgroup) {

@@ -9,8 +9,8 @@ use prometheus_client::registry::Registry;
 use topolvm_api::ApiFlavor;
 use topolvm_runtime::error_chain;
 
-/// Unmounts on the node what earlier versions have mounted repeatedly at the directories of the agent's socket, below the
-/// kubelet's directory. Whatever fails is logged, and tried again at the next start. Returns the number of mounts that are
+/// Unmounts on the node what earlier versions have mounted repeatedly at the directories of the agent's socket, below
+/// the kubelet's directory. Failures are logged, and the next start tries again. Returns the number of mounts that are
 /// still stacked there.
 pub(crate) async fn unmount_all(mounter: &impl Mounter, kubelet: &Path) -> usize {
     let mut stacked = 0;

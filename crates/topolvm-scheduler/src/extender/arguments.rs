@@ -78,7 +78,8 @@ impl<'de> Visitor<'de> for NodeVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut node: Option<NodeObject<'de>> = None;
         while let Some((key, value)) = map.next_entry::<&str, &RawValue>()? {
-            let node = node.get_or_insert(NodeObject { first_key: key, last_value: value.get(), metadata: None });
+            let node =
+                node.get_or_insert_with(|| NodeObject { first_key: key, last_value: value.get(), metadata: None });
             node.last_value = value.get();
             if key == "metadata" {
                 node.metadata = Some(value);
@@ -113,7 +114,7 @@ mod tests {
         );
         let two = r#"{"metadata":{"name":"b","deep":{"deep":[1,2,[3,"four{[",5e6],null,true]}}}"#;
         let text = format!(
-            r#"{{"Pod":{{"metadata":{{}}}},"Nodes":{{"metadata":{{"items":[2]}},"items":[{one}, {two}],"a":1}},"b":[]}}"#
+            r#"{{"Pod":{{"metadata":{{}}}},"Nodes":{{"metadata":{{"items":[2]}},"items":[{one}, {two}],"a":1}},"b":1}}"#
         );
         let expected = [
             (one.trim_end(), Some(r#"{"name":"a"}"#)),
