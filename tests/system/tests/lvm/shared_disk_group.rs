@@ -26,10 +26,10 @@ const GROUP: &str = "local";
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         suite::panicking_test("disk_of_two_machines_is_in_the_group_of_the_first", || {
-            boot(["takes-shared-disk", "sees-shared-disk-taken"])
+            boot(["takes-shared-disk", "sees-shared-disk-taken"]);
         }),
         suite::panicking_test("disk_that_two_machines_take_at_once_is_that_of_the_last", || {
-            boot(["loses-shared-disk", "overwrites-shared-disk"])
+            boot(["loses-shared-disk", "overwrites-shared-disk"]);
         }),
     ]
 }

@@ -42,7 +42,7 @@ done
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![suite::panicking_test("machine_leaves_the_group_of_another_machine_alone", || {
-        boot(["in-shared-group", "beside-shared-group"])
+        boot(["in-shared-group", "beside-shared-group"]);
     })]
 }
 
