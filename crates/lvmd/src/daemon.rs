@@ -14,6 +14,7 @@ use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
 use crate::discovery::Discovery;
 use crate::engine::{Engine, StartError};
+use crate::lvm_reader::LvmReader;
 use crate::machine::Machine;
 use crate::metrics::{ConfigMetrics, DiskMetrics, EngineMetrics, LvmMetrics, Metered};
 use crate::reload::{Mode, Reload};
@@ -101,7 +102,7 @@ impl<R: Host + Clone> Daemon<R> {
         self.metrics.show(engine);
         let (reporter, health_service) = tonic_health::server::health_reporter();
         let (obstacles_sender, lvm_conf_obstacles) = watch::channel(Vec::new());
-        let lvm = engine.lvm();
+        let lvm = engine.lvm_reader();
         let groups = self.reload.classes().volume_groups();
         tasks.spawn("lvm.conf", publish_obstacles(lvm, groups, obstacles_sender, shutdown.clone()));
         let sources = health::Sources {
@@ -112,7 +113,7 @@ impl<R: Host + Clone> Daemon<R> {
         };
         tasks.spawn("health", health::report(reporter, self.systemd, sources, shutdown.clone()));
         let machine = SystemMachine::new(self.runner.root());
-        let discovery = Discovery::new(machine, engine.lvm(), engine.clone(), self.reload.disk_groups());
+        let discovery = Discovery::new(machine, engine.lvm_reader(), engine.clone(), self.reload.disk_groups());
         self.disk_metrics.show(discovery.report());
         tasks.spawn("disk groups", discovery.run(shutdown.clone()));
         let engine_to_change = engine.clone();
@@ -131,7 +132,7 @@ pub(crate) fn lvm_of_this_machine<R: Host>(runner: R) -> Lvm<R> {
 /// Asks LVM once for the settings of the host's `lvm.conf`, and publishes those that keep LVM from doing what lvmd
 /// tells it.
 async fn publish_obstacles<R: Host>(
-    lvm: Lvm<R>,
+    lvm: LvmReader<R>,
     groups: Vec<VgName>,
     obstacles: watch::Sender<Vec<String>>,
     shutdown: CancellationToken,

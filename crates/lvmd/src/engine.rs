@@ -1,10 +1,11 @@
 //! Creates, grows, snapshots, removes and lists logical volumes by device class, on top of LVM.
 //!
 //! Changes of one volume group run one after the other under its lock, and the free space is checked under the same
-//! lock: what two callers are promised at the same time is there for both. Reads are answered from the cache of the
-//! volume groups, see [`group`], and start no LVM process.
+//! lock, so that two callers never get the same space. Only a [`LockedGroup`] gives the commands of LVM that change a
+//! group. Reads are answered from the cache of the volume groups, see [`group`], and start no LVM process.
 
-mod activate;
+mod activation;
+mod change_lock;
 mod change_queue;
 mod create;
 mod create_batch;
@@ -18,38 +19,61 @@ mod external_changes;
 mod group;
 mod group_tags;
 mod growth;
+mod interrupted_moves;
 mod inventory;
-mod locate;
-mod lock;
 mod metadata_headers;
-mod pool_upkeep;
+mod pool_maintenance;
+mod pool_steps;
 mod preconditions;
 mod proof;
 mod quarantine;
-mod read;
 mod refresh;
 mod refusals;
 mod remove;
 mod replacement;
+mod report;
 mod resize;
 mod resize_batch;
+mod retry_queue;
+mod scope;
+mod search;
 mod snapshot;
 mod start;
 mod state;
+mod status;
 mod storage_health;
+mod suspended;
 mod thin_device;
-mod thin_pools;
+mod tracking;
 mod unconfigured_groups;
 mod unfinished;
+mod unfinished_sweep;
+mod unproven_classes;
+mod volumes;
 mod wipe_progress;
 mod wiping;
 
+use std::sync::Arc;
+
+use state::Shared;
+
 pub use creation::CreateVolume;
 pub(crate) use evacuation::EvacuationStatus;
-pub(crate) use pool_upkeep::PoolStatus;
+pub(crate) use pool_maintenance::PoolStatus;
 pub use quarantine::AdoptVolume;
 pub use snapshot::CreateSnapshot;
 pub use start::StartError;
-pub use state::Engine;
-pub(crate) use state::GroupStatus;
+pub(crate) use status::GroupStatus;
 pub(crate) use wiping::WipeStatus;
+
+/// Device classes on top of LVM. Clones share everything.
+#[derive(Debug)]
+pub struct Engine<R> {
+    shared: Arc<Shared<R>>,
+}
+
+impl<R> Clone for Engine<R> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}

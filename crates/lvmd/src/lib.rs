@@ -21,6 +21,7 @@ mod error;
 mod grpc;
 mod health;
 mod inventory;
+mod lvm_reader;
 mod machine;
 mod metrics;
 mod process_count;
@@ -50,6 +51,7 @@ pub use grpc::routes;
 pub use inventory::{
     ClassEntry, EvacuationEntry, EvacuationState, GroupEntry, GroupReport, Inventory, PhysicalVolumeEntry, PoolEntry,
 };
+pub use lvm_reader::LvmReader;
 pub use machine::Machine;
 pub use metrics::{DiskMetrics, EngineMetrics, LvmMetrics, Metered};
 pub use settings::Settings;

@@ -17,7 +17,7 @@ use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
 
 use crate::machine::Machine;
 
-pub(crate) use evacuation::{EvacuationWish, evacuation_tags, says_to_evacuate};
+pub(crate) use evacuation::{EvacuationRequest, evacuation_tags, says_to_evacuate};
 pub(crate) use former_group::FormerGroup;
 pub(crate) use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
 pub use quarantine::{quarantine_name, quarantined_at, quarantined_uid};

@@ -3,7 +3,7 @@
 
 use lvm::{PhysicalVolume, VolumeGroup};
 
-use crate::tags::EvacuationWish;
+use crate::tags::EvacuationRequest;
 
 /// The disks of a volume group that are to be emptied, together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl LeavingDisks {
 
     /// Returns whether a disk is to be emptied.
     pub(super) fn includes(pv: &PhysicalVolume) -> bool {
-        EvacuationWish::of(pv).is_some()
+        EvacuationRequest::of(pv).is_some()
     }
 
     fn sum<'a>(disks: impl Iterator<Item = &'a PhysicalVolume>) -> Self {

@@ -70,7 +70,7 @@ impl PoolPlan {
 
 impl ThinPool {
     /// Returns whether lvmd makes or extends it.
-    pub(crate) fn is_kept_up(&self) -> bool {
+    pub(crate) fn is_maintained(&self) -> bool {
         self.share.is_some() || self.growth.is_some()
     }
 

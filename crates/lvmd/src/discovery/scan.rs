@@ -9,7 +9,7 @@ use block_device::{Contents, Disk, Machine, Number, OpenDisk};
 use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream;
-use lvm::{GroupDisk, Host, Lvm};
+use lvm::{GroupDisk, Host};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -20,6 +20,7 @@ use super::eligibility::{Facts, find_groups, limit_candidates};
 use super::silence::{self, Silence};
 use crate::disk_group::{DiskGroup, DiskGroups, Mode, NodeLabels};
 use crate::disk_report::{DiskReport, Refusal, Verdict};
+use crate::lvm_reader::LvmReader;
 
 /// Timeout for a look at a disk, which has time to wake up. One that does not answer must not keep the others from
 /// being found.
@@ -50,7 +51,7 @@ pub enum ScanError {
 #[derive(Debug)]
 pub struct Scanner<M, R> {
     machine: Arc<M>,
-    lvm: Lvm<R>,
+    lvm: LvmReader<R>,
     /// The labels of this node; `None` until somebody tells them.
     labels: watch::Receiver<Option<Arc<NodeLabels>>>,
     silence: Silence,
@@ -92,10 +93,10 @@ impl<M, R> Clone for Scanner<M, R> {
 
 impl<M: Machine, R: Host> Scanner<M, R> {
     /// Looks at the disks of this machine with this LVM, on a node that has the labels of the channel at the time.
-    pub fn new(machine: M, lvm: Lvm<R>, labels: watch::Receiver<Option<Arc<NodeLabels>>>) -> Self {
+    pub fn new(machine: M, lvm: impl Into<LvmReader<R>>, labels: watch::Receiver<Option<Arc<NodeLabels>>>) -> Self {
         Self {
             machine: Arc::new(machine),
-            lvm,
+            lvm: lvm.into(),
             labels,
             silence: Silence::default(),
             patience: PATIENCE,

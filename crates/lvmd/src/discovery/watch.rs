@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block_device::{Machine, Uevents};
-use lvm::{Host, Lvm};
+use lvm::Host;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use topolvm_runtime::{CancellationToken, error_chain};
@@ -17,6 +17,7 @@ use crate::disk_addition::DiskAddition;
 use crate::disk_group::{DiskGroups, Mode, NodeLabels};
 use crate::disk_report::{DiskFinding, DiskReport, Refusal, Verdict};
 use crate::engine::Engine;
+use crate::lvm_reader::LvmReader;
 
 /// Time without a message of the kernel after which a burst of them is over: udev makes the names of a new disk in it.
 const QUIET: Duration = Duration::from_millis(300);
@@ -42,7 +43,12 @@ pub struct Discovery<M, R> {
 
 impl<M: Machine, R: Host> Discovery<M, R> {
     /// Looks at the disks of this machine for this engine, with the groups that it is told of.
-    pub fn new(machine: M, lvm: Lvm<R>, engine: Engine<R>, groups: watch::Receiver<Arc<DiskGroups>>) -> Self {
+    pub fn new(
+        machine: M,
+        lvm: impl Into<LvmReader<R>>,
+        engine: Engine<R>,
+        groups: watch::Receiver<Arc<DiskGroups>>,
+    ) -> Self {
         let labels = engine.node_labels();
         let (scanner, report) = (Scanner::new(machine, lvm, labels.clone()), watch::Sender::default());
         let additions = engine.take_disk_additions();

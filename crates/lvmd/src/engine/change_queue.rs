@@ -1,5 +1,5 @@
-//! The queue of changes of one kind that wait for the lock of their volume group: whoever has the lock may carry out
-//! those of others as well.
+//! The queue of changes of one kind that wait for the lock of their volume group: the task that has the lock may carry
+//! out those of others as well.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,6 +7,8 @@ use std::sync::Arc;
 use lvm::LogicalVolume;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+
+use super::change_lock::ChangeGuard;
 
 /// Most changes that are carried out together with one's own: the first waits for the last, and more save little.
 pub(super) const MOST_OTHERS: usize = 7;
@@ -17,16 +19,16 @@ pub(super) struct ChangeQueue<C> {
     waiting: Arc<Mutex<VecDeque<Waiting<C>>>>,
 }
 
-/// A change that somebody else may carry out.
+/// A change that another task may carry out.
 #[derive(Debug)]
 pub(super) struct Waiting<C> {
     pub(super) change: Arc<C>,
-    /// Receives the volume. It is dropped when the change failed: whoever asked for it then carries it out alone, and
-    /// learns the reason.
+    /// Receives the volume. It is dropped when the change failed: the task that asked for it then carries it out alone,
+    /// and gets the reason.
     pub(super) answer: oneshot::Sender<LogicalVolume>,
 }
 
-/// The place of a change in the queue. Dropping it takes the change out, unless somebody carries it out by now.
+/// The place of a change in the queue. Dropping it takes the change out, unless another task carries it out by now.
 #[derive(Debug)]
 pub(super) struct QueuePlace<C> {
     pub(super) change: Arc<C>,
@@ -67,9 +69,9 @@ impl<C> ChangeQueue<C> {
 }
 
 impl<C> QueuePlace<C> {
-    /// Takes the change out of the queue and returns the volume if somebody else has carried it out. The caller holds
-    /// the lock of the group, so that nobody is about to.
-    pub(super) fn leave(&self) -> Option<LogicalVolume> {
+    /// Takes the change out of the queue and returns the volume if another task has carried it out. While the group is
+    /// locked no other task is about to.
+    pub(super) fn leave(&self, _lock: &ChangeGuard) -> Option<LogicalVolume> {
         self.remove();
         self.answer.lock().try_recv().ok()
     }

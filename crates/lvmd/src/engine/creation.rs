@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use lvm::{Layout, LvName, NewVolume, Striping, Tag, VgName};
+use lvm::{Layout, LvName, NewVolume, Striping, Tag, VgName, VolumeGroup};
 
+use super::preconditions::{check_creates_volumes, check_pool_accepts_volumes, round_up_to_extents, thin_pool_missing};
 use super::refusals::CreationOptions;
-use crate::device_class::{DeviceClass, OptionClass};
+use crate::device_class::{DeviceClass, DeviceClasses, OptionClass};
+use crate::error::Error;
+use crate::tags;
+
+/// Bytes of a volume that shows whether LVM creates any: no layout needs more.
+pub(super) const PROBE_BYTES: u64 = 16 << 20;
 
 /// A volume that a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +38,43 @@ pub(super) struct Creation {
 }
 
 impl Creation {
+    /// Returns the creation with the settings that its classes have now.
+    pub(super) fn new(classes: &DeviceClasses, wanted: CreateVolume) -> Result<Self, Error> {
+        let unknown = || Error::UnknownDeviceClass(wanted.device_class.clone());
+        let class = Arc::clone(classes.get(&wanted.device_class).ok_or_else(unknown)?);
+        let option_class = match wanted.option_class.as_str() {
+            "" => None,
+            name => match classes.option_class(name) {
+                Some(class) => Some(Arc::clone(class)),
+                None => return Err(Error::UnknownOptionClass(name.to_owned())),
+            },
+        };
+        Ok(Self { wanted, class, option_class })
+    }
+
+    /// Returns the creation of a small volume with these options in a group; `None` if the configuration does not have
+    /// them any more.
+    pub(super) fn of_probe(classes: &DeviceClasses, vg: &VgName, options: &CreationOptions) -> Option<Self> {
+        let wanted = CreateVolume {
+            name: tags::probe_name().ok()?,
+            device_class: options.class.clone(),
+            option_class: options.option_class.clone(),
+            bytes: PROBE_BYTES,
+            tags: Vec::new(),
+        };
+        Self::new(classes, wanted).ok().filter(|creation| creation.class.volume_group == *vg)
+    }
+
+    /// Returns a size in bytes after rounding. Fails if LVM cannot create a volume of that size in the class.
+    pub(super) fn check_space(&self, group: &VolumeGroup, bytes: u64) -> Result<u64, Error> {
+        let (class, layout) = (&self.class, self.layout());
+        check_creates_volumes(class, group)?;
+        check_pool_accepts_volumes(class, group)?;
+        let space = class.free_space(layout, group).map_err(|pool| thin_pool_missing(pool, group))?;
+        let size = round_up_to_extents(group, bytes, layout.step()).filter(|size| space.fits(layout, *size));
+        size.ok_or(Error::NoSpace { free: space.bytes, requested: bytes })
+    }
+
     /// Returns the `lvcreate` options of its option class, else of its device class.
     pub(super) fn options(&self) -> &[String] {
         self.option_class.as_ref().map_or(&self.class.lvcreate_options, |class| &class.options)
@@ -65,8 +108,8 @@ impl Creation {
         self.option_class.as_ref().map_or(&self.class.layout, |class| &class.layout)
     }
 
-    /// Returns whether the volume is thick and linear, without any options: several of these take as much room as one
-    /// that is as large as all of them.
+    /// Returns whether the volume is thick and linear, without any options: several of these take as much space as
+    /// one that is as large as all of them.
     pub(super) fn is_plain(&self) -> bool {
         self.class.thin_pool.is_none() && self.options().is_empty() && self.striping().is_none()
     }

@@ -1,46 +1,42 @@
 //! The volumes on physical volumes that are missing or are to be emptied, and what the disk is to each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use lvm::{Host, PhysicalVolume, UsedRange, VolumeGroup};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
-use super::state::Engine;
+use super::state::Shared;
 use crate::inventory::{DiskVolume, DiskVolumes, VolumeState};
-use crate::tags::EvacuationWish;
+use crate::tags::EvacuationRequest;
 
 /// Most volumes that are named of a disk.
 const MOST: usize = 16;
 
-impl<R: Host> Engine<R> {
-    /// Finds out which volumes are on the disks of a group that are missing or are to be emptied, if the group or what
-    /// is known of the disks has changed. Other groups cost nothing.
-    pub(super) async fn update_disk_volumes(&self, group: &Arc<Group>) {
-        let Some(known) = group.cached() else { return };
-        let wanted: Vec<_> = known.pvs.iter().filter(|pv| is_missing(pv) || EvacuationWish::of(pv).is_some()).collect();
-        let failing = |pv: &PhysicalVolume| group.evacuation.failing_volumes(&pv.uuid);
-        let facts = wanted.iter().map(|pv| (pv.uuid.clone(), is_missing(pv), failing(pv))).collect::<Vec<_>>();
-        let version = (!wanted.is_empty()).then_some((known.seqno, facts));
-        if !group.evacuation.begin_volumes(version) {
-            return;
-        }
-        let mut found = BTreeMap::new();
-        if !wanted.is_empty() {
-            match self.inner.lvm.used_ranges(&known.name).await {
-                Ok(ranges) => found.extend(
-                    wanted.iter().map(|pv| (pv.uuid.clone(), volumes_on(&known, &ranges, &pv.uuid, &failing(pv)))),
-                ),
-                Err(error) => {
-                    let error = error_chain(&error);
-                    return tracing::debug!(vg = %known.name, error, "cannot see which volumes are on its disks");
-                }
+/// Finds out which volumes are on the disks of a group that are missing or are to be emptied, if the group or what is
+/// known of the disks has changed. Other groups cost nothing.
+pub(super) async fn update_disk_volumes<R: Host>(shared: &Shared<R>, group: &Group) {
+    let Some(known) = group.cached() else { return };
+    let wanted: Vec<_> = known.pvs.iter().filter(|pv| is_missing(pv) || EvacuationRequest::of(pv).is_some()).collect();
+    let failing = |pv: &PhysicalVolume| group.evacuation.failing_volumes(&pv.uuid);
+    let facts = wanted.iter().map(|pv| (pv.uuid.clone(), is_missing(pv), failing(pv))).collect::<Vec<_>>();
+    let version = (!wanted.is_empty()).then_some((known.seqno, facts));
+    if !group.evacuation.begin_volumes(version) {
+        return;
+    }
+    let mut found = BTreeMap::new();
+    if !wanted.is_empty() {
+        match shared.reader().used_ranges(&known.name).await {
+            Ok(ranges) => found
+                .extend(wanted.iter().map(|pv| (pv.uuid.clone(), volumes_on(&known, &ranges, &pv.uuid, &failing(pv))))),
+            Err(error) => {
+                let error = error_chain(&error);
+                return tracing::debug!(vg = %known.name, error, "cannot see which volumes are on its disks");
             }
         }
-        if group.evacuation.set_volumes(found) {
-            self.publish();
-        }
+    }
+    if group.evacuation.set_volumes(found) {
+        shared.publish();
     }
 }
 
@@ -71,7 +67,7 @@ fn volumes_on(known: &VolumeGroup, ranges: &[UsedRange], uuid: &str, failing: &B
     DiskVolumes { volumes, omitted: u32::try_from(omitted).unwrap_or(u32::MAX) }
 }
 
-/// Returns the volume, or the thin pool, that a range is of; `None` for what is nobody's data, as the spare of pools.
+/// Returns the volume, or the thin pool, that a range is of; `None` for what holds no data, as the spare of pools.
 pub(super) fn owner(range: &UsedRange) -> Option<&str> {
     if range.moved_from.is_some() || range.volume.starts_with("pvmove") || range.volume.ends_with("_pmspare") {
         return None;
@@ -195,10 +191,10 @@ mod tests {
         ]
     }
 
-    fn told(pvs: Vec<PhysicalVolume>, uuid: &str, failing: &[&str]) -> Vec<(String, &'static str)> {
+    fn reported(pvs: Vec<PhysicalVolume>, uuid: &str, failing: &[&str]) -> Vec<(String, &'static str)> {
         let failing = failing.iter().map(|name| (*name).to_owned()).collect();
-        let told = volumes_on(&group(pvs), &ranges(), uuid, &failing);
-        told.volumes.into_iter().map(|volume| (volume.name, volume.state.word())).collect()
+        let reported = volumes_on(&group(pvs), &ranges(), uuid, &failing);
+        reported.volumes.into_iter().map(|volume| (volume.name, volume.state.word())).collect()
     }
 
     fn expected(volumes: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
@@ -206,30 +202,30 @@ mod tests {
     }
 
     #[test]
-    fn without_a_disk_volumes_are_lost_and_mirrors_degraded() {
+    fn missing_disk_loses_volumes_and_degrades_mirrors() {
         let pvs = vec![pv("a", false), pv("b", true), pv("c", true)];
         let all = [("plain", "lost"), ("pool", "lost"), ("m", "degraded"), ("r", "degraded")];
-        assert_eq!(told(pvs, "a", &[]), expected(&all));
+        assert_eq!(reported(pvs, "a", &[]), expected(&all));
     }
 
     #[test]
-    fn two_disks_are_too_many_for_a_mirror_and_for_parity() {
+    fn two_missing_disks_break_mirrors_and_parity() {
         let pvs = vec![pv("a", false), pv("b", false), pv("c", true)];
-        assert_eq!(told(pvs, "b", &[]), expected(&[("elsewhere", "lost"), ("m", "lost"), ("r", "lost")]));
+        assert_eq!(reported(pvs, "b", &[]), expected(&[("elsewhere", "lost"), ("m", "lost"), ("r", "lost")]));
     }
 
     #[test]
-    fn of_a_disk_that_is_there_the_volumes_are_whole_but_those_with_errors() {
+    fn volumes_of_present_disk_are_whole_or_failing() {
         let pvs = || vec![pv("a", true), pv("b", true), pv("c", true)];
         let all = [("plain", "failing"), ("m", "whole"), ("pool", "whole"), ("r", "whole")];
-        assert_eq!(told(pvs(), "a", &["plain"]), expected(&all));
-        assert_eq!(told(pvs(), "c", &[]), expected(&[("r", "whole")]));
+        assert_eq!(reported(pvs(), "a", &["plain"]), expected(&all));
+        assert_eq!(reported(pvs(), "c", &[]), expected(&[("r", "whole")]));
     }
 
     #[test]
-    fn of_many_volumes_the_first_are_named() {
+    fn long_list_names_the_first_volumes() {
         let ranges: Vec<_> = (0..20).map(|number| range("a", &format!("v{number:02}"), None)).collect();
-        let told = volumes_on(&group(vec![pv("a", true)]), &ranges, "a", &["v19".to_owned()].into());
-        assert_eq!((told.volumes.len(), told.omitted, told.volumes[0].name.as_str()), (16, 4, "v19"));
+        let reported = volumes_on(&group(vec![pv("a", true)]), &ranges, "a", &["v19".to_owned()].into());
+        assert_eq!((reported.volumes.len(), reported.omitted, reported.volumes[0].name.as_str()), (16, 4, "v19"));
     }
 }

@@ -1,35 +1,84 @@
-//! Changes of the disks of a volume group, under its lock.
+//! The operations on the disks of volume groups.
 
 use std::sync::Arc;
 
-use lvm::{Host, Lvm, VgName};
+use futures::future::BoxFuture;
+use lvm::{Host, Tag, VgName};
 use tokio::sync::{mpsc, oneshot, watch};
 use topolvm_runtime::error_chain;
 
-use super::group::Group;
-use super::state::Engine;
+use super::Engine;
+use super::evacuation::{begin_evacuation, end_evacuation};
+use super::replacement::replace_in_group;
+use super::state::LockedGroup;
 use crate::disk_addition::DiskAddition;
 use crate::disk_group::NodeLabels;
+use crate::disk_report::DiskReport;
 use crate::error::Error;
+use crate::tags::EvacuationRequest;
+
+/// The changes of the disks of a volume group, which is locked. It may not exist yet.
+pub(crate) struct LockedDisks<'a, R> {
+    group: &'a LockedGroup<R>,
+}
+
+impl<R: Host> LockedDisks<'_, R> {
+    /// Creates the group with this tag on a disk; see [`lvm::Lvm::create_group`].
+    pub(crate) async fn create_group(&self, tag: &Tag, disk: &str) -> Result<(), lvm::Error> {
+        self.group.lvm().create_group(&self.group.name, tag, disk).await
+    }
+
+    /// Adds a disk to the group; see [`lvm::Lvm::extend_group`].
+    pub(crate) async fn extend_group(&self, disk: &str) -> Result<(), lvm::Error> {
+        self.group.lvm().extend_group(&self.group.name, disk).await
+    }
+
+    /// Makes a physical volume as large as its disk; see [`lvm::Lvm::resize_disk`].
+    pub(crate) async fn resize_disk(&self, disk: &str) -> Result<(), lvm::Error> {
+        self.group.lvm().resize_disk(disk).await
+    }
+}
 
 impl<R: Host> Engine<R> {
+    /// Begins to empty a physical volume, or changes how. While the other disks lack space for all of it the request is
+    /// recorded and nothing is moved: a disk that joins the group is for what waits here, and not for a thin pool.
+    pub(crate) async fn evacuate(&self, vg: &VgName, uuid: String, request: EvacuationRequest) -> Result<(), Error> {
+        let begin = async move |mut group: LockedGroup<R>| begin_evacuation(&mut group, &uuid, request).await;
+        self.shared.handle(self.shared.group(vg)?).with_lock(begin).await
+    }
+
+    /// Ends the evacuation of a physical volume: what was moved stays where it is.
+    pub(crate) async fn stop_evacuation(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
+        let end = async move |mut group: LockedGroup<R>| end_evacuation(&mut group, &uuid).await;
+        self.shared.handle(self.shared.group(vg)?).with_lock(end).await
+    }
+
+    /// Rebuilds the mirrors that have lost this missing physical volume, and forgets it. Refused, without a change,
+    /// when anything else was on it.
+    pub(crate) async fn replace_missing_disk(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
+        let group = self.shared.handle(self.shared.group(vg)?);
+        let move_lock = group.lock_moves_in_time().await?;
+        let replace = async move |mut group: LockedGroup<R>| replace_in_group(&mut group, &move_lock, &uuid).await;
+        group.with_lock(replace).await
+    }
+
     /// Has the discovery of disks add a disk to its disk group.
     pub(crate) async fn add_disk(&self, path: String, stable_name: String) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
         let request = DiskAddition { path, stable_name, answer };
-        self.inner.disk_additions.send(request).await.map_err(|_| Error::Stopping)?;
+        self.shared.disk_additions.send(request).await.map_err(|_| Error::Stopping)?;
         answered.await.map_err(|_| Error::Stopping)?
     }
 
     /// Returns the disks that clients want to be added, to the one who adds them.
     pub(crate) fn take_disk_additions(&self) -> Option<mpsc::Receiver<DiskAddition>> {
-        self.inner.wanted_disks.lock().take()
+        self.shared.wanted_disks.lock().take()
     }
 
     /// Takes over the labels of the node, for disk groups that are for some nodes only. They are stored nowhere else:
-    /// what was so when this process last heard of it may be so no more when the next one starts.
+    /// they may have changed when the next process starts.
     pub(crate) fn set_node_labels(&self, labels: NodeLabels) {
-        self.inner.node_labels.send_if_modified(|known| {
+        self.shared.node_labels.send_if_modified(|known| {
             let differs = known.as_deref() != Some(&labels);
             if differs {
                 *known = Some(Arc::new(labels));
@@ -38,26 +87,32 @@ impl<R: Host> Engine<R> {
         });
     }
 
-    /// Subscribes to the labels of the node; `None` until a client has told them.
+    /// Subscribes to the labels of the node; `None` until a client has sent them.
     pub(crate) fn node_labels(&self) -> watch::Receiver<Option<Arc<NodeLabels>>> {
-        self.inner.node_labels.subscribe()
+        self.shared.node_labels.subscribe()
     }
 
-    /// Runs a change of the disks of a volume group, which may not be there yet, and looks at the group afterwards.
-    pub(crate) async fn change_disks<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+    /// Runs a change of the disks of a volume group, which may not exist yet, and has LVM report on the group
+    /// afterwards.
+    pub(crate) async fn change_disks<T: Send + 'static>(
         &self,
         vg: &VgName,
-        change: impl FnOnce(Lvm<R>) -> F,
+        change: impl for<'a> FnOnce(LockedDisks<'a, R>) -> BoxFuture<'a, T> + Send + 'static,
     ) -> Result<T, Error> {
-        let changing = change(self.inner.lvm.clone());
-        let locked = |engine: Self, group: Arc<Group>| async move {
-            let result = changing.await;
-            if let Err(error) = engine.refresh(&group).await {
+        let change = async move |mut group: LockedGroup<R>| {
+            let result = change(LockedDisks { group: &group }).await;
+            if let Err(error) = group.refresh().await {
                 let error = error_chain(&error);
-                tracing::warn!(vg = %group.name, error, "cannot look at a volume group after a change of its disks");
+                tracing::warn!(vg = %group.name, error, "cannot read a volume group after a change of its disks");
             }
             Ok(result)
         };
-        self.with_lock(self.group(vg)?, locked).await
+        self.shared.handle(self.shared.group(vg)?).with_lock(change).await
+    }
+
+    /// Stores the report of a scan of the disks, and publishes it with the inventory.
+    pub(crate) fn publish_disks(&self, report: Arc<DiskReport>) {
+        *self.shared.disks.write() = Some(report);
+        self.shared.publish();
     }
 }

@@ -12,20 +12,29 @@ use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, IncompleteMove};
 use crate::inventory::{DiskVolumes, EvacuationEntry, EvacuationState};
-use crate::tags::{EvacuationWish, is_wiping_name};
+use crate::tags::{EvacuationRequest, is_wiping_name};
 
 /// Time for which a change of a volume waits for the end of the piece that is being moved.
-const MOTION_TIMEOUT: Duration = Duration::from_secs(30);
+const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The lock under which pieces are moved. While somebody has it no other piece is moved.
-pub(super) struct Motion<'a> {
-    progress: &'a EvacuationProgress,
+/// The held lock under which pieces are moved. Dropping it says that none is being moved, and releases the lock.
+#[derive(Debug)]
+pub(super) struct MoveGuard {
+    moving: Arc<Mutex<Option<Moving>>>,
     _lock: OwnedMutexGuard<()>,
 }
 
-impl Drop for Motion<'_> {
+impl MoveGuard {
+    /// Stores that a piece of this volume, which is no hidden one, is moved from a disk.
+    pub(super) fn set_moving(&self, volume: &str, disk: &str) {
+        let moving = Moving { volume: volume.to_owned(), disk: disk.to_owned(), since: Instant::now() };
+        *self.moving.lock() = Some(moving);
+    }
+}
+
+impl Drop for MoveGuard {
     fn drop(&mut self) {
-        *self.progress.moving.lock() = None;
+        *self.moving.lock() = None;
     }
 }
 
@@ -48,11 +57,10 @@ impl Moving {
 pub(super) struct EvacuationProgress {
     /// Notified when LVM has reported on the group.
     pub(super) refreshed: Notify,
-    /// Held while a piece is moved, and by those who wait for the end of it. Who has it may wait for the lock under
-    /// which the group is changed, and not the other way round.
-    motion_lock: Arc<tokio::sync::Mutex<()>>,
+    /// Held while a piece is moved, and by those who wait for the end of it.
+    move_lock: Arc<tokio::sync::Mutex<()>>,
     /// The volume of which a piece is being moved.
-    moving: Mutex<Option<Moving>>,
+    moving: Arc<Mutex<Option<Moving>>>,
     /// The reasons for which physical volumes could not be emptied when it was last tried, by UUID.
     obstacles: Mutex<BTreeMap<String, String>>,
     /// The volumes that could not be read, by UUID of the physical volume that they are on.
@@ -82,24 +90,17 @@ const MOST_NAMES: usize = 5;
 
 impl EvacuationProgress {
     /// Waits until no piece is being moved, and keeps the next from being begun.
-    pub(super) async fn begin_motion(&self) -> Motion<'_> {
-        Motion { progress: self, _lock: Arc::clone(&self.motion_lock).lock_owned().await }
+    pub(super) async fn lock_moves(&self) -> MoveGuard {
+        let lock = Arc::clone(&self.move_lock).lock_owned().await;
+        MoveGuard { moving: Arc::clone(&self.moving), _lock: lock }
     }
 
     /// Does the same for a caller that does not wait for a disk that hangs.
-    pub(super) async fn hold_still(&self, vg: &VgName) -> Result<OwnedMutexGuard<()>, Error> {
-        let waiting = Arc::clone(&self.motion_lock).lock_owned();
-        timeout(MOTION_TIMEOUT, waiting).await.map_err(|_| {
+    pub(super) async fn lock_moves_in_time(&self, vg: &VgName) -> Result<MoveGuard, Error> {
+        timeout(MOVE_TIMEOUT, self.lock_moves()).await.map_err(|_| {
             let Moving { volume, disk, since } = self.moving.lock().clone().unwrap_or_else(Moving::unknown);
             Error::MoveTakesLong { vg: vg.clone(), volume, disk, seconds: since.elapsed().as_secs() }
         })
-    }
-
-    /// Stores that a piece of this volume, which is no hidden one, is moved from a disk. The caller holds the group's
-    /// lock, so that nothing is about to change the volume.
-    pub(super) fn set_moving(&self, volume: &str, disk: &str) {
-        let moving = Moving { volume: volume.to_owned(), disk: disk.to_owned(), since: Instant::now() };
-        *self.moving.lock() = Some(moving);
     }
 
     /// Returns whether a part of this volume, or of the pool that it is in, is being moved.
@@ -121,7 +122,7 @@ impl EvacuationProgress {
         self.obstacles.lock().remove(uuid).is_some()
     }
 
-    /// Has nothing moved from a physical volume any more until nobody wants it to be emptied.
+    /// Has nothing moved from a physical volume any more until its evacuation ends.
     pub(super) fn stop(&self, uuid: &str, lost: IncompleteMove) {
         self.stopped.lock().insert(uuid.to_owned(), lost);
     }
@@ -211,7 +212,7 @@ impl EvacuationProgress {
 
     /// Returns how far the evacuation of a physical volume is; `None` if it is not to be emptied.
     pub(super) fn entry_of(&self, pv: &PhysicalVolume) -> Option<EvacuationEntry> {
-        let wish = EvacuationWish::of(pv)?;
+        let request = EvacuationRequest::of(pv)?;
         let remaining = pv.size.saturating_sub(pv.free);
         let obstacle = self.obstacles.lock().get(&pv.uuid).cloned();
         let unreadable = || self.unreadable(&pv.uuid).filter(|_| remaining > 0);
@@ -225,10 +226,10 @@ impl EvacuationProgress {
             None if remaining > 0 => {
                 (EvacuationState::Moving, "its volumes are being moved to other disks of the group".to_owned())
             }
-            None if wish.remove => (EvacuationState::Empty, "nothing is on it; it leaves the group".to_owned()),
+            None if request.remove => (EvacuationState::Empty, "nothing is on it; it leaves the group".to_owned()),
             None => (EvacuationState::Empty, "nothing is on it, and nothing new gets there".to_owned()),
         };
-        Some(EvacuationEntry { state, message, remaining, remove: wish.remove })
+        Some(EvacuationEntry { state, message, remaining, remove: request.remove })
     }
 }
 
@@ -238,7 +239,7 @@ mod tests {
     use crate::inventory::{DiskVolume, VolumeState};
 
     #[tokio::test(start_paused = true)]
-    async fn a_volume_that_cannot_be_read_is_left_alone_for_a_while_and_told_until_it_has_gone() {
+    async fn unreadable_volume_is_skipped_and_reported_until_it_is_gone() {
         let (progress, now) = (EvacuationProgress::default(), Instant::now());
         let again = now + Duration::from_mins(1);
         assert!(progress.set_unreadable("d", "b", "EIO", again) && !progress.set_unreadable("d", "b", "EIO", again));
@@ -247,8 +248,8 @@ mod tests {
         }
         assert_eq!(progress.left_behind("d", now), ["b".to_owned()].into());
         assert_eq!(progress.left_behind("d", again), [].into());
-        let told = progress.unreadable("d").unwrap();
-        assert!(told.starts_with("a (EIO), b (EIO)") && told.ends_with("e (EIO) and 2 more"), "{told}");
+        let text = progress.unreadable("d").unwrap();
+        assert!(text.starts_with("a (EIO), b (EIO)") && text.ends_with("e (EIO) and 2 more"), "{text}");
         progress.forget_unreadable("d", |volume| volume == "b");
         assert_eq!(progress.unreadable("d").unwrap(), "b (EIO)");
         progress.forget_unreadable("d", |_| false);

@@ -2,8 +2,8 @@
 //!
 //! Reads are answered from the cache without an LVM process. LVM counts the changes of a group's metadata and writes
 //! the count on the physical volumes with each of them; as long as the count there is the cached one, nothing has
-//! changed, whoever else may be at work. What is not in the metadata, which devices there are and in which condition,
-//! comes from device-mapper.
+//! changed, whatever other programs are at work. What is not in the metadata, which devices there are and in which
+//! condition, comes from device-mapper.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -12,16 +12,17 @@ use std::time::Duration;
 
 use lvm::{Device, DeviceStatus, Devices, FullName, LogicalVolume, LvName, PhysicalVolume, VgName, VolumeGroup};
 use parking_lot::RwLock;
-use tokio::sync::{Mutex, Notify, OwnedMutexGuard};
+use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, timeout};
 
+use super::change_lock::{ChangeGuard, ChangeLock};
 use super::change_queue::ChangeQueue;
 use super::creation::Creation;
 use super::device_snapshot::{DeviceSnapshot, Freshness, is_version_of, newest_version};
 use super::evacuation_progress::EvacuationProgress;
 use super::growth::Growth;
 use super::metadata_headers::{HeaderRead, MetadataHeaders, READ_TIMEOUT};
-use super::pool_upkeep::PoolUpkeep;
+use super::pool_maintenance::PoolMaintenance;
 use super::refusals::Refusals;
 use super::wipe_progress::WipeProgress;
 use crate::error::Error;
@@ -33,11 +34,10 @@ const SECTOR: u64 = 512;
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: VgName,
-    /// Held from the check of the free space to the end of the change. The only lock that is held across an await,
-    /// beside that of [`EvacuationProgress`].
-    change_lock: Arc<Mutex<()>>,
+    /// The lock under which the group is changed. It and that of [`EvacuationProgress`] are held across awaits.
+    pub(super) change_lock: ChangeLock,
     headers: MetadataHeaders,
-    /// Held while somebody asks device-mapper, which answers also while a disk hangs.
+    /// Held while device-mapper is asked, which answers also while a disk hangs.
     device_mapper_lock: Arc<Mutex<()>>,
     cache: RwLock<Cache>,
     /// Notified when the cache has become stale.
@@ -46,7 +46,7 @@ pub(super) struct Group {
     pub(super) refreshed: Notify,
     pub(super) wipe_progress: WipeProgress,
     pub(super) evacuation: EvacuationProgress,
-    pub(super) pool_upkeep: PoolUpkeep,
+    pub(super) pool_maintenance: PoolMaintenance,
     pub(super) refusals: Refusals,
     /// The creations that wait for the lock.
     pub(super) creations: ChangeQueue<Creation>,
@@ -68,7 +68,7 @@ struct Cache {
     failure: Failure,
     /// The devices at the time of the report.
     devices: DeviceSnapshot,
-    /// The disks of the group when it last had them: where what is missing is looked for. One that only failed to
+    /// The disks of the group when it last had them: where what is missing is searched for. One that only failed to
     /// answer, or a group that only has another name, comes back without any device coming or going.
     disks: Option<Disks>,
 }
@@ -116,7 +116,7 @@ impl Group {
         };
         let group = Self {
             name,
-            change_lock: Arc::default(),
+            change_lock: ChangeLock::default(),
             headers: MetadataHeaders::default(),
             device_mapper_lock: Arc::default(),
             cache: RwLock::new(cache),
@@ -124,23 +124,13 @@ impl Group {
             refreshed: Notify::new(),
             wipe_progress: WipeProgress::default(),
             evacuation: EvacuationProgress::default(),
-            pool_upkeep: PoolUpkeep::default(),
+            pool_maintenance: PoolMaintenance::default(),
             refusals: Refusals::default(),
             creations: ChangeQueue::default(),
             growths: ChangeQueue::default(),
         };
-        group.store_report(report);
+        group.set_report(report);
         group
-    }
-
-    /// Waits for the lock under which the group is changed.
-    pub(super) async fn lock(&self) -> OwnedMutexGuard<()> {
-        Arc::clone(&self.change_lock).lock_owned().await
-    }
-
-    /// Takes the same lock, unless somebody holds it.
-    pub(super) fn try_lock(&self) -> Option<OwnedMutexGuard<()>> {
-        Arc::clone(&self.change_lock).try_lock_owned().ok()
     }
 
     /// Returns the last report of LVM; `None` when LVM said that there is no such group, or never read it.
@@ -205,7 +195,11 @@ impl Group {
     }
 
     /// Stores a report of LVM.
-    pub(super) fn store_report(&self, report: Option<VolumeGroup>) {
+    pub(super) fn store_report(&self, _lock: &ChangeGuard, report: Option<VolumeGroup>) {
+        self.set_report(report);
+    }
+
+    fn set_report(&self, report: Option<VolumeGroup>) {
         let mut cache = self.cache.write();
         if let Some(report) = &report {
             cache.devices.set_reported(report);
@@ -222,7 +216,7 @@ impl Group {
     }
 
     /// Stores the snapshot of the devices that was taken just before the report.
-    pub(super) fn store_device_snapshot(&self, mut snapshot: DeviceSnapshot) {
+    pub(super) fn store_device_snapshot(&self, _lock: &ChangeGuard, mut snapshot: DeviceSnapshot) {
         let mut cache = self.cache.write();
         if let Some(report) = &cache.report {
             snapshot.add_disks(report);
@@ -262,7 +256,7 @@ impl Group {
 
     /// Compares the metadata headers on the disks with the cached report.
     pub(super) async fn compare_metadata<D: Devices>(&self, devices: &Arc<D>) -> Freshness {
-        // Only LVM can tell whether a disk that was missing is back.
+        // Only LVM knows whether a disk that was missing is back.
         let is_reliable = |group: &Arc<VolumeGroup>| group.missing_pvs == 0 && self.stale_reason().is_none();
         let Some(group) = self.cached().filter(is_reliable) else { return Freshness::Unknown };
         let headers = self.headers.read(devices, &group.pvs).await;
@@ -302,7 +296,7 @@ impl Group {
         freshness
     }
 
-    /// Returns whether a thin pool ignores discards, as far as its device has told.
+    /// Returns whether a thin pool ignores discards, as far as its device has said.
     pub(super) fn ignores_discards(&self, pool: &str) -> bool {
         self.cache.read().devices.ignores_discards(pool)
     }

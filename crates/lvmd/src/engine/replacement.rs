@@ -2,61 +2,54 @@
 //! physical volume is forgotten when nothing is on it any more.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use lvm::{Host, LvName, PhysicalVolume, UsedRange, VgName, VolumeGroup};
+use lvm::{Host, LvName, PhysicalVolume, UsedRange, VolumeGroup};
 
 use super::evacuation::find_disk;
-use super::group::Group;
-use super::state::Engine;
+use super::state::{LockedGroup, MoveLock};
 use crate::error::Error;
 
-impl<R: Host> Engine<R> {
-    /// Rebuilds the mirrors that have lost this missing physical volume, and forgets it. Refused, without a change,
-    /// when anything else was on it.
-    pub(crate) async fn replace_missing_disk(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
-        // LVM repairs nothing that is being moved
-        let group = self.group(vg)?;
-        let _at_rest = group.evacuation.hold_still(vg).await?;
-        let replace = async move |engine: Self, group: Arc<Group>| engine.replace_in_group(&group, &uuid).await;
-        self.with_lock(group, replace).await
+/// Rebuilds the mirrors that have lost a missing physical volume, and forgets it. LVM repairs nothing that is being
+/// moved.
+pub(super) async fn replace_in_group<R: Host>(
+    group: &mut LockedGroup<R>,
+    _move_lock: &MoveLock<R>,
+    uuid: &str,
+) -> Result<(), Error> {
+    group.refresh().await?;
+    let known = group.try_cached()?;
+    let pv = find_disk(&known, uuid)?;
+    let disk = group.last_path(uuid).unwrap_or_else(|| format!("with the UUID {uuid}"));
+    let refused = |why: String| Error::DiskNotAllowed { disk: disk.clone(), why };
+    if pv.device.is_some() {
+        return Err(refused("it is there; only a missing disk is replaced".to_owned()));
     }
-
-    async fn replace_in_group(&self, group: &Group, uuid: &str) -> Result<(), Error> {
-        self.refresh(group).await?;
-        let known = group.try_cached()?;
-        let pv = find_disk(&known, uuid)?;
-        let disk = group.last_path(uuid).unwrap_or_else(|| format!("with the UUID {uuid}"));
-        let refused = |why: String| Error::DiskNotAllowed { disk: disk.clone(), why };
-        if pv.device.is_some() {
-            return Err(refused("it is there; only a missing disk is replaced".to_owned()));
+    let ranges = group.lvm().used_ranges(&known.name).await?;
+    check_only_missing(&known, &ranges, uuid).map_err(&refused)?;
+    for mirror in mirrors_on(&known, &ranges, uuid).map_err(|volumes| refused(lost(&volumes)))? {
+        tracing::info!(vg = %known.name, name = %mirror, disk, "rebuilding a mirror that has lost a disk");
+        let repaired = group.lvm().repair_mirror(&known.name, &mirror).await;
+        match group.store_outcome(repaired) {
+            // What is left on the disk says so
+            Ok(()) | Err(lvm::Error::NoSpace(_)) => {}
+            Err(error) => return Err(error.into()),
         }
-        let ranges = self.inner.lvm.used_ranges(&known.name).await?;
-        check_only_missing(&known, &ranges, uuid).map_err(&refused)?;
-        for mirror in mirrors_on(&known, &ranges, uuid).map_err(|volumes| refused(lost(&volumes)))? {
-            tracing::info!(vg = %known.name, name = %mirror, disk, "rebuilding a mirror that has lost a disk");
-            match self.store_outcome(group, self.inner.lvm.repair_mirror(&known.name, &mirror).await) {
-                // What is left on the disk says so
-                Ok(()) | Err(lvm::Error::NoSpace(_)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let left = self.inner.lvm.used_ranges(&known.name).await?;
-        if let Some(left) = left.iter().find(|range| range.pv == uuid) {
-            let (vg, volume) = (known.name.clone(), left.volume.clone());
-            return Err(Error::NoPlaceFor { vg, disk, volume, lacking: left.length.saturating_mul(known.extent_size) });
-        }
-        // The repair may have emptied another missing disk as well
-        check_only_missing(&known, &left, uuid).map_err(&refused)?;
-        let forgotten = self.inner.lvm.forget_missing_disks(&known.name).await;
-        self.refresh(group).await?;
-        if group.try_cached()?.pv_of_uuid(uuid).is_some() {
-            forgotten?;
-            return Err(refused("LVM does not forget it; see `vgs` and `pvs`".to_owned()));
-        }
-        tracing::info!(vg = %known.name, disk, uuid, "forgot a missing disk on which nothing was left");
-        Ok(())
     }
+    let left = group.lvm().used_ranges(&known.name).await?;
+    if let Some(left) = left.iter().find(|range| range.pv == uuid) {
+        let (vg, volume) = (known.name.clone(), left.volume.clone());
+        return Err(Error::NoPlaceFor { vg, disk, volume, lacking: left.length.saturating_mul(known.extent_size) });
+    }
+    // The repair may have emptied another missing disk as well
+    check_only_missing(&known, &left, uuid).map_err(&refused)?;
+    let forgotten = group.lvm().forget_missing_disks(&known.name).await;
+    group.refresh().await?;
+    if group.try_cached()?.pv_of_uuid(uuid).is_some() {
+        forgotten?;
+        return Err(refused("LVM does not forget it; see `vgs` and `pvs`".to_owned()));
+    }
+    tracing::info!(vg = %known.name, disk, uuid, "forgot a missing disk on which nothing was left");
+    Ok(())
 }
 
 /// Checks that no other missing physical volume is empty: LVM would forget it as well, and it may come back.

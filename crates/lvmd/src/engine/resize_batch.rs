@@ -8,15 +8,19 @@ use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
 use tokio::sync::oneshot;
 
 use super::change_queue::MOST_OTHERS;
-use super::group::Group;
-use super::growth::Growth;
-use super::locate::Scope;
-use super::resize::check_space;
-use super::state::Engine;
+use super::growth::{Growth, check_space};
+use super::scope::Scope;
+use super::state::LockedGroup;
+use crate::device_class::DeviceClasses;
 use crate::tags;
 
+/// The volumes that are grown together.
+pub(super) struct Batch {
+    volumes: Vec<Planned>,
+}
+
 /// A volume of a batch.
-pub(super) struct Planned {
+struct Planned {
     name: LvName,
     /// Size in bytes that it is to have.
     size: u64,
@@ -30,19 +34,38 @@ struct Taken {
     bytes: u64,
 }
 
-impl<R: Host> Engine<R> {
-    /// Grows the volumes of a batch and answers those who wait for them. Returns the volume of the caller; `None` if it
-    /// has to be grown alone. The caller holds the group's lock.
-    pub(super) async fn resize_batch(&self, group: &Group, batch: Vec<Planned>) -> Option<LogicalVolume> {
-        let volumes: Vec<_> = batch.iter().map(|planned| (&planned.name, planned.size)).collect();
+impl Batch {
+    /// Plans the growth of a volume to so many bytes together with others that wait for the same lock. `None` if none
+    /// of them can be grown with it. `known` is the present state of the group.
+    pub(super) fn plan<R: Host>(group: &LockedGroup<R>, name: &LvName, size: u64, known: &VolumeGroup) -> Option<Self> {
+        let volume = known.volume(name.as_str()).filter(|volume| is_plain(volume))?;
+        let mut taken = Taken { names: vec![name.clone()], bytes: size.checked_sub(volume.visible_size())? };
+        let classes = group.shared().classes();
+        let others = group.growths.take(MOST_OTHERS, |other| taken.plan(&classes, other, known));
+        if others.is_empty() {
+            return None;
+        }
+        let own = Planned { name: name.clone(), size, answer: None };
+        let others = others.into_iter().map(|(waiting, size)| Planned {
+            name: waiting.change.name.clone(),
+            size,
+            answer: Some(waiting.answer),
+        });
+        Some(Self { volumes: std::iter::once(own).chain(others).collect() })
+    }
+
+    /// Grows the volumes and answers those who wait for them. Returns the volume of the caller; `None` if it has to be
+    /// grown alone.
+    pub(super) async fn grow<R: Host>(self, group: &mut LockedGroup<R>) -> Option<LogicalVolume> {
+        let volumes: Vec<_> = self.volumes.iter().map(|planned| (&planned.name, planned.size)).collect();
         tracing::debug!(vg = %group.name, volumes = volumes.len(), "growing volumes together");
-        let changed = self.inner.lvm.resize_batch(&group.name, &volumes).await;
-        if let Err(error) = self.store_outcome(group, changed) {
+        let changed = group.lvm().resize_batch(&group.name, &volumes).await;
+        if let Err(error) = group.store_outcome(changed) {
             tracing::warn!(vg = %group.name, %error, "cannot grow volumes together; each is grown alone");
             return None;
         }
         let mut own = None;
-        for Planned { name, size, answer } in batch {
+        for Planned { name, size, answer } in self.volumes {
             let grown = group.created_volume(&name).ok().filter(|volume| volume.visible_size() >= size);
             match (answer, grown) {
                 // Fails when the caller has gone, who will ask again
@@ -53,45 +76,23 @@ impl<R: Host> Engine<R> {
         }
         own
     }
+}
 
-    /// Plans the growth of a volume to so many bytes together with others that wait for the same lock. `None` if none
-    /// of them can be grown with it. `known` is the present state of the group, whose lock the caller holds.
-    pub(super) fn plan_growths(
-        &self,
-        group: &Group,
-        name: &LvName,
-        size: u64,
-        known: &VolumeGroup,
-    ) -> Option<Vec<Planned>> {
-        let volume = known.volume(name.as_str()).filter(|volume| is_plain(volume))?;
-        let mut taken = Taken { names: vec![name.clone()], bytes: size.checked_sub(volume.visible_size())? };
-        let others = group.growths.take(MOST_OTHERS, |other| self.plan_growth(other, known, &mut taken));
-        if others.is_empty() {
-            return None;
-        }
-        let own = Planned { name: name.clone(), size, answer: None };
-        let others = others.into_iter().map(|(waiting, size)| Planned {
-            name: waiting.change.name.clone(),
-            size,
-            answer: Some(waiting.answer),
-        });
-        Some(std::iter::once(own).chain(others).collect())
-    }
-
-    /// Adds a volume to a batch and returns the size in bytes that it is to have. `None`, and nothing is added, if it
-    /// has to be grown alone: it is no plain one, or there is no room for it beside the others.
-    fn plan_growth(&self, growth: &Growth, known: &VolumeGroup, taken: &mut Taken) -> Option<u64> {
+impl Taken {
+    /// Adds a volume to the batch and returns the size in bytes that it is to have. `None`, and nothing is added, if it
+    /// has to be grown alone: it is no plain one, or there is no space for it beside the others.
+    fn plan(&mut self, classes: &DeviceClasses, growth: &Growth, known: &VolumeGroup) -> Option<u64> {
         let scope = Scope::Class(growth.class.clone());
-        let (volume, class) = self.find_in_scope(&scope, known, &growth.name).ok()?;
+        let (volume, class) = scope.find(classes, known, &growth.name).ok()?;
         let can_grow = is_plain(volume) && !tags::is_hidden(volume) && growth.bytes > volume.visible_size();
-        if !can_grow || taken.names.contains(&growth.name) {
+        if !can_grow || self.names.contains(&growth.name) {
             return None;
         }
-        // One growth by as much as all of them takes as much room
-        let wanted = growth.bytes.checked_next_multiple_of(known.extent_size)?.checked_add(taken.bytes)?;
-        let size = check_space(volume, class.as_deref(), known, wanted).ok()?.checked_sub(taken.bytes)?;
-        taken.bytes = taken.bytes.checked_add(size.checked_sub(volume.visible_size())?)?;
-        taken.names.push(growth.name.clone());
+        // One growth by as much as all of them takes as much space
+        let wanted = growth.bytes.checked_next_multiple_of(known.extent_size)?.checked_add(self.bytes)?;
+        let size = check_space(volume, class.as_deref(), known, wanted).ok()?.checked_sub(self.bytes)?;
+        self.bytes = self.bytes.checked_add(size.checked_sub(volume.visible_size())?)?;
+        self.names.push(growth.name.clone());
         Some(size)
     }
 }

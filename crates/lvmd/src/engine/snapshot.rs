@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use lvm::{FullName, Host, LogicalVolume, LvName, NewSnapshot, Tag, VolumeGroup};
 
-use super::group::Group;
-use super::locate::Scope;
+use super::creation::Creation;
 use super::preconditions::{check_creates_volumes, check_no_missing_pvs, round_up_to_extents, space_beside};
+use super::proof::learn_from_creation;
 use super::refusals::CreationOptions;
-use super::state::Engine;
-use super::unfinished::NameState;
-use crate::device_class::DeviceClass;
+use super::scope::Scope;
+use super::state::LockedGroup;
+use super::thin_device::{NewLv, create_with_retry};
+use super::unfinished::{NameState, prepare_name};
+use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::error::Error;
 use crate::tags;
 
@@ -31,23 +33,17 @@ pub struct CreateSnapshot {
     pub tags: Vec<Tag>,
 }
 
-impl<R: Host> Engine<R> {
-    /// Creates a snapshot. Returns an existing one if it is the wanted one: the answer to an earlier request was lost.
-    pub async fn snapshot(&self, wanted: CreateSnapshot) -> Result<LogicalVolume, Error> {
-        let (class, source) = (wanted.device_class.clone(), wanted.source.clone());
-        self.change_volume(&class, &source, async move |engine: Self, group: Arc<Group>, scope: Scope| {
-            engine.snapshot_in_group(&group, &scope, &wanted).await
-        })
-        .await
-    }
+/// The creation of a snapshot where its source was found.
+pub(super) struct Snapshot {
+    pub(super) scope: Scope,
+    pub(super) wanted: CreateSnapshot,
+}
 
-    async fn snapshot_in_group(
-        &self,
-        group: &Group,
-        scope: &Scope,
-        wanted: &CreateSnapshot,
-    ) -> Result<LogicalVolume, Error> {
-        let pool = self.pool_of_snapshot(group, scope, &wanted.source).await?;
+impl Snapshot {
+    /// Creates the snapshot. Returns an existing one that is the wanted one.
+    pub(super) async fn run<R: Host>(&self, group: &mut LockedGroup<R>) -> Result<LogicalVolume, Error> {
+        let Self { wanted, .. } = self;
+        let pool = self.pool(group).await?;
         let is_in_pool =
             |volume: &LogicalVolume| volume.attr.is_thin() && volume.pool.as_deref() == Some(pool.as_str());
         let mismatch = |known: &VolumeGroup, existing: &LogicalVolume| {
@@ -57,53 +53,57 @@ impl<R: Host> Engine<R> {
                 Some("is in another pool".to_owned())
             }
         };
-        let known = match self.prepare_name(group, is_in_pool, &wanted.name, mismatch).await? {
+        let known = match prepare_name(group, is_in_pool, &wanted.name, mismatch).await? {
             NameState::Exists(existing) => return Ok(*existing),
             NameState::Free(known) => known,
         };
-        let (source, class) = self.find_source(scope, &known, &wanted.source)?;
+        let classes = group.shared().classes();
+        let (source, class) = self.find_source(&classes, &known)?;
         let bytes = check_space(source, class.as_deref(), &known, wanted.bytes)?;
-        let making = self.inner.instance.new_making_tag()?;
+        let making = group.shared().instance.new_making_tag()?;
         let snapshot = NewSnapshot {
-            vg: &group.name,
+            vg: &known.name,
             source: &wanted.source,
             name: &wanted.name,
             tags: &tags::of_new_volume(&wanted.tags, &making, Some(&wanted.source), None)?,
             read_only: !wanted.writable,
         };
         let larger = Some(bytes).filter(|bytes| *bytes > source.size);
-        let create = || self.inner.lvm.snapshot(&snapshot, larger, &making);
-        let created = self.create_with_retry(group, Some(&pool), &wanted.name, &making, create).await;
-        match class.and_then(|class| self.creation_of_proof(group, &CreationOptions::of_class(&class.name))) {
-            Some(creation) => self.learn_from_creation(group, &creation, created).await,
+        let new = NewLv::Snapshot(&snapshot, larger);
+        let created = create_with_retry(group, Some(&pool), &wanted.name, &making, new).await;
+        let options = class.map(|class| CreationOptions::of_class(&class.name));
+        let classes = group.shared().classes();
+        match options.and_then(|options| Creation::of_probe(&classes, &known.name, &options)) {
+            Some(creation) => learn_from_creation(group, &creation, created).await,
             None => created,
         }
     }
 
-    /// Returns the thin pool of a snapshot. LVM puts it into the pool of its source, whatever the class says.
-    async fn pool_of_snapshot(&self, group: &Group, scope: &Scope, source: &LvName) -> Result<LvName, Error> {
-        if let Scope::Class(class) = scope {
+    /// Returns the thin pool of the snapshot. LVM puts it into the pool of its source, whatever the class says.
+    async fn pool<R: Host>(&self, group: &mut LockedGroup<R>) -> Result<LvName, Error> {
+        if let Scope::Class(class) = &self.scope {
             let pool = class.thin_pool.as_ref().map(|pool| pool.name.clone());
             return pool.ok_or_else(|| Error::ThickClass(class.name.clone()));
         }
-        let known = self.current(group).await?;
-        let (volume, _) = self.find_in_scope(scope, &known, source)?;
-        let not_thin = || Error::ThickSource(FullName::new(&group.name, source));
+        let source = &self.wanted.source;
+        let known = group.current().await?;
+        let (volume, _) = self.scope.find(&group.shared().classes(), &known, source)?;
+        let not_thin = || Error::ThickSource(FullName::new(&known.name, source));
         Ok(volume.pool.as_deref().filter(|_| volume.attr.is_thin()).ok_or_else(not_thin)?.parse()?)
     }
 
-    /// Returns the source of a snapshot, and the class whose volumes lie where it lies.
+    /// Returns the source of the snapshot, and the class whose volumes lie where it lies.
     fn find_source<'a>(
         &self,
-        scope: &Scope,
+        classes: &DeviceClasses,
         group: &'a VolumeGroup,
-        name: &LvName,
     ) -> Result<(&'a LogicalVolume, Option<Arc<DeviceClass>>), Error> {
+        let name = &self.wanted.source;
         let not_found = || Error::VolumeNotFound(FullName::new(&group.name, name));
         if !group.volume(name.as_str()).ok_or_else(not_found)?.attr.is_thin() {
             return Err(Error::ThickSource(FullName::new(&group.name, name)));
         }
-        let (source, class) = self.find_in_scope(scope, group, name)?;
+        let (source, class) = self.scope.find(classes, group, name)?;
         if tags::is_unfinished(source) {
             let why = "is unfinished and has nothing to take a snapshot of".to_owned();
             return Err(Error::NotAllowed(FullName::new(&group.name, name), why));
@@ -113,7 +113,7 @@ impl<R: Host> Engine<R> {
 }
 
 /// Returns the size in bytes of a snapshot after rounding; `wanted` is 0 for that of the source. Fails if there is no
-/// room for it.
+/// space for it.
 fn check_space(
     source: &LogicalVolume,
     class: Option<&DeviceClass>,
@@ -136,7 +136,7 @@ fn check_space(
     bytes.filter(|bytes| *bytes <= free).ok_or(no_space)
 }
 
-/// Says why an existing volume is not the wanted snapshot.
+/// Returns the reason why an existing volume is not the wanted snapshot.
 fn find_mismatch(group: &VolumeGroup, existing: &LogicalVolume, wanted: &CreateSnapshot) -> Option<String> {
     let writable = existing.attr.is_writable();
     if !tags::is_snapshot_of(existing, &wanted.source) {

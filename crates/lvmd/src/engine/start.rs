@@ -1,19 +1,19 @@
 //! Starts the engine and the background tasks of its volume groups, and replaces its device classes while it runs.
 
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use lvm::{FullName, Host, Lvm, VgName, VolumeGroup};
-use parking_lot::{Mutex, RwLock};
-use tokio::sync::{mpsc, watch};
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
-use super::group::Group;
-use super::proof::expect_proofs;
-use super::state::{Engine, Inner};
-use super::{evacuation, external_changes, storage_health, unconfigured_groups, wiping};
+use super::Engine;
+use super::group_tags::tag_groups;
+use super::state::Shared;
+use super::tracking::{track, track_group};
+use super::unconfigured_groups::UnconfiguredGroups;
+use super::unproven_classes::expect_proofs;
 use crate::device_class::{DeviceClasses, ThinPool};
 use crate::error::Error;
+use crate::lvm_reader::LvmReader;
 use crate::tags::InstanceId;
 
 /// The errors of a start of the engine and of a change of its device classes.
@@ -69,30 +69,13 @@ impl<R: Host> Engine<R> {
         tasks: &Tasks,
         shutdown: CancellationToken,
     ) -> Result<Self, StartError> {
-        let (disk_additions, wanted_disks) = mpsc::channel(1);
-        let engine = Self {
-            inner: Arc::new(Inner {
-                lvm,
-                classes: RwLock::default(),
-                groups: RwLock::default(),
-                instance,
-                tasks: tasks.clone(),
-                shutdown,
-                capacity: watch::Sender::default(),
-                lvm_works: watch::Sender::new(true),
-                storage_problems: watch::Sender::default(),
-                inventory: watch::Sender::default(),
-                disks: RwLock::default(),
-                node_labels: watch::Sender::default(),
-                disk_additions,
-                wanted_disks: Mutex::new(Some(wanted_disks)),
-            }),
-        };
+        let shared = Arc::new(Shared::new(lvm, instance, tasks.clone(), shutdown));
+        let engine = Self { shared: Arc::clone(&shared) };
         engine.reconfigure(classes).await?;
-        engine.tag_groups().await;
-        if let Err(error) = engine.track_unconfigured_groups().await {
-            let retries = unconfigured_groups::retry(engine.clone(), error, engine.inner.shutdown.clone());
-            tasks.spawn("unconfigured volume groups", retries);
+        tag_groups(&shared).await;
+        let unconfigured = UnconfiguredGroups::new(shared);
+        if let Err(error) = unconfigured.track_all().await {
+            tasks.spawn("unconfigured volume groups", unconfigured.retry(error));
         }
         Ok(engine)
     }
@@ -101,14 +84,15 @@ impl<R: Host> Engine<R> {
     /// be, and thin pool; otherwise changes nothing. Volumes of a class that is no longer configured stay, and can be
     /// found, grown and removed.
     pub async fn reconfigure(&self, classes: DeviceClasses) -> Result<(), StartError> {
-        let tracked = self.groups();
+        let shared = &self.shared;
+        let tracked = shared.groups();
         let used = classes.volume_groups();
         let new: Vec<_> = used.iter().filter(|group| !tracked.contains_key(*group)).cloned().collect();
         let (mut found, mut missing, mut unusable) = (Vec::new(), Vec::new(), Vec::new());
         for vg in &new {
-            self.inner.lvm.serve(vg, None);
+            shared.reader().serve(vg, None);
         }
-        for (vg, result) in new.iter().zip(self.inner.lvm.volume_groups(&new).await) {
+        for (vg, result) in new.iter().zip(shared.reader().volume_groups(&new).await) {
             match result {
                 Ok(group) => found.push(group),
                 Err(lvm::Error::GroupNotFound(vg)) if !classes.requires(&vg) => missing.push(vg),
@@ -118,9 +102,9 @@ impl<R: Host> Engine<R> {
                 Err(error) => return Err(StartError::Lvm(error)),
             }
         }
-        for group in tracked.values().filter(|group| used.contains(&group.name)) {
-            let _lock = group.lock().await;
-            match self.current(group).await {
+        for group in tracked.into_values().filter(|group| used.contains(&group.name)) {
+            let mut group = shared.handle(group).lock().await;
+            match group.current().await {
                 Ok(group) => check_thin_pools(&classes, &group)?,
                 Err(Error::Lvm(error)) if error.is_unusable_group() => {}
                 Err(Error::Lvm(error)) => return Err(StartError::Lvm(error)),
@@ -133,66 +117,40 @@ impl<R: Host> Engine<R> {
         for group in &found {
             check_thin_pools(&classes, group)?;
         }
-        let classes = self.with_thin_pool_threshold(classes).await;
+        let classes = with_thin_pool_threshold(shared.reader(), classes).await;
         for group in found {
-            self.track_group(group);
+            track_group(shared, group);
         }
         for vg in missing {
             tracing::warn!(%vg, "volume group not found; its optional device classes are offered when it is there");
-            self.track(vg, None);
+            track(shared, vg, None);
         }
         for (vg, error) in unusable {
-            let group = self.track(vg, None);
-            self.mark_stale(&group, &error);
+            let group = track(shared, vg, None);
+            shared.mark_stale(&group, &error);
         }
-        let before = std::mem::replace(&mut *self.inner.classes.write(), Arc::new(classes));
-        let classes = self.classes();
-        for group in self.groups().values() {
+        let before = std::mem::replace(&mut *shared.classes.write(), Arc::new(classes));
+        let classes = shared.classes();
+        for group in shared.groups().values() {
             expect_proofs(group, &classes.changed_since(&before));
         }
-        self.publish();
+        shared.publish();
         Ok(())
     }
+}
 
-    /// Puts a volume group that LVM has just reported into the cache and keeps it there, unless it is there already.
-    pub(super) fn track_group(&self, reported: VolumeGroup) {
-        self.track(reported.name.clone(), Some(reported));
-    }
-
-    /// Does the same for a group that the machine may lack, and returns what is in the cache.
-    fn track(&self, vg: VgName, reported: Option<VolumeGroup>) -> Arc<Group> {
-        let group = match self.inner.groups.write().entry(vg.clone()) {
-            Entry::Occupied(entry) => return Arc::clone(entry.get()),
-            Entry::Vacant(entry) => {
-                self.inner.lvm.serve(&vg, reported.as_ref());
-                let missing_pvs = reported.as_ref().map_or(0, |group| group.missing_pvs);
-                storage_health::log_missing_pvs(&vg, 0, missing_pvs);
-                Arc::clone(entry.insert(Arc::new(Group::new(vg, reported))))
-            }
-        };
-        let shutdown = || self.inner.shutdown.clone();
-        let watching = external_changes::watch_group(self.clone(), Arc::clone(&group), shutdown());
-        self.inner.tasks.spawn("volume group", watching);
-        let evacuating = evacuation::evacuate_disks(self.clone(), Arc::clone(&group), shutdown());
-        self.inner.tasks.spawn("evacuation", evacuating);
-        let wiping = wiping::wipe_removed_volumes(self.clone(), Arc::clone(&group), shutdown());
-        self.inner.tasks.spawn("wiping", wiping);
-        group
-    }
-
-    /// Returns the classes with the host's `activation/thin_pool_autoextend_threshold` (lvm.conf(5)) in the thin ones.
-    async fn with_thin_pool_threshold(&self, mut classes: DeviceClasses) -> DeviceClasses {
-        if classes.iter().any(|class| class.thin_pool.is_some()) {
-            match self.inner.lvm.thin_pool_threshold().await {
-                Ok(threshold) => classes.set_thin_pool_threshold(threshold),
-                Err(error) => {
-                    let error = error_chain(&error);
-                    tracing::warn!(error, "cannot read thin_pool_autoextend_threshold from LVM; 100 % is assumed");
-                }
+/// Returns the classes with the host's `activation/thin_pool_autoextend_threshold` (lvm.conf(5)) in the thin ones.
+async fn with_thin_pool_threshold<R: Host>(lvm: &LvmReader<R>, mut classes: DeviceClasses) -> DeviceClasses {
+    if classes.iter().any(|class| class.thin_pool.is_some()) {
+        match lvm.thin_pool_threshold().await {
+            Ok(threshold) => classes.set_thin_pool_threshold(threshold),
+            Err(error) => {
+                let error = error_chain(&error);
+                tracing::warn!(error, "cannot read thin_pool_autoextend_threshold from LVM; 100 % is assumed");
             }
         }
-        classes
     }
+    classes
 }
 
 fn no_volume_group(classes: &DeviceClasses, vg: VgName) -> StartError {

@@ -1,50 +1,41 @@
-//! The state that all operations of the engine share: device classes, cached volume groups, and what watchers are told.
+//! The state that all operations share: LVM, device classes, volume groups, and what is published of them.
+//!
+//! The whole LVM is private to this module. A [`LockedGroup`] gives it to those who change a volume group, a
+//! [`MoveLock`] gives the commands that a move of extents needs, and all others get the [`LvmReader`].
+
+mod group_handle;
+mod locked_group;
+mod move_lock;
+mod published;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::Stream;
-use lvm::{Device, Host, LogicalVolume, Lvm, VgName};
+use lvm::{Device, Host, Lvm, VgName};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 use topolvm_runtime::{CancellationToken, Tasks};
 
-use super::group::{Failure, Group};
-use super::refusals::CreationOptions;
-use super::storage_health::{self, class_refusal};
-use crate::capacity::{Capacity, ClassCapacity, Refused};
+use super::group::Group;
+use crate::capacity::Capacity;
 use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::disk_addition::DiskAddition;
 use crate::disk_group::NodeLabels;
 use crate::disk_report::DiskReport;
 use crate::error::Error;
 use crate::inventory::Inventory;
-use crate::tags::InstanceId;
-use crate::watch_stream;
+use crate::lvm_reader::LvmReader;
+use crate::tags::{self, InstanceId};
 
-/// The state of the cache of one volume group, for metrics.
-pub(crate) struct GroupStatus {
-    pub(crate) name: VgName,
-    /// Time since LVM last reported on the group.
-    pub(crate) age: Duration,
-    /// True if LVM failed when it was last asked about the group.
-    pub(crate) is_stale: bool,
-    /// Number of missing physical volumes in the last report.
-    pub(crate) missing_pvs: u64,
-    /// Number of thin pools of device classes that ignore discards.
-    pub(crate) pools_ignoring_discards: u64,
-}
+pub(super) use group_handle::GroupHandle;
+pub(super) use locked_group::LockedGroup;
+pub(super) use move_lock::MoveLock;
 
-/// Device classes on top of LVM. Clones share everything.
+/// The state that all operations share.
 #[derive(Debug)]
-pub struct Engine<R> {
-    pub(super) inner: Arc<Inner<R>>,
-}
-
-#[derive(Debug)]
-pub(super) struct Inner<R> {
-    pub(super) lvm: Lvm<R>,
+pub(super) struct Shared<R> {
+    lvm: Lvm<R>,
+    reader: LvmReader<R>,
     pub(super) classes: RwLock<Arc<DeviceClasses>>,
     pub(super) groups: RwLock<BTreeMap<VgName, Arc<Group>>>,
     pub(super) instance: InstanceId,
@@ -54,9 +45,9 @@ pub(super) struct Inner<R> {
     pub(super) lvm_works: watch::Sender<bool>,
     pub(super) storage_problems: watch::Sender<Vec<String>>,
     pub(super) inventory: watch::Sender<Arc<Inventory>>,
-    /// The last look at the disks; `None` before the first.
+    /// The last report on the disks; `None` before the first.
     pub(super) disks: RwLock<Option<Arc<DiskReport>>>,
-    /// The labels of the node; `None` until a client has told them.
+    /// The labels of the node; `None` until a client has sent them.
     pub(super) node_labels: watch::Sender<Option<Arc<NodeLabels>>>,
     /// Sends the disks that clients want to be added to their disk groups.
     pub(super) disk_additions: mpsc::Sender<DiskAddition>,
@@ -64,88 +55,42 @@ pub(super) struct Inner<R> {
     pub(super) wanted_disks: Mutex<Option<mpsc::Receiver<DiskAddition>>>,
 }
 
-impl<R> Clone for Engine<R> {
-    fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
-    }
-}
-
-impl<R: Host> Engine<R> {
-    /// Returns the capacity of all device classes. A missing volume group has none; an optional class without its group
-    /// is left out.
-    pub fn capacity(&self) -> Capacity {
-        let (groups, classes) = (self.groups(), self.classes());
-        let capacity_of = |class: &Arc<DeviceClass>| {
-            let group = groups.get(&class.volume_group);
-            let known = group.and_then(|group| group.usable());
-            let is_offered = known.as_ref().is_some_and(|known| class.is_there(known)) || !class.optional;
-            let options = |option_class: &str| CreationOptions {
-                class: class.name.clone(),
-                option_class: option_class.to_owned(),
-            };
-            let refused = Refused {
-                refusal: group.and_then(|group| class_refusal(class, group)),
-                withholds: |option_class: &str| {
-                    group.is_some_and(|group| group.refusals.withholds(&options(option_class)))
-                },
-            };
-            is_offered.then(|| ClassCapacity::of(class, &classes, known.as_deref(), refused))
-        };
-        Capacity { classes: classes.iter().filter_map(capacity_of).collect() }
+impl<R: Host> Shared<R> {
+    /// Returns the state before anything is configured.
+    pub(super) fn new(lvm: Lvm<R>, instance: InstanceId, tasks: Tasks, shutdown: CancellationToken) -> Self {
+        let (disk_additions, wanted_disks) = mpsc::channel(1);
+        Self {
+            reader: LvmReader::from(lvm.clone()),
+            lvm,
+            classes: RwLock::default(),
+            groups: RwLock::default(),
+            instance,
+            tasks,
+            shutdown,
+            capacity: watch::Sender::default(),
+            lvm_works: watch::Sender::new(true),
+            storage_problems: watch::Sender::default(),
+            inventory: watch::Sender::default(),
+            disks: RwLock::default(),
+            node_labels: watch::Sender::default(),
+            disk_additions,
+            wanted_disks: Mutex::new(Some(wanted_disks)),
+        }
     }
 
-    /// Streams the capacity of all device classes: now, and after each change until the shutdown begins.
-    pub fn watch_capacity(&self) -> impl Stream<Item = Result<Arc<Capacity>, Error>> + Send + use<R> {
-        watch_stream::changes(&self.inner.capacity, self.inner.shutdown.clone())
+    /// Returns the commands of LVM that change nothing.
+    pub(super) fn reader(&self) -> &LvmReader<R> {
+        &self.reader
     }
 
-    /// Streams the inventory in the same way.
-    pub fn watch_inventory(&self) -> impl Stream<Item = Result<Arc<Inventory>, Error>> + Send + use<R> {
-        watch_stream::changes(&self.inner.inventory, self.inner.shutdown.clone())
-    }
-
-    /// Subscribes to the health of LVM: false while LVM fails for a volume group that a device class needs.
-    pub fn lvm_works(&self) -> watch::Receiver<bool> {
-        self.inner.lvm_works.subscribe()
-    }
-
-    /// Subscribes to the problems of the storage, one sentence each: missing disks, a hanging LVM, volumes that cannot
-    /// be wiped.
-    pub fn storage_problems(&self) -> watch::Receiver<Vec<String>> {
-        self.inner.storage_problems.subscribe()
-    }
-
-    /// Returns the state of the cache of each volume group.
-    pub(crate) fn group_status(&self) -> Vec<GroupStatus> {
-        let (groups, classes) = (self.groups(), self.classes());
-        let ignoring_discards = |group: &Arc<Group>| {
-            let pools = classes.iter().filter(|class| class.volume_group == group.name);
-            let pools = pools.filter_map(|class| class.thin_pool.as_ref());
-            pools.map(|pool| u64::from(group.ignores_discards(pool.name.as_str()))).sum()
-        };
-        let status = |group: &Arc<Group>| GroupStatus {
-            name: group.name.clone(),
-            age: group.age(),
-            is_stale: group.stale_reason().is_some(),
-            missing_pvs: group.cached().map_or(0, |group| group.missing_pvs),
-            pools_ignoring_discards: ignoring_discards(group),
-        };
-        groups.values().map(status).collect()
-    }
-
-    /// Returns the LVM that serves the volume groups of the engine.
-    pub fn lvm(&self) -> Lvm<R> {
-        self.inner.lvm.clone()
+    /// Returns the handle of a volume group, from which it can be locked.
+    pub(super) fn handle(self: &Arc<Self>, group: Arc<Group>) -> GroupHandle<R> {
+        GroupHandle::new(Arc::clone(self), group)
     }
 
     /// Returns the device class of a request; the empty name is the default class.
-    pub(crate) fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
+    pub(super) fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
         self.classes().get(name).cloned().ok_or_else(|| Error::UnknownDeviceClass(name.to_owned()))
-    }
-
-    /// Returns the configured class whose volumes lie where this volume lies.
-    pub(super) fn class_that_owns(&self, vg: &VgName, volume: &LogicalVolume) -> Option<Arc<DeviceClass>> {
-        self.classes().iter().find(|class| class.volume_group == *vg && class.owns(volume)).cloned()
     }
 
     /// Returns whether a configured class uses the volume group.
@@ -153,56 +98,37 @@ impl<R: Host> Engine<R> {
         self.classes().uses(&group.name)
     }
 
+    /// Returns whether a class has its volumes in the group, or lvmd created some there. Those of a class that is no
+    /// longer configured may still be used, or have to be wiped.
+    pub(super) fn has_volumes(&self, group: &Group) -> bool {
+        self.is_used(group) || group.cached().is_some_and(|known| known.volumes.iter().any(tags::is_managed))
+    }
+
     pub(super) fn classes(&self) -> Arc<DeviceClasses> {
-        Arc::clone(&self.inner.classes.read())
+        Arc::clone(&self.classes.read())
     }
 
     pub(super) fn groups(&self) -> BTreeMap<VgName, Arc<Group>> {
-        self.inner.groups.read().clone()
+        self.groups.read().clone()
     }
 
     pub(super) fn group(&self, vg: &VgName) -> Result<Arc<Group>, Error> {
-        self.inner.groups.read().get(vg).cloned().ok_or_else(|| Error::VolumeGroupMissing(vg.clone()))
+        self.groups.read().get(vg).cloned().ok_or_else(|| Error::VolumeGroupMissing(vg.clone()))
     }
 
-    /// Returns the devices of the group's volumes as device-mapper has them now. `None` when device-mapper cannot be
-    /// asked: a cached device could be somebody else's data by now.
-    pub(super) async fn mapped_devices(&self, group: &Group) -> Option<HashMap<String, Device>> {
-        group.mapped_devices(&self.devices()).await.ok()
+    /// Returns a device class and its volume group.
+    pub(super) fn group_of_class(&self, class: &str) -> Result<(Arc<Group>, Arc<DeviceClass>), Error> {
+        let class = self.class(class)?;
+        Ok((self.group(&class.volume_group)?, class))
     }
 
     pub(super) fn devices(&self) -> Arc<R::Devices> {
-        self.inner.lvm.runner().devices()
+        self.reader.devices()
     }
 
-    /// Publishes capacity, health and inventory from the cache to all watchers that they differ for.
-    pub(super) fn publish(&self) {
-        // Computed inside, so that of two that publish at the same time the second publishes what both have stored.
-        self.inner.capacity.send_if_modified(|published| {
-            let capacity = self.capacity();
-            let differs = **published != capacity;
-            *published = Arc::new(capacity);
-            differs
-        });
-        self.inner.lvm_works.send_if_modified(|published| {
-            // A slow LVM is not dead: whoever ends lvmd for it only makes it wait once more. And one group that cannot
-            // be used says nothing of the others.
-            let has_failed = |group: &Group| group.stale_reason().is_some() && group.failure() == Failure::Other;
-            let fails = |group: &Group| has_failed(group) && self.is_used(group);
-            let works = !self.groups().values().any(|group| fails(group));
-            std::mem::replace(published, works) != works
-        });
-        self.inner.storage_problems.send_if_modified(|published| {
-            let problems = storage_health::find_problems(&self.groups(), &self.classes());
-            let differs = *published != problems;
-            *published = problems;
-            differs
-        });
-        self.inner.inventory.send_if_modified(|published| {
-            let inventory = self.inventory();
-            let differs = **published != inventory;
-            *published = Arc::new(inventory);
-            differs
-        });
+    /// Returns the devices of the group's volumes as device-mapper has them now. `None` when device-mapper cannot be
+    /// asked: a cached device could be another program's data by now.
+    pub(super) async fn mapped_devices(&self, group: &Group) -> Option<HashMap<String, Device>> {
+        group.mapped_devices(&self.devices()).await.ok()
     }
 }

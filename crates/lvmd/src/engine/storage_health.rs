@@ -44,8 +44,8 @@ pub(super) fn find_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &Dev
 }
 
 /// Returns the same and all that is not the disks' fault or does not hold up lvmd: groups that LVM does not find or
-/// cannot read, pools that are missing or take no volumes, volumes of which a part has failed. None of the texts tells
-/// what changes all the time, because each change of one is told to watchers.
+/// cannot read, pools that are missing or take no volumes, volumes of which a part has failed. None of the texts has
+/// what changes all the time, because each change of one is sent to watchers.
 pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &DeviceClasses) -> Vec<String> {
     let mut problems = find_problems(groups, classes);
     for group in groups.values().filter(|group| classes.uses(&group.name)) {
@@ -58,7 +58,7 @@ pub(super) fn find_all_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: 
                 let of_group = classes.iter().filter(|class| class.volume_group == *vg);
                 problems.extend(of_group.filter_map(|class| describe_pool(class, &known)));
                 problems.extend(describe_refusals(group, &known));
-                problems.extend(group.pool_upkeep.problems());
+                problems.extend(group.pool_maintenance.problems());
                 problems.extend(describe_failed_volumes(&known));
             }
             None if group.stale_reason().is_none() && classes.requires(vg) => {
@@ -93,7 +93,7 @@ fn describe_refusals(group: &Group, known: &VolumeGroup) -> impl Iterator<Item =
 fn describe_pool(class: &DeviceClass, group: &VolumeGroup) -> Option<String> {
     let pool = class.thin_pool.as_ref()?;
     if pool.find(group).is_none() {
-        // Why lvmd has not made it is said by the upkeep.
+        // Why lvmd has not made it is said by the maintenance of pools.
         if pool.share.is_some() {
             return None;
         }

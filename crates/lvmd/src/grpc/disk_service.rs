@@ -9,7 +9,7 @@ use tracing::Span;
 use super::lv_service::run_change;
 use super::{disk_message, message};
 use crate::engine::Engine;
-use crate::tags::EvacuationWish;
+use crate::tags::EvacuationRequest;
 
 pub(super) struct DiskApi<R>(pub(super) Engine<R>);
 
@@ -19,7 +19,7 @@ impl<R: Host> DiskService for DiskApi<R> {
         let EvacuateDiskRequest { volume_group, uuid, bytes_per_second, remove } = request.into_inner();
         let vg = message::volume_group(volume_group)?;
         Span::current().record("volume_group", tracing::field::display(&vg));
-        run_change(self.0.evacuate(&vg, uuid, EvacuationWish { bytes_per_second, remove })).await?;
+        run_change(self.0.evacuate(&vg, uuid, EvacuationRequest { bytes_per_second, remove })).await?;
         Ok(Response::new(Empty {}))
     }
 

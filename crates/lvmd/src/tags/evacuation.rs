@@ -9,18 +9,18 @@ const EVACUATE: &str = "topolvm.io/evacuate=";
 const REMOVE: &str = "remove";
 const KEEP: &str = "keep";
 
-/// The wish that a physical volume be emptied.
+/// The request that a physical volume be emptied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct EvacuationWish {
-    /// Bytes that are moved in a second in the mean; 0 for as many as the disks can.
+pub(crate) struct EvacuationRequest {
+    /// Bytes that are moved in a second on average; 0 for as many as the disks can.
     pub(crate) bytes_per_second: u64,
     /// True if it leaves its volume group when it is empty.
     pub(crate) remove: bool,
 }
 
-impl EvacuationWish {
-    /// Returns the wish in the tags of a physical volume. Of a tag that nobody wrote in this form only that the disk is
-    /// to be emptied is believed.
+impl EvacuationRequest {
+    /// Returns the request in the tags of a physical volume. Of a tag in another form only that the disk is to be
+    /// emptied is believed.
     pub(crate) fn of(pv: &PhysicalVolume) -> Option<Self> {
         let value = pv.tags.iter().find_map(|tag| tag.strip_prefix(EVACUATE))?;
         Some(Self::parse(value).unwrap_or_default())
@@ -36,7 +36,7 @@ impl EvacuationWish {
         Some(Self { bytes_per_second: rate.parse().ok()?, remove })
     }
 
-    /// Returns the tag of the wish.
+    /// Returns the tag of the request.
     pub(crate) fn tag(self) -> Result<Tag, InvalidName> {
         format!("{EVACUATE}{}:{}", if self.remove { REMOVE } else { KEEP }, self.bytes_per_second).parse()
     }
@@ -64,9 +64,9 @@ mod tests {
     #[test]
     fn the_tag_says_what_was_asked_for() {
         for (bytes_per_second, remove) in [(0, false), (50_000_000, true), (u64::MAX, false)] {
-            let wish = EvacuationWish { bytes_per_second, remove };
-            let tag = wish.tag().unwrap();
-            assert_eq!(EvacuationWish::of(&pv(tag.as_str())), Some(wish));
+            let request = EvacuationRequest { bytes_per_second, remove };
+            let tag = request.tag().unwrap();
+            assert_eq!(EvacuationRequest::of(&pv(tag.as_str())), Some(request));
             assert_eq!(evacuation_tags(&pv(tag.as_str())).unwrap(), [tag]);
         }
     }
@@ -74,9 +74,9 @@ mod tests {
     #[test]
     fn a_tag_of_another_form_takes_no_disk_out_of_its_group() {
         for value in ["", "remove", "remove:", "remove:fast", "take:1"] {
-            let found = EvacuationWish::of(&pv(&format!("topolvm.io/evacuate={value}")));
-            assert_eq!(found, Some(EvacuationWish::default()), "{value}");
+            let found = EvacuationRequest::of(&pv(&format!("topolvm.io/evacuate={value}")));
+            assert_eq!(found, Some(EvacuationRequest::default()), "{value}");
         }
-        assert_eq!(EvacuationWish::of(&pv("topolvm.io/evacuated=remove:0")), None);
+        assert_eq!(EvacuationRequest::of(&pv("topolvm.io/evacuated=remove:0")), None);
     }
 }

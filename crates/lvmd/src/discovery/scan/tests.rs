@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use block_device::Claim;
-use lvm::{CommandRunner, LvmCommand, Output, RunError};
+use lvm::{CommandRunner, Lvm, LvmCommand, Output, RunError};
 use parking_lot::Condvar;
 use tokio::time::sleep;
 use topolvm_testkit::lvm::FakeLvm;

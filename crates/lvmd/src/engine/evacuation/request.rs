@@ -1,120 +1,111 @@
-//! Begins and ends evacuations at a client's word. The caller is answered when LVM's metadata say so.
-
-use std::sync::Arc;
+//! Begins and ends evacuations that a client requests. The client is answered when LVM's metadata say so.
 
 use lvm::relocation::{Obstacle, Target, check_room};
-use lvm::{Host, PhysicalVolume, UsedRange, VgName, VolumeGroup};
+use lvm::{Host, PhysicalVolume, UsedRange, VolumeGroup};
 
+use super::obstacle::record_obstacle;
 use super::vacated::without_wiped;
 use crate::disk_group;
-use crate::engine::group::Group;
 use crate::engine::preconditions::check_no_missing_pvs;
-use crate::engine::state::Engine;
+use crate::engine::state::{LockedGroup, Shared};
 use crate::error::Error;
-use crate::tags::{EvacuationWish, VacatedExtents, evacuation_tags};
+use crate::tags::{EvacuationRequest, VacatedExtents, evacuation_tags};
 
-impl<R: Host> Engine<R> {
-    /// Begins to empty a physical volume, or changes how. While the other disks lack space for all of it the request is
-    /// recorded and nothing is moved: a disk that joins the group is for what waits here, and not for a thin pool.
-    pub(crate) async fn evacuate(&self, vg: &VgName, uuid: String, wish: EvacuationWish) -> Result<(), Error> {
-        let begin = async move |engine: Self, group: Arc<Group>| engine.begin_evacuation(&group, &uuid, wish).await;
-        self.with_lock(self.group(vg)?, begin).await
+/// Begins to empty a physical volume, or changes how.
+pub(in crate::engine) async fn begin_evacuation<R: Host>(
+    group: &mut LockedGroup<R>,
+    uuid: &str,
+    request: EvacuationRequest,
+) -> Result<(), Error> {
+    let known = group.current().await?;
+    let pv = find_disk(&known, uuid)?;
+    let before = EvacuationRequest::of(pv);
+    if before == Some(request) && !pv.allocatable {
+        return Ok(());
     }
+    check_no_missing_pvs(&known)?;
+    // One that is being emptied may be emptied faster although there is no free space just now
+    let has_begun = before.is_some() && !pv.allocatable;
+    let obstacle = if has_begun { None } else { find_lack_of_space(group.shared(), &known, pv).await? };
+    let waits = pv.allocatable && obstacle.is_some();
+    if let Some(lack) = obstacle {
+        record_obstacle(group.shared(), group, &pv.uuid, &pv.path, &lack);
+    }
+    store_request(group, &known, pv, request, waits).await?;
+    tracing::info!(vg = %known.name, disk = pv.path, ?request, waits, "a disk is to be emptied");
+    let known = group.try_cached()?;
+    let is_stored = EvacuationRequest::of(find_disk(&known, uuid)?) == Some(request);
+    if is_stored { Ok(()) } else { Err(Error::DiskVanished { vg: known.name.clone(), uuid: uuid.to_owned() }) }
+}
 
-    /// Ends the evacuation of a physical volume: what was moved stays where it is.
-    pub(crate) async fn stop_evacuation(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
-        let end = async move |engine: Self, group: Arc<Group>| engine.end_evacuation(&group, &uuid).await;
-        self.with_lock(self.group(vg)?, end).await
+/// Ends the evacuation of a physical volume: what was moved stays where it is.
+pub(in crate::engine) async fn end_evacuation<R: Host>(group: &mut LockedGroup<R>, uuid: &str) -> Result<(), Error> {
+    let known = group.current().await?;
+    let pv = find_disk(&known, uuid)?;
+    let remove = evacuation_tags(pv)?;
+    if remove.is_empty() {
+        return Ok(());
     }
+    check_no_missing_pvs(&known)?;
+    // What the moves have vacated is wiped first
+    let is_free = !VacatedExtents::are_on(pv);
+    let changed = group.lvm().change_pv(&known.name, &pv.path, is_free, &[], &remove).await;
+    group.refresh().await?;
+    changed?;
+    tracing::info!(vg = %known.name, disk = pv.path, "a disk is not emptied any further");
+    Ok(())
+}
 
-    async fn begin_evacuation(&self, group: &Group, uuid: &str, wish: EvacuationWish) -> Result<(), Error> {
-        let known = self.current(group).await?;
-        let pv = find_disk(&known, uuid)?;
-        let before = EvacuationWish::of(pv);
-        if before == Some(wish) && !pv.allocatable {
-            return Ok(());
-        }
-        check_no_missing_pvs(&known)?;
-        // One that is being emptied may be told to be quicker although there is no room just now
-        let has_begun = before.is_some() && !pv.allocatable;
-        let obstacle = if has_begun { None } else { self.find_lack_of_space(&known, pv).await? };
-        let waits = pv.allocatable && obstacle.is_some();
-        if let Some(lack) = obstacle {
-            self.record_obstacle(group, &pv.uuid, &pv.path, &lack);
-        }
-        self.store_wish(group, &known, pv, wish, waits).await?;
-        tracing::info!(vg = %known.name, disk = pv.path, ?wish, waits, "a disk is to be emptied");
-        let known = group.try_cached()?;
-        let is_stored = EvacuationWish::of(find_disk(&known, uuid)?) == Some(wish);
-        if is_stored { Ok(()) } else { Err(Error::DiskVanished { vg: known.name.clone(), uuid: uuid.to_owned() }) }
+/// Begins to empty a physical volume that has waited for free space, if there is enough by now.
+pub(super) async fn begin_moving<R: Host>(
+    group: &mut LockedGroup<R>,
+    known: &VolumeGroup,
+    pv: &PhysicalVolume,
+    request: EvacuationRequest,
+) -> Result<(), Error> {
+    match find_lack_of_space(group.shared(), known, pv).await? {
+        Some(lack) => Err(lack),
+        None => store_request(group, known, pv, request, false).await,
     }
+}
 
-    /// Begins to empty a physical volume that has waited for free space, if there is enough by now.
-    pub(super) async fn begin_moving(
-        &self,
-        group: &Group,
-        known: &VolumeGroup,
-        pv: &PhysicalVolume,
-        wish: EvacuationWish,
-    ) -> Result<(), Error> {
-        match self.find_lack_of_space(known, pv).await? {
-            Some(lack) => Err(lack),
-            None => self.store_wish(group, known, pv, wish, false).await,
-        }
+/// Returns the error that says how much space the other disks lack for all that lies on this one; `None` if they have
+/// enough. Fails when a volume is on it that cannot be moved.
+async fn find_lack_of_space<R: Host>(
+    shared: &Shared<R>,
+    known: &VolumeGroup,
+    pv: &PhysicalVolume,
+) -> Result<Option<Error>, Error> {
+    if known.pvs.len() == 1 {
+        let why = "it is the only disk of its group; add another one to the group".to_owned();
+        return Ok(Some(Error::DiskNotAllowed { disk: pv.path.clone(), why }));
     }
+    if pv.free == pv.size {
+        return Ok(None);
+    }
+    let ranges = without_wiped(known, shared.reader().used_ranges(&known.name).await?);
+    match check_space_for(known, pv, &ranges) {
+        Ok(()) => Ok(None),
+        Err(lack @ (Error::NoRoomForDisk { .. } | Error::NoPlaceFor { .. })) => Ok(Some(lack)),
+        Err(error) => Err(error),
+    }
+}
 
-    /// Returns the error that says how much space the other disks lack for all that lies on this one; `None` if they
-    /// have enough. Fails when a volume is on it that cannot be moved.
-    async fn find_lack_of_space(&self, known: &VolumeGroup, pv: &PhysicalVolume) -> Result<Option<Error>, Error> {
-        if known.pvs.len() == 1 {
-            let why = "it is the only disk of its group; add another one to the group".to_owned();
-            return Ok(Some(Error::DiskNotAllowed { disk: pv.path.clone(), why }));
-        }
-        if pv.free == pv.size {
-            return Ok(None);
-        }
-        let ranges = without_wiped(known, self.inner.lvm.used_ranges(&known.name).await?);
-        match check_room_for(known, pv, &ranges) {
-            Ok(()) => Ok(None),
-            Err(lack @ (Error::NoRoomForDisk { .. } | Error::NoPlaceFor { .. })) => Ok(Some(lack)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Writes the wish that a physical volume be emptied into LVM's metadata, in the place of another one. One that
-    /// `waits` for free space goes on to get volumes.
-    pub(super) async fn store_wish(
-        &self,
-        group: &Group,
-        known: &VolumeGroup,
-        pv: &PhysicalVolume,
-        wish: EvacuationWish,
-        waits: bool,
-    ) -> Result<(), Error> {
-        let add = wish.tag()?;
-        let mut remove = evacuation_tags(pv)?;
-        remove.retain(|tag| *tag != add);
-        let changed = self.inner.lvm.change_pv(&known.name, &pv.path, waits, &[add], &remove).await;
-        self.refresh(group).await?;
-        Ok(changed?)
-    }
-
-    async fn end_evacuation(&self, group: &Group, uuid: &str) -> Result<(), Error> {
-        let known = self.current(group).await?;
-        let pv = find_disk(&known, uuid)?;
-        let remove = evacuation_tags(pv)?;
-        if remove.is_empty() {
-            return Ok(());
-        }
-        check_no_missing_pvs(&known)?;
-        // What the moves have vacated is wiped first
-        let is_free = !VacatedExtents::are_on(pv);
-        let changed = self.inner.lvm.change_pv(&known.name, &pv.path, is_free, &[], &remove).await;
-        self.refresh(group).await?;
-        changed?;
-        tracing::info!(vg = %known.name, disk = pv.path, "a disk is not emptied any further");
-        Ok(())
-    }
+/// Writes the request that a physical volume be emptied into LVM's metadata, in the place of another one. One that
+/// `waits` for free space goes on to get volumes.
+pub(super) async fn store_request<R: Host>(
+    group: &mut LockedGroup<R>,
+    known: &VolumeGroup,
+    pv: &PhysicalVolume,
+    request: EvacuationRequest,
+    waits: bool,
+) -> Result<(), Error> {
+    let add = request.tag()?;
+    let mut remove = evacuation_tags(pv)?;
+    remove.retain(|tag| *tag != add);
+    let changed = group.lvm().change_pv(&known.name, &pv.path, waits, &[add], &remove).await;
+    group.refresh().await?;
+    Ok(changed?)
 }
 
 /// Returns whether a group is one whose disks lvmd may change.
@@ -130,9 +121,9 @@ pub(in crate::engine) fn find_disk<'a>(known: &'a VolumeGroup, uuid: &str) -> Re
     known.pv_of_uuid(uuid).ok_or_else(|| Error::DiskNotFound { vg: known.name.clone(), uuid: uuid.to_owned() })
 }
 
-/// Checks that all that lies on a physical volume, and on those that are being emptied, has room on the others.
-fn check_room_for(known: &VolumeGroup, pv: &PhysicalVolume, ranges: &[UsedRange]) -> Result<(), Error> {
-    let leaves = |other: &&PhysicalVolume| other.uuid == pv.uuid || EvacuationWish::of(other).is_some();
+/// Checks that all that lies on a physical volume, and on those that are being emptied, has space on the others.
+fn check_space_for(known: &VolumeGroup, pv: &PhysicalVolume, ranges: &[UsedRange]) -> Result<(), Error> {
+    let leaves = |other: &&PhysicalVolume| other.uuid == pv.uuid || EvacuationRequest::of(other).is_some();
     let from: Vec<_> = known.pvs.iter().filter(leaves).map(|pv| pv.uuid.as_str()).collect();
     let targets = targets(known, pv);
     check_room(ranges, &from, &targets).map_err(|obstacle| refusal(known, pv, obstacle))
@@ -141,12 +132,12 @@ fn check_room_for(known: &VolumeGroup, pv: &PhysicalVolume, ranges: &[UsedRange]
 /// Returns the physical volumes to which the volumes of this one can be moved.
 pub(super) fn targets(known: &VolumeGroup, pv: &PhysicalVolume) -> Vec<Target> {
     let is_target =
-        |other: &&PhysicalVolume| other.uuid != pv.uuid && other.allocatable && EvacuationWish::of(other).is_none();
+        |other: &&PhysicalVolume| other.uuid != pv.uuid && other.allocatable && EvacuationRequest::of(other).is_none();
     let target = |pv: &PhysicalVolume| Target { uuid: pv.uuid.clone(), free: pv.free_areas.iter().sum() };
     known.pvs.iter().filter(is_target).map(target).collect()
 }
 
-/// Says what keeps the volumes of a physical volume from being moved.
+/// Returns the error that says what keeps the volumes of a physical volume from being moved.
 pub(super) fn refusal(known: &VolumeGroup, pv: &PhysicalVolume, obstacle: Obstacle) -> Error {
     let (vg, disk) = (known.name.clone(), pv.path.clone());
     let bytes = |extents: u64| extents.saturating_mul(known.extent_size);

@@ -5,100 +5,114 @@
 //! belong to volumes that are wiped. So a crash at any moment gives none of them away.
 
 use lvm::relocation::begun_moves;
-use lvm::{Host, PhysicalVolume, UsedRange, VolumeGroup, Wipe};
+use lvm::{Host, InvalidName, PhysicalVolume, Tag, UsedRange, VolumeGroup, Wipe};
 use topolvm_runtime::error_chain;
 
-use crate::engine::group::Group;
+use crate::device_class::DeviceClasses;
 use crate::engine::preconditions::check_no_missing_pvs;
-use crate::engine::state::Engine;
+use crate::engine::state::{LockedGroup, MoveLock};
 use crate::error::Error;
 use crate::tags::{self, VacatedExtents};
 
-impl<R: Host> Engine<R> {
-    /// Returns how extents of a group are wiped that a move vacates; `None` if no class of the group wipes, and none of
-    /// its volumes is of a class that did.
-    pub(super) fn wipe_of_group(&self, known: &VolumeGroup) -> Option<Wipe> {
-        let classes = self.classes();
-        let of_classes = classes.iter().filter(|class| class.volume_group == known.name).filter_map(|class| class.wipe);
-        of_classes.chain(known.volumes.iter().filter_map(tags::wipe_at_creation)).max()
-    }
+/// The tags of a physical volume with which extents are recorded that volumes leave.
+struct Record {
+    add: Tag,
+    remove: Vec<Tag>,
+}
 
-    /// Records that the extents which volumes have on a physical volume are wiped when these have left it, and keeps
-    /// LVM from taking extents there.
-    pub(super) async fn record_vacated<'a>(
-        &self,
-        group: &Group,
+impl Record {
+    /// Returns the tags for the extents that volumes have on a physical volume.
+    fn of<'a>(
         pv: &PhysicalVolume,
         how: Wipe,
         ranges: impl Iterator<Item = &'a UsedRange>,
-    ) -> Result<(), Error> {
+    ) -> Result<Self, InvalidName> {
         let new = VacatedExtents::new(how, ranges.map(|range| (range.start, range.length)));
         let add = VacatedExtents::of(pv).map_or_else(|| new.clone(), |before| before.with(&new)).tag()?;
         let mut remove = VacatedExtents::tags_of(pv)?;
         remove.retain(|tag| *tag != add);
-        Ok(self.inner.lvm.change_pv(&group.name, &pv.path, false, &[add], &remove).await?)
+        Ok(Self { add, remove })
     }
+}
 
-    /// Has the extents of a physical volume wiped that moves have vacated: makes a volume of them that carries the tag
-    /// of removed volumes. Then the disk gets volumes again, unless it `leaves`. The caller holds the group's lock.
-    pub(super) async fn wipe_vacated(
-        &self,
-        group: &Group,
-        known: &VolumeGroup,
-        pv: &PhysicalVolume,
-        leaves: bool,
-    ) -> Result<(), Error> {
-        let (lvm, vg) = (&self.inner.lvm, &group.name);
-        let Some(vacated) = VacatedExtents::of(pv) else { return Ok(()) };
-        check_no_missing_pvs(known)?;
-        let ranges = lvm.used_ranges(vg).await?;
-        if let Some(begun) = begun_moves(&ranges).next() {
-            return Err(Error::MoveNotEnded { vg: vg.clone(), volume: begun.volume.clone() });
-        }
-        let used: Vec<_> =
-            ranges.iter().filter(|range| range.pv == pv.uuid).map(|range| (range.start, range.length)).collect();
-        let extents = pv.size.checked_div(known.extent_size).unwrap_or(0);
-        let left = vacated.without(&used, extents);
-        if let Some((first, _)) = left.first() {
-            let name = tags::claim_name(pv, *first)?;
-            let tags = self.inner.instance.wiping_tags(vacated.how)?;
-            self.store_outcome(group, lvm.claim_extents(vg, &name, &pv.path, &left, &tags).await)?;
-            tracing::info!(%vg, disk = pv.path, %name, "what was moved from a disk is wiped there");
-        }
-        let changed = lvm.change_pv(vg, &pv.path, !leaves, &[], &VacatedExtents::tags_of(pv)?).await;
-        self.refresh(group).await?;
-        Ok(changed?)
-    }
+/// Returns how extents of a group are wiped that a move vacates; `None` if no class of the group wipes, and none of its
+/// volumes is of a class that did.
+pub(super) fn wipe_of_group(classes: &DeviceClasses, known: &VolumeGroup) -> Option<Wipe> {
+    let of_classes = classes.iter().filter(|class| class.volume_group == known.name).filter_map(|class| class.wipe);
+    of_classes.chain(known.volumes.iter().filter_map(tags::wipe_at_creation)).max()
+}
 
-    /// Ends a move because a disk fails under it. What has been copied is wiped where it is: until then LVM takes no
-    /// extents there.
-    pub(super) async fn abort_move(&self, group: &Group, from: &str) -> Result<(), lvm::Error> {
-        if let Err(error) = self.record_copies(group).await {
-            let error = error_chain(&error);
-            tracing::error!(
-                vg = %group.name,
-                disk = from,
-                error,
-                "cannot record where a move that is aborted has copied to; what is there is not wiped"
-            );
-        }
-        self.inner.lvm.abort_move(&group.name, from).await
-    }
+/// Records that the extents which volumes have on a physical volume are wiped when these have left it, and keeps LVM
+/// from taking extents there.
+pub(super) async fn record_vacated<'a, R: Host>(
+    group: &mut LockedGroup<R>,
+    pv: &PhysicalVolume,
+    how: Wipe,
+    ranges: impl Iterator<Item = &'a UsedRange>,
+) -> Result<(), Error> {
+    let Record { add, remove } = Record::of(pv, how, ranges)?;
+    Ok(group.lvm().change_pv(&group.name, &pv.path, false, &[add], &remove).await?)
+}
 
-    /// Waits for no lock: with the end of the move the kernel forgets that a disk has failed.
-    async fn record_copies(&self, group: &Group) -> Result<(), Error> {
-        let known = group.try_cached()?;
-        let Some(how) = self.wipe_of_group(&known) else { return Ok(()) };
-        let ranges = self.inner.lvm.used_ranges(&group.name).await?;
-        let is_copy = |range: &&UsedRange| range.moved_from.as_ref().is_some_and(|from| *from != range.pv);
-        for pv in &known.pvs {
-            let copies = || ranges.iter().filter(is_copy).filter(|range| range.pv == pv.uuid);
-            if copies().next().is_some() {
-                self.record_vacated(group, pv, how, copies()).await?;
-            }
-        }
-        Ok(())
+/// Has the extents of a physical volume wiped that moves have vacated: makes a volume of them that carries the tag of
+/// removed volumes. Then the disk gets volumes again, unless it `leaves`.
+pub(super) async fn wipe_vacated<R: Host>(
+    group: &mut LockedGroup<R>,
+    known: &VolumeGroup,
+    pv: &PhysicalVolume,
+    leaves: bool,
+) -> Result<(), Error> {
+    let vg = &known.name;
+    let Some(vacated) = VacatedExtents::of(pv) else { return Ok(()) };
+    check_no_missing_pvs(known)?;
+    let ranges = group.lvm().used_ranges(vg).await?;
+    if let Some(begun) = begun_moves(&ranges).next() {
+        return Err(Error::MoveNotEnded { vg: vg.clone(), volume: begun.volume.clone() });
     }
+    let used: Vec<_> =
+        ranges.iter().filter(|range| range.pv == pv.uuid).map(|range| (range.start, range.length)).collect();
+    let extents = pv.size.checked_div(known.extent_size).unwrap_or(0);
+    let left = vacated.without(&used, extents);
+    if let Some((first, _)) = left.first() {
+        let name = tags::claim_name(pv, *first)?;
+        let tags = group.shared().instance.wiping_tags(vacated.how)?;
+        let claimed = group.lvm().claim_extents(vg, &name, &pv.path, &left, &tags).await;
+        group.store_outcome(claimed)?;
+        tracing::info!(%vg, disk = pv.path, %name, "what was moved from a disk is wiped there");
+    }
+    let changed = group.lvm().change_pv(vg, &pv.path, !leaves, &[], &VacatedExtents::tags_of(pv)?).await;
+    group.refresh().await?;
+    Ok(changed?)
+}
+
+/// Ends a move because a disk fails under it. What has been copied is wiped where it is: until then LVM takes no
+/// extents there.
+pub(super) async fn abort_move<R: Host>(moves: &MoveLock<R>, from: &str) -> Result<(), lvm::Error> {
+    if let Err(error) = record_copies(moves).await {
+        let error = error_chain(&error);
+        tracing::error!(
+            vg = %moves.name,
+            disk = from,
+            error,
+            "cannot record where a move that is aborted has copied to; what is there is not wiped"
+        );
+    }
+    moves.abort_move(from).await
+}
+
+async fn record_copies<R: Host>(moves: &MoveLock<R>) -> Result<(), Error> {
+    let known = moves.try_cached()?;
+    let Some(how) = wipe_of_group(&moves.shared().classes(), &known) else { return Ok(()) };
+    let ranges = moves.shared().reader().used_ranges(&known.name).await?;
+    let is_copy = |range: &&UsedRange| range.moved_from.as_ref().is_some_and(|from| *from != range.pv);
+    for pv in &known.pvs {
+        let copies = || ranges.iter().filter(is_copy).filter(|range| range.pv == pv.uuid);
+        if copies().next().is_some() {
+            let Record { add, remove } = Record::of(pv, how, copies())?;
+            moves.forbid_allocation(pv, &[add], &remove).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns the ranges of volumes that are moved: those that are being wiped are wiped where they are.

@@ -1,4 +1,4 @@
-//! The upkeep of the thin pools of one volume group: what was done, what failed, and when it is tried again.
+//! The maintenance of the thin pools of one volume group: what was done, what failed, and when it is tried again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use topolvm_runtime::Backoff;
 /// Back-off after LVM failed to make or extend a pool.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_mins(10));
 
-/// The upkeep of the thin pools of one volume group, by device class.
+/// The maintenance of the thin pools of one volume group, by device class.
 #[derive(Debug, Default)]
-pub(super) struct PoolUpkeep {
+pub(super) struct PoolMaintenance {
     entries: Mutex<BTreeMap<String, Entry>>,
 }
 
@@ -29,11 +29,11 @@ struct Entry {
     extensions: u64,
     /// Number of failures since then.
     failures: u64,
-    /// True if LVM extends the pool by itself, and when that was asked.
+    /// True if LVM extends the pool automatically, and when that was asked.
     is_monitored: Option<(bool, Instant)>,
 }
 
-/// The upkeep of the pool of a class, for metrics.
+/// The maintenance of the pool of a class, for metrics.
 pub(crate) struct PoolStatus {
     pub(crate) device_class: String,
     pub(crate) extensions: u64,
@@ -56,7 +56,7 @@ impl Default for Entry {
     }
 }
 
-impl PoolUpkeep {
+impl PoolMaintenance {
     /// Stores why something is not done for the pool of a class. Returns whether that is new.
     pub(super) fn set_obstacle(&self, class: &str, obstacle: Option<&str>) -> bool {
         self.edit(class, |entry| {
@@ -94,7 +94,7 @@ impl PoolUpkeep {
         });
     }
 
-    /// Stores whether LVM extends the pool of a class by itself.
+    /// Stores whether LVM extends the pool of a class automatically.
     pub(super) fn set_monitored(&self, class: &str, is_monitored: bool) {
         self.edit(class, |entry| entry.is_monitored = Some((is_monitored, Instant::now())));
     }
@@ -104,7 +104,7 @@ impl PoolUpkeep {
         self.edit(class, |entry| entry.is_monitored.filter(|(_, when)| when.elapsed() < within).map(|(it, _)| it))
     }
 
-    /// Returns the upkeep of each pool.
+    /// Returns the maintenance of each pool.
     pub(super) fn status(&self) -> Vec<PoolStatus> {
         let status = |(class, entry): (&String, &Entry)| PoolStatus {
             device_class: class.clone(),
@@ -115,9 +115,9 @@ impl PoolUpkeep {
         self.entries.lock().iter().map(status).collect()
     }
 
-    /// Forgets the classes that have no pool to keep up any more.
-    pub(super) fn retain(&self, has_upkeep: impl Fn(&str) -> bool) {
-        self.entries.lock().retain(|class, _| has_upkeep(class));
+    /// Forgets the classes that have no pool to maintain any more.
+    pub(super) fn retain(&self, has_pool: impl Fn(&str) -> bool) {
+        self.entries.lock().retain(|class, _| has_pool(class));
     }
 
     /// Returns what fails and what is not done, one sentence each.
