@@ -7,14 +7,14 @@ use lvm::{Device, DeviceStatus, Devices, LogicalVolume, PhysicalVolume, Version,
 
 use super::metadata_headers::HeaderRead;
 
-/// The freshness of the cached report of a volume group, as far as the devices tell.
+/// The freshness of the cached report of a volume group, as far as the devices show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
     /// The report is up to date.
     Current,
     /// Something has changed since the report.
     Outdated,
-    /// The devices cannot tell.
+    /// The devices do not show it.
     Unknown,
 }
 
@@ -89,9 +89,9 @@ impl DeviceSnapshot {
         &self.fills
     }
 
-    /// Returns whether the kernel ignores discards in a thin pool: `discards=ignore` of lvmthin(7), in dm-thin's words.
+    /// Returns whether the kernel ignores discards in a thin pool: `discards=ignore` of lvmthin(7).
     pub(super) fn ignores_discards(&self, pool: &str) -> bool {
-        self.conditions.get(pool).is_some_and(|condition| condition.split(' ').any(|word| word == "ignore_discard"))
+        self.conditions.get(pool).is_some_and(|condition| condition.split(' ').any(|flag| flag == "ignore_discard"))
     }
 
     /// Says whether the cached report is still up to date, from this snapshot and the one at the time of the report.
@@ -115,7 +115,7 @@ impl DeviceSnapshot {
         {
             return Freshness::Outdated;
         }
-        // LVM goes without a disk that answers again until somebody tells it to look.
+        // LVM goes without a disk that answers again until it scans the disks.
         let is_disk_back =
             self.readable.values().all(|readable| *readable) && cached.is_some_and(|group| group.missing_pvs > 0);
         // Metadata of another version was there at the last report as well, and LVM ignored it: on an old disk, say.
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_fails_as_soon_as_it_has_joined_is_noticed() {
+    fn new_disk_that_fails_at_once_is_noticed() {
         let pv = |uuid: &str, minor| PhysicalVolume {
             path: format!("/dev/{uuid}"),
             uuid: uuid.to_owned(),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_ignores_discards_is_known_by_the_kernels_word() {
+    fn kernel_status_shows_that_a_pool_ignores_discards() {
         for (condition, expected) in [
             ("rw ignore_discard queue_if_no_space - 1024", true),
             ("rw discard_passdown queue_if_no_space - 1024", false),

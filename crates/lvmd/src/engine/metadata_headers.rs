@@ -1,6 +1,6 @@
 //! Reads LVM's metadata headers on physical volumes: each disk in a thread of its own, with a timeout and without a
-//! lock that another disk needs. A disk that hangs costs one thread, not one for each read, and nobody waits for it
-//! twice.
+//! lock that another disk needs. A disk that hangs costs one thread, not one for each read, and no caller waits
+//! for it twice.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +28,7 @@ pub(super) struct MetadataHeaders {
 
 #[derive(Debug, Default)]
 struct Disk {
-    /// Held while the disk is read, also when nobody waits for the result any more.
+    /// Held while the disk is read, also when no caller waits for the result any more.
     read_lock: Arc<tokio::sync::Mutex<()>>,
     /// True if the read that holds the lock has timed out.
     hangs: AtomicBool,

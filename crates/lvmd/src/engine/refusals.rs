@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn refusals_are_due_later_and_later_or_after_a_change_of_the_metadata() {
+    async fn refusals_are_due_later_or_after_a_metadata_change() {
         let (refusals, ssd) = (Refusals::default(), CreationOptions::of_class("ssd"));
         refusals.expect_proof(ssd.clone());
         assert!(refusals.withholds(&ssd) && refusals.reason(&ssd).is_none());

@@ -28,7 +28,7 @@ impl WipeProgress {
         entries.wiped.insert(uuid.to_owned(), bytes);
     }
 
-    /// Counts a failure. The next attempt begins anew.
+    /// Counts a failure. The next attempt begins from the start.
     pub(super) fn add_failure(&self, uuid: &str, name: &str, class: String, why: &str) {
         let mut entries = self.entries.lock();
         entries.wiped.remove(uuid);
