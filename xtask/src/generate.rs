@@ -50,5 +50,6 @@ fn files() -> anyhow::Result<Vec<(&'static str, String)>> {
 fn crds(flavor: ApiFlavor) -> anyhow::Result<String> {
     let volumes = serde_saphyr::to_string(&topolvm_api::crd(flavor))?;
     let storage = serde_saphyr::to_string(&topolvm_api::node_storage_crd(flavor))?;
-    Ok(format!("{HEADER}{volumes}---\n{storage}"))
+    let operations = serde_saphyr::to_string(&topolvm_api::disk_operation_crd(flavor))?;
+    Ok(format!("{HEADER}{volumes}---\n{storage}---\n{operations}"))
 }

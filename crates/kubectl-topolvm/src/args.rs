@@ -164,8 +164,8 @@ pub(crate) enum Command {
     /// Manages the disks of nodes: lists them, adds blank disks, moves volumes off a disk while they are in use,
     /// removes disks from their volume groups, and drops missing disks.
     ///
-    /// The command writes the request to the NodeStorage of the node. topolvm-node and lvmd carry it out, whether or
-    /// not this command waits for it.
+    /// Each command creates a DiskOperation. topolvm-node and lvmd carry it out, whether or not the command waits for
+    /// it.
     #[command(after_help = "Examples:\n  kubectl topolvm disk list n1\n  \
         kubectl topolvm disk add n1 ata-ST4000NM_ZC2\n  \
         kubectl topolvm disk remove n1 /dev/sdb --rate 100Mi --yes\n  \

@@ -20,7 +20,7 @@ use kube::api::LogParams;
 use kube::{Api, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use topolvm_api::{LogicalVolume, NodeStorage};
+use topolvm_api::{DiskOperation, LogicalVolume, NodeStorage};
 
 use crate::connection::Cluster;
 use crate::error::Error;
@@ -119,11 +119,13 @@ impl Bundle<'_> {
         }
     }
 
-    /// NodeStorages of the group.
+    /// NodeStorages and DiskOperations of the group.
     async fn storage(&mut self) -> Result<(), Error> {
         let Cluster { client, flavor } = self.cluster;
         let listed = request::list(&Api::<NodeStorage>::all_with(client.clone(), flavor), flavor, "").await;
-        self.add_listed(&resource::<NodeStorage>(flavor), listed).map(drop)
+        self.add_listed(&resource::<NodeStorage>(flavor), listed)?;
+        let listed = request::list(&Api::<DiskOperation>::all_with(client.clone(), flavor), flavor, "").await;
+        self.add_listed(&resource::<DiskOperation>(flavor), listed).map(drop)
     }
 
     async fn add_objects<K>(&mut self, api: Api<K>) -> Result<Vec<K>, Error>
@@ -247,6 +249,7 @@ mod tests {
         assert!(files["not-included.txt"].contains("you may not list nodes"), "{}", files["not-included.txt"]);
         assert!(files.contains_key("objects/logicalvolumes.topolvm.io.yaml"), "{:?}", files.keys());
         assert!(files.contains_key("objects/nodestorages.topolvm.io.yaml"), "{:?}", files.keys());
+        assert!(files.contains_key("objects/diskoperations.topolvm.io.yaml"), "{:?}", files.keys());
         assert!(files["doctor.txt"].contains("you may not list nodes"), "{}", files["doctor.txt"]);
         // A second run writes nothing over
         let again = run(&cluster, "topolvm-system", Some(&path), now).await.unwrap_err();

@@ -1,14 +1,14 @@
-//! `disk`: the disks of nodes. Lists them, and writes on the NodeStorage of a node what is wished of one: that it is
-//! emptied, leaves its volume group, becomes a part of one, or is forgotten. topolvm-node and lvmd do it.
+//! `disk`: the disks of nodes. Lists them, and creates DiskOperations: a disk is added, emptied, leaves its volume
+//! group, or is given up. topolvm-node and lvmd carry them out.
 
 mod args;
 mod progress;
+mod request;
 mod rows;
 mod selection;
-mod wish;
 
 use kube::Api;
-use topolvm_api::{DiskWish, NodeStorage};
+use topolvm_api::{DiskOperation, DiskOperationSpec, DiskOperationType, NodeStorage};
 
 use crate::connection::Cluster;
 use crate::error::{DiskError, Error};
@@ -24,61 +24,66 @@ pub(crate) async fn run(cluster: &Cluster, command: DiskCommand) -> Result<(), E
     match command {
         DiskCommand::List { node, output } => rows::list(cluster, node.as_deref(), output.format).await,
         DiskCommand::Evacuate { target, rate, stop, no_wait } => {
-            let (storage, disk) = find_member(cluster, &target.node, &target.disk).await?;
-            let wish = if stop { DiskWish::Stop } else { DiskWish::Evacuate { bytes_per_second: rate } };
-            change(cluster, &storage, &disk, wish, no_wait).await
+            let disk = find_member(cluster, &target.node, &target.disk).await?;
+            if stop {
+                return end_evacuation(cluster, &disk, no_wait).await;
+            }
+            let spec = request::spec(&disk, DiskOperationType::Evacuate, &disk.uuid, rate);
+            create(cluster, &disk, spec, no_wait).await
         }
         DiskCommand::Remove { target, rate, yes, no_wait } => {
-            let (storage, disk) = find_member(cluster, &target.node, &target.disk).await?;
+            let disk = find_member(cluster, &target.node, &target.disk).await?;
             confirm(&disk, yes, &describe_removal(&disk))?;
-            change(cluster, &storage, &disk, DiskWish::Remove { bytes_per_second: rate }, no_wait).await
+            let spec = request::spec(&disk, DiskOperationType::Remove, &disk.uuid, rate);
+            create(cluster, &disk, spec, no_wait).await
         }
         DiskCommand::Replace { target, yes, no_wait } => {
-            let (storage, disk) = find_member(cluster, &target.node, &target.disk).await?;
+            let disk = find_member(cluster, &target.node, &target.disk).await?;
             if disk.state != "missing" {
                 return Err(DiskError::NotMissing { node: disk.node.clone(), disk: disk.label() }.into());
             }
             confirm(&disk, yes, &describe_replacement(&disk))?;
-            change(cluster, &storage, &disk, DiskWish::Replace, no_wait).await
+            let spec = request::spec(&disk, DiskOperationType::Replace, &disk.uuid, None);
+            create(cluster, &disk, spec, no_wait).await
         }
-        DiskCommand::Add { target, no_wait } => add(cluster, &target.node, &target.disk, no_wait).await,
+        DiskCommand::Add { target, no_wait } => {
+            let rows = rows::rows_of(&get(cluster, &target.node).await?, &[]);
+            let disk = selection::find_addable(&target.node, &rows, &target.disk)?;
+            let spec = request::spec(disk, DiskOperationType::Add, disk.identity(), None);
+            create(cluster, disk, spec, no_wait).await
+        }
     }
 }
 
-/// Writes a wish about a disk of a volume group, and waits until it is fulfilled.
-async fn change(
-    cluster: &Cluster,
-    storage: &NodeStorage,
-    disk: &DiskRow,
-    wish: DiskWish,
-    no_wait: bool,
-) -> Result<(), Error> {
-    wish::write(cluster, storage, &disk.uuid, wish).await?;
-    output::print(&format!("node {}: {}: topolvm-node is asked to {}\n", disk.node, disk.label(), wish.word()))?;
-    if no_wait {
-        return Ok(());
-    }
-    progress::wait(cluster, &disk.node, &Goal::Of { uuid: disk.uuid.clone(), wish }).await
+/// Creates an operation, and waits for its end.
+async fn create(cluster: &Cluster, disk: &DiskRow, spec: DiskOperationSpec, no_wait: bool) -> Result<(), Error> {
+    let operation = request::create(cluster, spec).await?;
+    let (type_, name) = (operation.spec.type_.as_str(), operation.name());
+    output::print(&format!("node {}: {}: created DiskOperation {name} ({type_})\n", disk.node, disk.label()))?;
+    wait(cluster, &operation, Goal::Finished, no_wait).await
 }
 
-async fn add(cluster: &Cluster, node: &str, disk: &str, no_wait: bool) -> Result<(), Error> {
-    let storage = get(cluster, node).await?;
-    let rows = rows::rows_of(cluster.flavor, &storage);
-    let found = selection::find_blank(node, &rows, disk)?;
-    let name = found.name_to_add().to_owned();
-    wish::write_addition(cluster, node, &name).await?;
-    output::print(&format!("node {node}: {}: topolvm-node is asked to add it\n", found.label()))?;
-    if no_wait {
-        return Ok(());
+/// Cancels the operation that evacuates a disk. Without one an evacuation that LVM has on record is ended.
+async fn end_evacuation(cluster: &Cluster, disk: &DiskRow, no_wait: bool) -> Result<(), Error> {
+    if let Some(operation) = request::find_evacuation(cluster, &disk.node, &disk.uuid).await? {
+        request::delete(cluster, &operation).await?;
+        let name = operation.name();
+        output::print(&format!("node {}: {}: deleted DiskOperation {name}\n", disk.node, disk.label()))?;
+        return wait(cluster, &operation, Goal::Canceled, no_wait).await;
     }
-    progress::wait(cluster, node, &Goal::Add { name }).await
+    if !disk.is_evacuated() {
+        return output::print(&format!("node {}: {} is not evacuated\n", disk.node, disk.label()));
+    }
+    create(cluster, disk, request::spec(disk, DiskOperationType::Add, &disk.uuid, None), no_wait).await
 }
 
-async fn find_member(cluster: &Cluster, node: &str, disk: &str) -> Result<(NodeStorage, DiskRow), Error> {
-    let storage = get(cluster, node).await?;
-    let rows = rows::rows_of(cluster.flavor, &storage);
-    let found = selection::find_member(node, &rows, disk)?.clone();
-    Ok((storage, found))
+async fn wait(cluster: &Cluster, operation: &DiskOperation, goal: Goal, no_wait: bool) -> Result<(), Error> {
+    if no_wait { Ok(()) } else { progress::wait(cluster, operation, goal).await }
+}
+
+async fn find_member(cluster: &Cluster, node: &str, disk: &str) -> Result<DiskRow, Error> {
+    let rows = rows::rows_of(&get(cluster, node).await?, &[]);
+    Ok(selection::find_member(node, &rows, disk)?.clone())
 }
 
 /// Reads the object of a node.
@@ -89,7 +94,7 @@ async fn get(cluster: &Cluster, node: &str) -> Result<NodeStorage, Error> {
     Ok(found.ok_or_else(|| DiskError::NoStorage(node.to_owned()))?)
 }
 
-/// Refuses what nobody has agreed to, and says what it would do.
+/// Refuses what is not confirmed, and says what it would do.
 fn confirm(disk: &DiskRow, yes: bool, what: &str) -> Result<(), DiskError> {
     if yes { Ok(()) } else { Err(DiskError::Unconfirmed { node: disk.node.clone(), what: what.to_owned() }) }
 }
@@ -106,8 +111,8 @@ fn describe_removal(disk: &DiskRow) -> String {
 
 fn describe_replacement(disk: &DiskRow) -> String {
     format!(
-        "what {} had of mirrored volumes is made again on the other disks of volume group {}, and the group forgets \
-         it: it cannot come back. It is refused while a volume without a mirror was on it",
+        "the mirrors that have lost {} are rebuilt on the other disks of volume group {}, and the group forgets it: it \
+         cannot come back. It is refused while a volume without a mirror was on it",
         disk.label(),
         disk.volume_group
     )

@@ -4,14 +4,13 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
+use crate::schema::LONGEST_MESSAGE;
 use crate::{LogicalVolume, LogicalVolumeStatus, parse_bytes};
 
 /// Type of the condition.
 const READY: &str = "Ready";
 /// Type of the condition of a deleted object whose LV is still there.
 const REMOVED: &str = "Removed";
-/// Longest message of a condition in characters (apimachinery, `metav1.Condition`); a longer one would be refused.
-pub(crate) const LONGEST_MESSAGE: usize = 32_768;
 
 /// Readiness of a LogicalVolume: the `reason` of its condition `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

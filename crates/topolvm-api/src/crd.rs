@@ -1,13 +1,15 @@
-//! The CustomResourceDefinitions of `LogicalVolume`, from `crd.json`, and of `NodeStorage`, from
-//! `node_storage_crd.json`.
+//! The CustomResourceDefinitions of `LogicalVolume`, `NodeStorage` and `DiskOperation`, made from the Rust types.
+
+mod definition;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::ApiFlavor;
-
-/// The definitions of `topolvm.io`.
-const LOGICAL_VOLUME: &str = include_str!("crd.json");
-const NODE_STORAGE: &str = include_str!("node_storage_crd.json");
+use crate::disk_operation::{DiskOperationSpec, DiskOperationStatus};
+use crate::schema::schema_of;
+use crate::{
+    ApiFlavor, DiskOperation, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus, NodeStorage, NodeStorageStatus,
+};
+use definition::{Definition, column};
 
 /// Returns the CustomResourceDefinition of `LogicalVolume` for one API group.
 ///
@@ -19,22 +21,70 @@ const NODE_STORAGE: &str = include_str!("node_storage_crd.json");
 ///
 /// Its annotations keep Helm, Argo CD and Flux from deleting it, and with it the record of every volume.
 ///
-/// The rules take an empty field for none: TopoLVM writes the whole spec, without empty fields, when it changes the
-/// size. The patterns of quantities and the schema of conditions (apimachinery, `metav1.Condition`) are those of
+/// The patterns of quantities and the schema of conditions (apimachinery, `metav1.Condition`) are those of
 /// Kubernetes' own kinds.
 pub fn crd(flavor: ApiFlavor) -> CustomResourceDefinition {
-    read(LOGICAL_VOLUME, flavor)
+    let status = r#".status.conditions[?(@.type=="Ready")].reason"#;
+    let definition = Definition {
+        description: "A volume of a volume group of one node",
+        short_names: &["lv"],
+        selectable_fields: &[".spec.nodeName", ".status.volumeID"],
+        columns: vec![
+            column(("Size", "string", ".status.currentSize"), "Real size", false),
+            column(("Class", "string", ".spec.deviceClass"), "Device class; empty is the default of the node", false),
+            column(("Node", "string", ".spec.nodeName"), "Node that owns the volume", false),
+            column(("Status", "string", status), "VolumeReady, or what is not done; -o wide says why", false),
+            column(("Age", "date", ".metadata.creationTimestamp"), "Time since creation", false),
+            column(("Message", "string", ".status.message"), "Error message of the last attempt", true),
+        ],
+        parts: vec![("spec", schema_of::<LogicalVolumeSpec>()), ("status", schema_of::<LogicalVolumeStatus>())],
+        required: &[],
+    };
+    definition.build::<LogicalVolume>(flavor)
 }
 
 /// Returns the CustomResourceDefinition of `NodeStorage` for one API group. TopoLVM has no such kind.
 pub fn node_storage_crd(flavor: ApiFlavor) -> CustomResourceDefinition {
-    read(NODE_STORAGE, flavor)
+    let ready = |field: &str| format!(".status.conditions[?(@.type==\"Ready\")].{field}");
+    let (status, reason) = (ready("status"), ready("reason"));
+    let problem = "First problem of the storage";
+    let definition = Definition {
+        description: "Storage of the Node of this name, written by topolvm-node of that Node only",
+        short_names: &["nst"],
+        selectable_fields: &[],
+        columns: vec![
+            column(("Ready", "string", &status), "True while there is no problem, Unknown without lvmd", false),
+            column(("Reason", "string", &reason), "StorageHealthy, or the kind of the problem", false),
+            column(("Size", "string", ".status.size"), "Size of all volume groups", false),
+            column(("Free", "string", ".status.free"), "Free space in all volume groups", false),
+            column(("Age", "date", ".metadata.creationTimestamp"), "Time since creation", false),
+            column(("Problem", "string", ".status.problems[0]"), problem, true),
+        ],
+        parts: vec![("status", schema_of::<NodeStorageStatus>())],
+        required: &[],
+    };
+    definition.build::<NodeStorage>(flavor)
 }
 
-fn read(definition: &str, flavor: ApiFlavor) -> CustomResourceDefinition {
-    let definition = definition.replace(ApiFlavor::TopoLvm.group(), flavor.group());
-    // The text is a part of the program, and the tests read it: it is never anything else than a definition
-    serde_json::from_str(&definition).unwrap_or_default()
+/// Returns the CustomResourceDefinition of `DiskOperation` for one API group. TopoLVM has no such kind.
+pub fn disk_operation_crd(flavor: ApiFlavor) -> CustomResourceDefinition {
+    let definition = Definition {
+        description: "A request to add, evacuate, remove or replace a disk of a node, done once by topolvm-node",
+        short_names: &[],
+        selectable_fields: &[".spec.nodeName"],
+        columns: vec![
+            column(("Node", "string", ".spec.nodeName"), "Node that has the disk", false),
+            column(("Disk", "string", ".spec.disk"), "LVM's UUID or the name of the disk", false),
+            column(("Operation", "string", ".spec.type"), "Type of the operation", false),
+            column(("Phase", "string", ".status.phase"), "Phase of the operation", false),
+            column(("Progress", "string", ".status.progress.percent"), "Part of the data that has been moved", false),
+            column(("Age", "date", ".metadata.creationTimestamp"), "Time since creation", false),
+            column(("Message", "string", ".status.message"), "State of the operation for people", true),
+        ],
+        parts: vec![("spec", schema_of::<DiskOperationSpec>()), ("status", schema_of::<DiskOperationStatus>())],
+        required: &["spec"],
+    };
+    definition.build::<DiskOperation>(flavor)
 }
 
 #[cfg(test)]
@@ -42,8 +92,7 @@ mod tests {
     use kube_core::Resource as _;
 
     use super::*;
-    use crate::condition::LONGEST_MESSAGE;
-    use crate::{LogicalVolume, NodeStorage};
+    use crate::schema::LONGEST_MESSAGE;
 
     #[test]
     fn the_definition_is_of_the_type_that_the_programs_read_and_write() {
@@ -148,5 +197,31 @@ mod tests {
     fn definitions_of_both_groups_differ_in_the_group_only() {
         let text = |flavor| serde_json::to_string(&crd(flavor)).unwrap();
         assert_eq!(text(ApiFlavor::TopoLvm), text(ApiFlavor::Legacy).replace("topolvm.cybozu.com", "topolvm.io"));
+    }
+
+    #[test]
+    fn disk_operation_schema_is_structural() {
+        for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
+            let definition = disk_operation_crd(flavor);
+            let expected = format!("diskoperations.{flavor}");
+            assert_eq!(definition.metadata.name, Some(expected));
+            let json = serde_json::to_value(&definition.spec).unwrap();
+            let schema = json.pointer("/versions/0/schema/openAPIV3Schema").unwrap();
+            let text = serde_json::to_string(schema).unwrap();
+            for unsupported in ["oneOf", "$ref", "const", "nullable", "uint", "title\"", "null"] {
+                assert!(!text.contains(unsupported), "{unsupported}: {text}");
+            }
+            let spec = &schema["properties"]["spec"];
+            assert_eq!(spec["required"], serde_json::json!(["disk", "nodeName", "type"]));
+            assert_eq!(spec["properties"]["type"]["enum"], serde_json::json!(["Add", "Evacuate", "Remove", "Replace"]));
+            assert_eq!(spec["properties"]["ttlSecondsAfterFinished"]["default"], 604_800);
+            assert_eq!(spec["x-kubernetes-validations"][0]["rule"], "self == oldSelf");
+            let status = &schema["properties"]["status"]["properties"];
+            assert_eq!(status["phase"]["type"], "string");
+            assert_eq!(status["diskUUID"]["type"], "string");
+            let int_or_string = serde_json::json!([{"type": "integer"}, {"type": "string"}]);
+            assert_eq!(spec["properties"]["maxBytesPerSecond"]["anyOf"], int_or_string);
+            assert_eq!(status["conditions"]["x-kubernetes-list-type"], "map");
+        }
     }
 }

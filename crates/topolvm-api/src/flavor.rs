@@ -119,11 +119,6 @@ impl ApiFlavor {
         adopted = "", "/adopted";
         /// Node annotation with the LVs whose LogicalVolumes do not exist.
         orphans = "", "/orphans";
-        /// Prefix of the NodeStorage annotations with which an administrator wishes something of a disk, followed by
-        /// LVM's UUID of it.
-        disk_wish_prefix = "disk.", "/";
-        /// NodeStorage annotation with which an administrator wishes that blank disks are added: their names.
-        add_disks = "", "/add-disks";
         /// Node annotation with the time of creation of the newest LogicalVolume whose LV the agent has seen: proof of
         /// what the API server remembers.
         volumes_until = "", "/volumes-until";
@@ -136,6 +131,8 @@ impl ApiFlavor {
         pending_deletion = "", "/pendingdeletion";
         /// Finalizer on LogicalVolumes, taken off when the LV is gone.
         logical_volume_finalizer = "", "/logicalvolume";
+        /// Finalizer on DiskOperations while the agent works on them, removed when they have ended.
+        disk_operation_finalizer = "", "/diskoperation";
         /// LVM tag on an LV, followed by `=` and the name of its LogicalVolume.
         logical_volume_tag = "", "/logicalvolume";
         /// LVM tag on an LV, followed by `=` and the device class that its LogicalVolume asks for.
@@ -156,11 +153,6 @@ impl ApiFlavor {
     pub fn capacity_annotation(self, device_class: &str) -> String {
         let class = if device_class.is_empty() { DEFAULT_DEVICE_CLASS_KEY } else { device_class };
         format!("{}{class}", self.capacity_prefix())
-    }
-
-    /// Returns the NodeStorage annotation with the wish about the disk of this UUID.
-    pub fn disk_wish(self, uuid: &str) -> String {
-        format!("{}{uuid}", self.disk_wish_prefix())
     }
 
     /// Returns whether topolvm-node writes the Node annotation of this name.
@@ -189,7 +181,7 @@ mod tests {
         assert_eq!(ApiFlavor::TopoLvm.reformat(), "topolvm.io/reformat");
         assert_eq!(ApiFlavor::TopoLvm.capacity_annotation(""), "capacity.topolvm.io/00default");
         assert_eq!(ApiFlavor::Legacy.capacity_annotation("ssd"), "capacity.topolvm.cybozu.com/ssd");
-        assert_eq!(ApiFlavor::Legacy.disk_wish("u-1"), "disk.topolvm.cybozu.com/u-1");
+        assert_eq!(ApiFlavor::Legacy.disk_operation_finalizer(), "topolvm.cybozu.com/diskoperation");
         assert_eq!(ApiFlavor::TopoLvm.option_class_capacity(), "topolvm.io/lvcreate-option-class-capacity");
     }
 

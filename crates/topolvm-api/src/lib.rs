@@ -7,7 +7,7 @@ mod capacity;
 mod claim_names;
 mod condition;
 mod crd;
-mod disk_wishes;
+mod disk_operation;
 mod extender_probe;
 mod flavor;
 mod growth;
@@ -18,16 +18,18 @@ mod mkfs_options;
 mod node_selection;
 mod node_storage;
 mod node_strategy;
+mod operation;
 mod orphans;
 mod persistent_volumes;
 mod quantity;
+mod schema;
 mod snapshot_content;
 
 pub use capacity::{ListedClass, NodeCapacity};
 pub use claim_names::claim_names;
 pub use condition::{Readiness, RemovalFailure, lost_message, ready_condition, removal_condition};
-pub use crd::{crd, node_storage_crd};
-pub use disk_wishes::{DiskWish, ParseDiskWishError};
+pub use crd::{crd, disk_operation_crd, node_storage_crd};
+pub use disk_operation::{DiskOperation, DiskOperationSpec, DiskOperationStatus, DiskOperationType};
 pub use extender_probe::{EXTENDER_PROBE, EXTENDER_PROVEN_KEY, EXTENDER_REASON_KEY};
 pub use flavor::{
     ApiFlavor, CREATED_BY, CREATED_BY_LABEL, DEFAULT_CSI_SOCKET, DEFAULT_DEVICE_CLASS_KEY, DEFAULT_LVMD_SOCKET,
@@ -45,10 +47,11 @@ pub use node_selection::{
     HAS_VOLUMES_LABEL, NodeSelection, NodeState, ParseNodeSelectionError, STORAGE_LABEL, SUPEREDGE_LABEL,
 };
 pub use node_storage::{
-    DeviceClassStatus, DiskGroupStatus, DiskStatus, DiskVolumeStatus, DiskWishStatus, EvacuationStatus, NodeStorage,
-    NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
+    DeviceClassStatus, DiskGroupStatus, DiskStatus, DiskVolumeStatus, EvacuationStatus, NodeStorage, NodeStorageStatus,
+    PhysicalVolumeStatus, ThinPoolStatus, VolumeGroupStatus,
 };
 pub use node_strategy::{NodeStrategy, ParseNodeStrategyError};
+pub use operation::{OperationStatus, Phase, Progress};
 pub use orphans::{NodeOrphans, OrphanedVolume, same_lv};
 pub use persistent_volumes::{refers_to, waits_for_removal};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};

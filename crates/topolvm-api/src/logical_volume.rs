@@ -5,9 +5,12 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube_core::{ClusterResourceScope, Resource, TypeMeta};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::ApiFlavor;
+use crate::schema;
 
 const VERSION: &str = "v1";
 const KIND: &str = "LogicalVolume";
@@ -33,51 +36,57 @@ pub struct LogicalVolume {
 }
 
 /// Desired state.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["name", "nodeName", "size"], "x-kubernetes-validations" = [
+    fixed("name"), fixed("nodeName"), fixed("deviceClass"), fixed("source"),
+]))]
 pub struct LogicalVolumeSpec {
-    /// Name of the volume, equal to `metadata.name`.
+    /// Name of the volume, equal to metadata.name.
     #[serde(default)]
     pub name: String,
     /// Name of the Node that must own the volume.
     #[serde(default)]
     pub node_name: String,
-    /// Wanted size in bytes.
+    /// Requested size in bytes.
     #[serde(default = "zero")]
+    #[schemars(schema_with = "schema::quantity")]
     pub size: Quantity,
-    /// Device class; empty means the node's default class.
+    /// Device class. Empty means the default class of the node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device_class: String,
-    /// Class of lvcreate options; empty means those of the device class.
+    /// Class of lvcreate options. Empty means the options of the device class.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lvcreate_option_class: String,
-    /// Name of the LogicalVolume that this one is a snapshot or clone of.
+    /// Name of the LogicalVolume of which this one is a snapshot or clone.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
-    /// Access to a snapshot or clone: `ro` or `rw`.
+    /// Access to a snapshot or clone: ro or rw.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub access_type: String,
 }
 
 /// Observed state of a LogicalVolume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LogicalVolumeStatus {
-    /// Id of the volume for CSI and its name in LVM; empty until the volume exists.
+    /// ID of the volume for CSI and its name in LVM. Empty until the volume exists.
     #[serde(rename = "volumeID", default, skip_serializing_if = "String::is_empty")]
     pub volume_id: String,
-    /// gRPC code of the last attempt; 0 (OK) is left out.
+    /// gRPC code of the last attempt. OK (0) is left out.
     #[serde(default, skip_serializing_if = "is_ok")]
     pub code: i32,
     /// Error message of the last attempt.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Real size in bytes, rounded up by LVM. Objects of old versions lack it.
+    /// Real size in bytes, rounded up by LVM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub current_size: Option<Quantity>,
-    /// The same for people and for `kubectl wait`, see [`ready_condition`](crate::ready_condition). Objects that
-    /// TopoLVM wrote lack it.
+    /// Conditions: Ready, and Removed for a deleted object whose LV still exists.
+    // Objects that TopoLVM wrote lack these and the size
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 
@@ -176,6 +185,17 @@ impl LogicalVolume {
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.metadata.finalizers.iter().flatten().any(|name| name == finalizer)
     }
+}
+
+/// Returns the rule that a field of the spec cannot be changed. An empty field counts as none: TopoLVM writes the whole
+/// spec, without empty fields, when it changes the size.
+fn fixed(field: &str) -> Value {
+    let value = |object: &str| format!("(has({object}.{field}) ? {object}.{field} : '')");
+    serde_json::json!({
+        "fieldPath": format!(".{field}"),
+        "rule": format!("{} == {}", value("self"), value("oldSelf")),
+        "message": format!("{field} says which volume this is and where, and cannot be changed"),
+    })
 }
 
 impl Resource for LogicalVolume {

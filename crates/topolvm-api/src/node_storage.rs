@@ -8,14 +8,16 @@ use std::borrow::Cow;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference};
 use kube_core::{ClusterResourceScope, Resource, TypeMeta};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ApiFlavor;
+use crate::schema;
 
 pub use disks::{DiskGroupStatus, DiskStatus};
-pub use evacuation::{DiskWishStatus, EvacuationStatus};
+pub use evacuation::EvacuationStatus;
 
-/// As of `LogicalVolume`. Fields are only ever added, and an agent writes its object anew, so that no other version is
+/// As of `LogicalVolume`. Fields are only ever added, and an agent rewrites its own object, so that no other version is
 /// needed.
 const VERSION: &str = "v1";
 const KIND: &str = "NodeStorage";
@@ -38,106 +40,118 @@ pub struct NodeStorage {
 }
 
 /// Observed state of the storage of a node.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeStorageStatus {
-    /// Size of all volume groups together.
+    /// Size of all volume groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub size: Option<Quantity>,
-    /// Free space that no logical volume uses in them.
+    /// Free space in all volume groups: extents that no logical volume uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub free: Option<Quantity>,
-    /// Volume groups of device classes, and others with volumes that lvmd made.
+    /// Volume groups of device classes, and others with volumes that lvmd created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub volume_groups: Vec<VolumeGroupStatus>,
     /// Device classes of lvmd, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub device_classes: Vec<DeviceClassStatus>,
     /// Thin pools of the volume groups.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["volumeGroup", "name"]))]
     pub thin_pools: Vec<ThinPoolStatus>,
-    /// Disks of the machine, if lvmd has disk groups: those that it could add come first.
+    /// Disks of the machine, if lvmd has disk groups. Disks that could be added come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["path"]))]
     pub disks: Vec<DiskStatus>,
     /// Number of disks that are left out because they are too many.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub omitted_disks: u32,
-    /// The failure of the look at the disks since then; empty while what is said of them is current.
+    /// Reason why lvmd could not scan the disks since then. Empty while the list is current.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub disks_stale_reason: String,
     /// Disk groups of lvmd, in its order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disk_groups: Vec<DiskGroupStatus>,
-    /// The wishes of administrators about disks, and what has become of each.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub disk_wishes: Vec<DiskWishStatus>,
-    /// The problems, one sentence each.
+    /// Problems of the storage, one sentence each, with the fix.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
-    /// `Ready`: true while nothing is wrong, unknown while lvmd does not answer.
+    /// Conditions: Ready is true while there is no problem, and unknown while lvmd does not answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
 }
 
 /// A volume group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["name"]))]
 pub struct VolumeGroupStatus {
-    /// Its name.
+    /// Name of the volume group.
     #[serde(default)]
     pub name: String,
-    /// LVM's UUID of it; empty while LVM does not find it.
+    /// LVM's UUID of the volume group. Empty while LVM does not find it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uuid: String,
-    /// Its size.
+    /// Size of the volume group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub size: Option<Quantity>,
     /// Free space that no logical volume uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub free: Option<Quantity>,
-    /// The unit of allocation.
+    /// Unit of allocation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub extent_size: Option<Quantity>,
-    /// Number of its physical volumes that LVM does not find.
+    /// Number of physical volumes that LVM does not find.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub missing_physical_volumes: u32,
-    /// The failure of LVM since then; empty while all of this is current.
+    /// Reason why LVM could not be asked since then. Empty while the state is current.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stale_reason: String,
-    /// Its physical volumes in the order in which LVM allocates.
+    /// Physical volumes, in the order in which LVM allocates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub physical_volumes: Vec<PhysicalVolumeStatus>,
 }
 
 /// A physical volume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["uuid"]))]
 pub struct PhysicalVolumeStatus {
-    /// Path of its device; of a missing one the last that lvmd saw, or empty.
+    /// Path of the device. Of a missing disk the last known path, or empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// LVM's UUID of it.
+    /// LVM's UUID of the physical volume.
     #[serde(default)]
     pub uuid: String,
-    /// Its size.
+    /// Size of the physical volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub size: Option<Quantity>,
     /// Free space that no logical volume uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub free: Option<Quantity>,
-    /// Number of its device, `MAJOR:MINOR`; empty while it is missing.
+    /// Device number, major:minor. Empty while the disk is missing.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub device: String,
-    /// True while LVM does not find it.
+    /// True while LVM does not find the disk.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
-    /// True if LVM takes extents from it.
+    /// True if LVM allocates extents on the disk.
     #[serde(default)]
     pub allocatable: bool,
-    /// The progress of its evacuation; `None` if it is not to be evacuated.
+    /// Progress of the evacuation. Unset if the disk is not evacuated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evacuation: Option<EvacuationStatus>,
-    /// Volumes with a part on it, while it is missing or is to be evacuated: those in danger come first.
+    /// Volumes with a part on the disk, while it is missing or is evacuated. Volumes in danger come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<DiskVolumeStatus>,
     /// Number of volumes that are left out because they are too many.
@@ -146,67 +160,75 @@ pub struct PhysicalVolumeStatus {
 }
 
 /// A volume, or a thin pool, with a part on a physical volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["name", "state"]))]
 pub struct DiskVolumeStatus {
-    /// Its name in LVM.
+    /// Name of the logical volume.
     #[serde(default)]
     pub name: String,
-    /// `lost`, `failing`, `degraded` or `whole`.
+    /// State of the volume: lost, failing, degraded or whole.
     #[serde(default)]
     pub state: String,
 }
 
 /// A device class.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["name", "volumeGroup", "type"]))]
 pub struct DeviceClassStatus {
-    /// Its name.
+    /// Name of the device class.
     #[serde(default)]
     pub name: String,
-    /// True if it is the default class.
+    /// True for the default class, which volumes without a class use.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default: bool,
-    /// `thick` or `thin`.
+    /// Type of the device class: thick or thin.
     #[serde(rename = "type", default)]
     pub type_: String,
-    /// The volume group of its volumes.
+    /// Volume group of the device class.
     #[serde(default)]
     pub volume_group: String,
-    /// The thin pool of a thin class.
+    /// Thin pool of a thin class.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub thin_pool: String,
-    /// Size of the thin pool or else of the volume group.
+    /// Size of the thin pool, or else of the volume group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub size: Option<Quantity>,
-    /// Free space for new volumes: after the spare, of a thin class what may still be promised.
+    /// Free space for new volumes: after the spare, and of a thin class with overprovisioning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub free: Option<Quantity>,
-    /// The reason why LVM creates no volumes in it, whatever is free.
+    /// Reason why LVM creates no volumes in the class, although it has free space.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub refusal: String,
 }
 
 /// A thin pool.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["volumeGroup", "name"]))]
 pub struct ThinPoolStatus {
-    /// Its volume group.
+    /// Volume group of the thin pool.
     #[serde(default)]
     pub volume_group: String,
-    /// Its name.
+    /// Name of the thin pool.
     #[serde(default)]
     pub name: String,
-    /// Its size.
+    /// Size of the thin pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub size: Option<Quantity>,
-    /// Used data in percent, rounded down; `None` while it is not active.
+    /// Used data in percent, rounded down. Unset while the pool is not active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
     pub data_percent: Option<u32>,
-    /// Used metadata in percent, rounded down; `None` while it is not active.
+    /// Used metadata in percent, rounded down. Unset while the pool is not active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
     pub metadata_percent: Option<u32>,
-    /// The fault that LVM reports of it; empty if there is none.
+    /// Fault that LVM reports. Empty if there is none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub problem: String,
 }
@@ -317,7 +339,6 @@ mod tests {
                     {"name": "vg", "mode": "auto", "exists": true, "owned": true, "disks": 2, "missingDisks": 1},
                     {"name": "new", "mode": "report", "exists": false, "owned": false, "disks": 0},
                 ],
-                "diskWishes": [{"disk": "c", "wish": "remove", "state": "accepted", "message": "known to lvmd"}],
                 "problems": ["a disk is missing"],
             },
         });

@@ -11,7 +11,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, Stor
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube_core::ResourceExt;
-use topolvm_api::{ApiFlavor, LogicalVolume, NodeStorage, SnapshotContent};
+use topolvm_api::{ApiFlavor, DiskOperation, LogicalVolume, NodeStorage, SnapshotContent};
 
 use crate::csi_persistent_volume::CsiPersistentVolume;
 use crate::metrics::Metrics;
@@ -91,6 +91,8 @@ pub struct Facts {
     pub metrics: Vec<Metrics>,
     /// NodeStorages of the installation's API group; empty where there are no such objects.
     pub node_storage: ReadResult<Vec<NodeStorage>>,
+    /// DiskOperations of the installation's API group; empty where there are no such objects.
+    pub disk_operations: ReadResult<Vec<DiskOperation>>,
 }
 
 impl Facts {
@@ -128,6 +130,7 @@ impl Facts {
             creation_events: Ok(Vec::new()),
             metrics: Vec::new(),
             node_storage: Ok(Vec::new()),
+            disk_operations: Ok(Vec::new()),
         }
     }
 

@@ -26,9 +26,9 @@ pub use events::EventRecorder;
 pub use list::{can_select, list_in_pages, list_selected};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
 pub use patches::{
-    add_finalizer, has_finalizer, json_patch, remove_finalizers, replace_status, set_annotation, set_label,
-    take_annotation_off,
+    add_finalizer, has_finalizer, json_patch, remove_annotation, remove_finalizers, replace_status,
+    replace_status_if_unchanged, set_annotation, set_label,
 };
 pub use reconcile_metrics::ReconcileMetrics;
-pub use watch::{watch_all, watch_one, watch_one_if_served, watch_selected};
+pub use watch::{watch_all, watch_one, watch_one_if_served, watch_selected, watch_selected_if_served};
 pub use work_queue::{WorkQueueConfig, reconcile_changes, watch_and_reconcile};

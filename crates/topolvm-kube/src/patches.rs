@@ -67,20 +67,22 @@ pub fn set_annotation(metadata: &ObjectMeta, key: &str, value: &str) -> Vec<Patc
     set_entry(metadata, "annotations", metadata.annotations.as_ref(), key, value)
 }
 
-/// Returns the operations that put `left` in the place of this value of an annotation of exactly this object, or take
-/// it off if nothing is left. They fail when it has another value by now.
-pub fn take_annotation_off(metadata: &ObjectMeta, key: &str, value: &str, left: Option<&str>) -> Vec<PatchOperation> {
+/// Returns the operations that remove this annotation of exactly this object. They fail when it has another value by
+/// now.
+pub fn remove_annotation(metadata: &ObjectMeta, key: &str, value: &str) -> Vec<PatchOperation> {
     let path = ["metadata", "annotations", key];
-    let change = match left {
-        Some(left) => add(path, json!(left)),
-        None => PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path) }),
-    };
-    vec![test(["metadata", "uid"], json!(metadata.uid)), test(path, json!(value)), change]
+    let removal = PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path) });
+    vec![test(["metadata", "uid"], json!(metadata.uid)), test(path, json!(value)), removal]
 }
 
 /// Returns the operations that replace the status of exactly this object.
 pub fn replace_status(metadata: &ObjectMeta, status: &impl Serialize) -> Vec<PatchOperation> {
     vec![test(["metadata", "uid"], json!(metadata.uid)), add(["status"], json!(status))]
+}
+
+/// Returns the operations that replace the status of the object. They fail when the object has changed meanwhile.
+pub fn replace_status_if_unchanged(metadata: &ObjectMeta, status: &impl Serialize) -> Vec<PatchOperation> {
+    vec![test_version(metadata), add(["status"], json!(status))]
 }
 
 fn set_entry(
@@ -168,21 +170,27 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_is_taken_off_wholly_or_in_part_unless_it_says_something_else_by_now() {
-        let meta = metadata(&[]);
-        let object = json!({"uid": "u", "annotations": {"a/x": "1,2", "b/y": "3"}});
-        let whole = take_annotation_off(&meta, "a/x", "1,2", None);
-        assert_eq!(apply(&whole, &object).unwrap()["annotations"], json!({"b/y": "3"}));
-        let part = take_annotation_off(&meta, "a/x", "1,2", Some("2"));
-        assert_eq!(apply(&part, &object).unwrap()["annotations"], json!({"a/x": "2", "b/y": "3"}));
+    fn annotation_is_removed_unless_it_has_another_value() {
+        let operations = remove_annotation(&metadata(&[]), "a/x", "1");
+        let object = json!({"uid": "u", "annotations": {"a/x": "1", "b/y": "3"}});
+        assert_eq!(apply(&operations, &object).unwrap()["annotations"], json!({"b/y": "3"}));
         for other in [
-            json!({"uid": "u", "annotations": {"a/x": "1,2,3"}}),
+            json!({"uid": "u", "annotations": {"a/x": "2"}}),
             json!({"uid": "u"}),
-            json!({"uid": "v", "annotations": {"a/x": "1,2"}}),
+            json!({"uid": "v", "annotations": {"a/x": "1"}}),
         ] {
-            apply(&whole, &other).unwrap_err();
-            apply(&part, &other).unwrap_err();
+            apply(&operations, &other).unwrap_err();
         }
+    }
+
+    #[test]
+    fn status_is_replaced_unless_the_object_has_changed() {
+        let operations = replace_status_if_unchanged(&metadata(&[]), &json!({"phase": "Running"}));
+        let mut object = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"phase": "Pending"}});
+        json_patch::patch(&mut object, &operations).unwrap();
+        assert_eq!(object["status"], json!({"phase": "Running"}));
+        object["metadata"]["resourceVersion"] = json!("8");
+        json_patch::patch(&mut object, &operations).unwrap_err();
     }
 
     #[test]

@@ -58,6 +58,20 @@ where
     K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let selection = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    watch_selected_if_served(what, api, selection, shutdown, apply).await
+}
+
+/// Hands every change of the objects that `selection` selects to `apply`, like [`watch_one_if_served`].
+pub async fn watch_selected_if_served<K>(
+    what: &'static str,
+    api: Api<K>,
+    selection: watcher::Config,
+    shutdown: CancellationToken,
+    apply: impl FnMut(Event<K>) + Send,
+) -> anyhow::Result<Option<watcher::Error>>
+where
+    K: Resource + Lookup + Clone + DeserializeOwned + Debug + Send + 'static,
+{
     let is_refusal = |error: &watcher::Error| matches!(status_of(error), Some(403 | 404));
     watch_until(what, api, selection, shutdown, apply, is_refusal).await
 }

@@ -136,9 +136,9 @@ impl Events {
         self.publish_normal(node, "DiskReplaced", "ReplaceDisk", message).await;
     }
 
-    /// Publishes that a wish of an administrator about a disk was refused.
-    pub(crate) async fn disk_wish_refused(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "DiskWishRefused", "LookAtDisks", message).await;
+    /// Publishes that a disk operation of an administrator has failed.
+    pub(crate) async fn disk_operation_failed(&self, node: &ObjectReference, message: &str) {
+        self.publish(node, "DiskOperationFailed", "OperateDisk", message).await;
     }
 
     /// Publishes that the topology label of the node was wrong or missing, and is right now.

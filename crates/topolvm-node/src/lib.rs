@@ -15,6 +15,7 @@ mod inventory;
 mod io_limits;
 pub mod lvmd_client;
 pub mod node_storage;
+mod operation_objects;
 mod orphans;
 mod published_pods;
 pub mod reconcile;

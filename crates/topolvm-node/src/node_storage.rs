@@ -1,21 +1,20 @@
 //! Publishes the storage of this node as its `NodeStorage` object: volume groups with their disks, device classes, thin
-//! pools and what is wrong are followed in lvmd and written to the status. What becomes of disks is told in Events.
-//! What administrators wish of disks in annotations of the object is handed to lvmd, and it is told the labels of the
-//! Node.
+//! pools and what is wrong are followed in lvmd and written to the status. Changes of disks are published as Events.
+//! lvmd gets the operations that administrators request in `DiskOperation` objects, and the labels of the Node.
 //!
-//! Tasks that retry for ever. Nothing else of the agent depends on the object: a cluster whose manifests lack it, or an
-//! lvmd that does not tell, costs one line in the log.
+//! Tasks that retry forever. Nothing else of the agent depends on the objects: a cluster whose manifests lack them, or
+//! an lvmd that does not report its storage, costs one line in the log.
 
 mod class_events;
 mod condition;
 mod disk_events;
+mod disk_operations;
 mod disks;
 mod evacuation_events;
 mod lvmd_watch;
 mod node_labels;
 mod object_watch;
 mod status;
-mod wishes;
 mod writer;
 
 use std::time::Duration;
@@ -31,7 +30,7 @@ use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 use crate::events::Events;
 use crate::lvmd_client::LvmdClient;
 use disk_events::DiskEvents;
-use wishes::WishKeeper;
+use disk_operations::DiskOperations;
 use writer::Publication;
 
 /// Back-off while lvmd is away.
@@ -66,10 +65,9 @@ impl StoragePublisher {
         let Self { flavor, node, selection, lvmd, now } = self;
         let events = Events::new(flavor, &node, client.clone());
         let disk_events = DiskEvents::new(events.clone());
-        let api = Api::all_with(client, &flavor);
+        let api = Api::all_with(client.clone(), &flavor);
         let (reading, readings) = watch::channel(None);
         let (object, objects) = watch::channel(None);
-        let (told, wishes) = watch::channel(None);
         let until_shutdown = shutdown.clone();
         let following = lvmd_watch::follow(lvmd.clone(), nodes.clone(), reading, LVMD_RETRY);
         tasks.spawn("storage of lvmd", async move {
@@ -78,17 +76,12 @@ impl StoragePublisher {
         });
         let watching = object_watch::follow(api.clone(), node.clone(), object, shutdown.clone());
         tasks.spawn("own NodeStorage", watching);
-        let keeper = WishKeeper::new(flavor, lvmd, api.clone(), events, told);
-        let until_shutdown = shutdown.clone();
-        let heeding = keeper.heed(readings.clone(), nodes.clone(), objects.clone());
-        tasks.spawn("wishes about disks", async move {
-            until_shutdown.run_until_cancelled(heeding).await;
-            Ok(())
-        });
+        let operations = DiskOperations::new(flavor, client.clone(), lvmd, events, now);
+        operations.start(client, node.clone(), readings.clone(), nodes.clone(), tasks, shutdown);
         let publication = Publication { flavor, selection, node, now, disk_events };
         let until_shutdown = shutdown.clone();
         tasks.spawn("storage of the Node", async move {
-            let writing = publication.keep_written(api, readings, nodes, objects, wishes, WRITE_RETRY);
+            let writing = publication.keep_written(api, readings, nodes, objects, WRITE_RETRY);
             until_shutdown.run_until_cancelled(writing).await;
             Ok(())
         });

@@ -17,32 +17,33 @@ pub(crate) enum DiskCommand {
         output: OutputArgs,
     },
 
-    /// Adds a blank disk to the disk group that selects it, also where the mode of the group is report.
+    /// Adds a blank disk to the disk group that selects it, also where the mode of the group is report. A disk that has
+    /// been evacuated gets new volumes again.
     Add {
         #[command(flatten)]
         target: Target,
 
-        /// Ask for it, and do not wait until it is done.
+        /// Create the DiskOperation, and do not wait for its end.
         #[arg(long)]
         no_wait: bool,
     },
 
     /// Moves the volumes of a disk to the other disks of its volume group while they are in use. The disk stays in the
-    /// group and gets no new volumes, until --stop.
+    /// group and gets no new volumes, until --stop or add.
     Evacuate {
         #[command(flatten)]
         target: Target,
 
-        /// Most bytes that are moved in a second in the mean, such as 100Mi [default: as many as the disks can].
+        /// Largest number of bytes that are moved in a second, such as 100Mi [default: unlimited].
         #[arg(long, value_name = "BYTES", value_parser = parse_rate, conflicts_with = "stop")]
         rate: Option<u64>,
 
-        /// End an evacuation, also one that was begun by remove: what was moved stays where it is, and the disk gets
-        /// new volumes again.
+        /// End an evacuation, also one of remove: its DiskOperation is deleted, what has been moved stays where it is,
+        /// and the disk gets new volumes again.
         #[arg(long)]
         stop: bool,
 
-        /// Ask for it, and do not wait until it is done.
+        /// Create the DiskOperation, and do not wait for its end.
         #[arg(long)]
         no_wait: bool,
     },
@@ -52,30 +53,30 @@ pub(crate) enum DiskCommand {
         #[command(flatten)]
         target: Target,
 
-        /// Most bytes that are moved in a second in the mean, such as 100Mi [default: as many as the disks can].
+        /// Largest number of bytes that are moved in a second, such as 100Mi [default: unlimited].
         #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
         rate: Option<u64>,
 
-        /// Do it; without this flag it is only said what would be done.
+        /// Do it; without this flag the command only prints what it would do.
         #[arg(long)]
         yes: bool,
 
-        /// Ask for it, and do not wait until it is done.
+        /// Create the DiskOperation, and do not wait for its end.
         #[arg(long)]
         no_wait: bool,
     },
 
-    /// Gives a missing disk up: mirrors that have lost it are made whole on other disks, and its volume group forgets
-    /// it. Refused while a volume without a mirror was on it.
+    /// Gives a missing disk up: mirrors that have lost it are rebuilt on other disks, and its volume group forgets it.
+    /// Refused while a volume without a mirror was on it.
     Replace {
         #[command(flatten)]
         target: Target,
 
-        /// Do it; without this flag it is only said what would be done.
+        /// Do it; without this flag the command only prints what it would do.
         #[arg(long)]
         yes: bool,
 
-        /// Ask for it, and do not wait until it is done.
+        /// Create the DiskOperation, and do not wait for its end.
         #[arg(long)]
         no_wait: bool,
     },
@@ -94,7 +95,7 @@ pub(crate) struct Target {
 /// Parses a number of bytes of which there is at least one.
 fn parse_rate(text: &str) -> Result<u64, String> {
     match parse_bytes(&Quantity(text.to_owned())) {
-        Ok(0) => Err("at a rate of 0 it would never end; leave the flag out for as fast as the disks are".to_owned()),
+        Ok(0) => Err("at a rate of 0 it would never end; leave the flag out for no limit".to_owned()),
         rate => rate.map_err(|error| error.to_string()),
     }
 }

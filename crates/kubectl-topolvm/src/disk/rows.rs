@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 use serde::Serialize;
 use topolvm_api::{
-    ApiFlavor, DiskStatus, DiskVolumeStatus, DiskWishStatus, NodeStorage, NodeStorageStatus, PhysicalVolumeStatus,
+    DiskOperation, DiskStatus, DiskVolumeStatus, NodeStorage, NodeStorageStatus, Phase, PhysicalVolumeStatus,
     VolumeGroupStatus, parse_bytes,
 };
 
@@ -40,10 +40,10 @@ pub(super) struct DiskRow {
     pub(super) remaining_bytes: Option<u64>,
     /// It leaves its volume group when it is empty.
     pub(super) leaves: bool,
-    /// The wish about it; empty if there is none.
-    pub(super) wish: String,
-    /// The state of the wish: `accepted`, `refused` or `waiting`.
-    pub(super) wish_state: String,
+    /// The type of its last disk operation, unless that has succeeded; empty if there is none.
+    pub(super) operation: String,
+    /// The phase of the operation.
+    pub(super) operation_phase: String,
     pub(super) message: String,
     /// Volumes with a part on it, while it is missing or is to be emptied, with their states.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -81,6 +81,11 @@ impl DiskRow {
         self.stable_name.rsplit('/').next().unwrap_or_default()
     }
 
+    /// Returns true if LVM has an evacuation of the disk on record.
+    pub(super) fn is_evacuated(&self) -> bool {
+        matches!(self.state.as_str(), "moving" | "blocked" | "empty")
+    }
+
     /// Returns the disk for people.
     pub(super) fn label(&self) -> String {
         let path = if self.path.is_empty() { "a missing disk" } else { &self.path };
@@ -98,20 +103,20 @@ pub(super) async fn list(cluster: &Cluster, node: Option<&str>, format: Format) 
         let api: Api<NodeStorage> = Api::all_with(cluster.client.clone(), &cluster.flavor);
         request::list(&api, &cluster.flavor, "").await?
     };
-    let rows: Vec<_> = storage.iter().flat_map(|storage| rows_of(cluster.flavor, storage)).collect();
+    let operations = super::request::list(cluster, node).await?;
+    let rows: Vec<_> = storage.iter().flat_map(|storage| rows_of(storage, &operations)).collect();
     output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)
 }
 
 /// Returns a row for each disk of a node: those of volume groups first.
-pub(super) fn rows_of(flavor: ApiFlavor, storage: &NodeStorage) -> Vec<DiskRow> {
+pub(super) fn rows_of(storage: &NodeStorage, operations: &[DiskOperation]) -> Vec<DiskRow> {
     let Some(status) = &storage.status else { return Vec::new() };
-    let members = status.physical_volumes().map(|(group, pv)| member(flavor, storage, status, group, pv));
-    let others = status.disks.iter().filter(|disk| !disk.is_member()).map(|disk| other(flavor, storage, status, disk));
-    members.chain(others).collect()
+    let members = status.physical_volumes().map(|(group, pv)| member(storage, status, group, pv));
+    let others = status.disks.iter().filter(|disk| !disk.is_member()).map(|disk| other(storage, disk));
+    members.chain(others).map(|row| row.with_operation(operations)).collect()
 }
 
 fn member(
-    flavor: ApiFlavor,
     storage: &NodeStorage,
     status: &NodeStorageStatus,
     group: &VolumeGroupStatus,
@@ -126,7 +131,6 @@ fn member(
         (false, None, true) => "member",
         (false, None, false) => "not-allocatable",
     };
-    let wish = storage.disk_wishes(flavor).find(|(uuid, _)| *uuid == pv.uuid).map(|(_, text)| text);
     DiskRow {
         node: storage.name().to_owned(),
         path: pv.path.clone(),
@@ -145,12 +149,9 @@ fn member(
         omitted_volumes: pv.omitted_volumes,
         ..DiskRow::default()
     }
-    .wishing(wish, find_wish(status, |told| told.disk == pv.uuid && Some(told.wish.as_str()) == wish))
 }
 
-fn other(flavor: ApiFlavor, storage: &NodeStorage, status: &NodeStorageStatus, disk: &DiskStatus) -> DiskRow {
-    let stands = storage.disks_to_add(flavor).into_iter().any(|name| disk.is_named(name));
-    let told = find_wish(status, |told| told.wish == "add" && disk.is_named(&told.disk));
+fn other(storage: &NodeStorage, disk: &DiskStatus) -> DiskRow {
     DiskRow {
         node: storage.name().to_owned(),
         path: disk.path.clone(),
@@ -162,28 +163,37 @@ fn other(flavor: ApiFlavor, storage: &NodeStorage, status: &NodeStorageStatus, d
         message: disk.message.clone(),
         ..DiskRow::default()
     }
-    .wishing((stands || told.is_some()).then_some("add"), told)
 }
 
 impl DiskRow {
-    /// Adds what is wished of it, and what has become of that. A refusal is what people have to know first.
-    fn wishing(mut self, wish: Option<&str>, told: Option<&DiskWishStatus>) -> Self {
-        let Some(wish) = wish else { return self };
-        wish.clone_into(&mut self.wish);
-        told.map_or("waiting", |told| &told.state).clone_into(&mut self.wish_state);
-        match told {
-            Some(told) if told.is_refused() => self.message = format!("{wish} is refused: {}", told.message),
-            Some(told) if !told.is_accepted() && !told.message.is_empty() => {
-                self.message = format!("{wish} waits: {}", told.message);
-            }
-            Some(_) | None => {}
+    /// Adds its last operation, unless that has succeeded. A failure is the first thing to know about a disk.
+    fn with_operation(mut self, operations: &[DiskOperation]) -> Self {
+        let last = operations.iter().filter(|operation| self.is_disk_of(operation));
+        let last =
+            last.max_by_key(|operation| (!operation.phase().is_final(), operation.metadata.creation_timestamp.clone()));
+        let Some(last) = last.filter(|last| last.phase() != Phase::Succeeded) else { return self };
+        let type_ = last.spec.type_.as_str();
+        type_.clone_into(&mut self.operation);
+        last.phase().as_str().clone_into(&mut self.operation_phase);
+        let message = last.status.as_ref().map(|status| status.operation.message.as_str()).unwrap_or_default();
+        match last.phase() {
+            Phase::Failed => self.message = format!("{type_} has failed: {message}"),
+            Phase::Pending if !message.is_empty() => self.message = format!("{type_} waits: {message}"),
+            Phase::Pending | Phase::Running | Phase::Succeeded | Phase::Canceled => {}
         }
         self
     }
-}
 
-fn find_wish(status: &NodeStorageStatus, is_it: impl Fn(&DiskWishStatus) -> bool) -> Option<&DiskWishStatus> {
-    status.disk_wishes.iter().find(|told| is_it(told))
+    /// Returns true if an operation is about this disk.
+    fn is_disk_of(&self, operation: &DiskOperation) -> bool {
+        let names = [self.uuid.as_str(), &self.stable_name, self.short_name(), &self.path];
+        let is_named = |name: &str| !name.is_empty() && names.contains(&name);
+        let is_it = match operation.disk_uuid() {
+            Some(uuid) => uuid == self.uuid,
+            None => is_named(&operation.spec.disk),
+        };
+        is_it && operation.spec.node_name == self.node
+    }
 }
 
 fn bytes(size: Option<&Quantity>) -> Option<u64> {
@@ -208,7 +218,7 @@ pub(super) fn in_table(rows: &[DiskRow], wide: bool) -> String {
             ("MODEL", true, &|row| row.model.clone()),
             ("STATE", false, &format_state),
             ("VOLUMES", true, &format_volumes),
-            ("WISH", true, &|row| row.wish.clone()),
+            ("OPERATION", true, &|row| format!("{} {}", row.operation, row.operation_phase).trim_end().to_owned()),
             ("REASON", false, &|row| row.message.clone()),
         ],
     )

@@ -14,18 +14,17 @@ pub(super) fn find_member<'a>(node: &str, rows: &'a [DiskRow], disk: &str) -> Re
     )
 }
 
-/// Finds a disk that is in no volume group.
-pub(super) fn find_blank<'a>(node: &str, rows: &'a [DiskRow], disk: &str) -> Result<&'a DiskRow, DiskError> {
-    if rows.iter().all(|row| row.disk_group.is_empty() && !row.uuid.is_empty()) {
+/// Finds a disk that can be added: one that is in no volume group, or that is evacuated.
+pub(super) fn find_addable<'a>(node: &str, rows: &'a [DiskRow], disk: &str) -> Result<&'a DiskRow, DiskError> {
+    let is_addable = |row: &DiskRow| row.uuid.is_empty() || row.is_evacuated();
+    if rows.iter().all(|row| row.disk_group.is_empty() && !is_addable(row)) {
         return Err(DiskError::NoDiskGroups(node.to_owned()));
     }
-    find(
-        node,
-        rows,
-        disk,
-        |row| row.uuid.is_empty(),
-        |row| DiskError::InGroup { node: node.to_owned(), disk: row.label(), group: row.volume_group.clone() },
-    )
+    find(node, rows, disk, is_addable, |row| DiskError::InGroup {
+        node: node.to_owned(),
+        disk: row.label(),
+        group: row.volume_group.clone(),
+    })
 }
 
 /// Finds the only disk of this kind that is meant. One of the other kind is the error that `refuse` makes.

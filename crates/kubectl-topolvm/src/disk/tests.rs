@@ -1,5 +1,5 @@
-//! Disks: listed, found by the names that people have for them, and wished of. The agent is played by changes of its
-//! object.
+//! Disks: listed, found by the names that people have for them, and operated on. The agent is played by changes of the
+//! DiskOperations.
 
 use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
@@ -8,12 +8,22 @@ use super::rows::{in_table, rows_of};
 use super::*;
 
 const STORAGE: &str = "nodestorages.topolvm.io";
+const OPERATIONS: &str = "diskoperations.topolvm.io";
+
+/// Stores an operation of node `n1`, which its agent holds.
+fn operation(server: &ApiServer, name: &str, type_: &str, disk: &str, status: &Value) {
+    server.apply_json(json!({
+        "apiVersion": "topolvm.io/v1", "kind": "DiskOperation",
+        "metadata": {"name": name, "finalizers": ["topolvm.io/diskoperation"]},
+        "spec": {"nodeName": "n1", "disk": disk, "type": type_}, "status": status,
+    }));
+}
 
 fn server() -> (ApiServer, Cluster) {
     let server = ApiServer::new();
     server.apply_json(json!({
         "apiVersion": "topolvm.io/v1", "kind": "NodeStorage",
-        "metadata": {"name": "n1", "annotations": {"disk.topolvm.io/u-c": "remove", "example.com/x": "y"}},
+        "metadata": {"name": "n1"},
         "status": {
             "volumeGroups": [{"name": "data", "uuid": "g", "physicalVolumes": [
                 {"path": "/dev/sdb", "uuid": "u-b", "size": "10Gi", "free": "4Gi", "allocatable": true},
@@ -36,9 +46,10 @@ fn server() -> (ApiServer, Cluster) {
                 },
             ],
             "diskGroups": [{"name": "data", "mode": "report"}],
-            "diskWishes": [{"disk": "u-c", "wish": "remove", "state": "refused", "message": "no room"}],
         },
     }));
+    operation(&server, "failed", "Remove", "u-c", &json!({"phase": "Failed", "message": "no free space"}));
+    operation(&server, "moves", "Remove", "u-d", &json!({"phase": "Running", "diskUUID": "u-d", "message": "moves"}));
     let cluster = Cluster { client: server.client(), flavor: topolvm_api::ApiFlavor::TopoLvm };
     (server, cluster)
 }
@@ -56,28 +67,36 @@ async fn run_words(cluster: &Cluster, words: &[&str]) -> Result<(), String> {
     run(cluster, command(words)).await.map_err(|error| error.chain())
 }
 
-fn annotations(server: &ApiServer) -> Value {
-    server.get_json(STORAGE, "", "n1").unwrap()["metadata"]["annotations"].clone()
+/// Returns the specs of the operations that commands have created.
+fn created(server: &ApiServer) -> Vec<Value> {
+    let operations = server.list_json(OPERATIONS).into_iter();
+    let by_command = operations.filter(|operation| operation["metadata"].get("generateName").is_some());
+    by_command.map(|operation| operation["spec"].clone()).collect()
 }
 
-/// Waits until an annotation has this value, and changes the object as the agent does then.
-async fn answer(server: &ApiServer, key: &str, value: &str, change: impl FnMut(&mut Value)) {
-    let wished = json!(value);
-    server
-        .until(STORAGE, "", "n1", |object| (object?["metadata"]["annotations"].get(key) == Some(&wished)).then_some(()))
-        .await;
-    server.edit(STORAGE, "", "n1", change);
+/// Waits until an operation is created, and gives it this status as the agent does.
+async fn answer(server: &ApiServer, status: &Value) -> String {
+    let mut changes = server.subscribe(OPERATIONS);
+    loop {
+        let change = changes.next().await;
+        let name = change.object()["metadata"]["name"].as_str().unwrap().to_owned();
+        if change.object()["metadata"].get("generateName").is_some() && change.object().get("status").is_none() {
+            server.edit(OPERATIONS, "", &name, |object| object["status"] = status.clone());
+            return name;
+        }
+    }
 }
 
 #[tokio::test]
 async fn disks_of_groups_come_first_and_each_says_what_is_done_to_it() {
     let (_server, cluster) = server();
     let storage = get(&cluster, "n1").await.unwrap();
-    let rows = rows_of(cluster.flavor, &storage);
+    let operations = request::list(&cluster, Some("n1")).await.unwrap();
+    let rows = rows_of(&storage, &operations);
     let expected = "\
 NODE   DISK       NAME    SIZE   FREE   GROUP   STATE                              REASON
 n1     /dev/sdb   ata-B   10Gi   4Gi    data    member                             -
-n1     /dev/sdc   -       10Gi   1Gi    data    member                             remove is refused: no room
+n1     /dev/sdc   -       10Gi   1Gi    data    member                             Remove has failed: no free space
 n1     /dev/sdd   -       10Gi   1Gi    data    moving, 5Gi left, then it leaves   moves
 n1     /dev/sde   -       10Gi   -      data    missing                            -
 n1     /dev/sde   ata-E   20Gi   -      data    candidate                          would be added
@@ -86,24 +105,28 @@ n1     /dev/sda   -       5Gi    -      -       refused                         
     assert_eq!(in_table(&rows, false), expected);
     let json = serde_json::to_value(&rows[2]).unwrap();
     assert_eq!(
-        (&json["remainingBytes"], &json["uuid"], &json["state"]),
-        (&json!(5_u64 << 30), &json!("u-d"), &json!("moving"))
+        (&json["remainingBytes"], &json["uuid"], &json["state"], &json["operation"], &json["operationPhase"]),
+        (&json!(5_u64 << 30), &json!("u-d"), &json!("moving"), &json!("Remove"), &json!("Running"))
     );
+    let wide = in_table(&rows, true);
+    assert!(wide.contains("OPERATION") && wide.contains("Remove Running"), "{wide}");
     run_words(&cluster, &["list", "-o", "json"]).await.unwrap();
     let error = run_words(&cluster, &["list", "n2"]).await.unwrap_err();
     assert!(error.contains("there is no NodeStorage n2"), "{error}");
 }
 
 #[tokio::test]
-async fn a_disk_is_found_by_each_of_its_names_and_what_is_not_there_is_answered_with_what_is() {
+async fn disk_is_found_by_each_of_its_names() {
     let (server, cluster) = server();
     for name in ["/dev/sdb", "ata-B", "/dev/disk/by-id/ata-B", "u-b"] {
         run_words(&cluster, &["evacuate", "n1", name, "--rate=1Mi", "--no-wait"]).await.unwrap();
-        assert_eq!(annotations(&server)["disk.topolvm.io/u-b"], "evacuate;bytes-per-second=1048576");
-        run_words(&cluster, &["evacuate", "n1", name, "--stop", "--no-wait"]).await.unwrap();
-        assert_eq!(annotations(&server)["disk.topolvm.io/u-b"], "stop");
     }
-    let before = annotations(&server);
+    let expected = json!({
+        "nodeName": "n1", "disk": "u-b", "type": "Evacuate", "maxBytesPerSecond": "1Mi",
+        "ttlSecondsAfterFinished": 604_800,
+    });
+    assert_eq!(created(&server), vec![expected; 4]);
+    let before = created(&server);
     for (words, expected) in [
         (["evacuate", "n1", "/dev/sdx"], "node n1 has no disk /dev/sdx; it has these:\nNODE   DISK"),
         (["evacuate", "n1", ""], "has no disk"),
@@ -111,12 +134,12 @@ async fn a_disk_is_found_by_each_of_its_names_and_what_is_not_there_is_answered_
         (["add", "n1", "ata-B"], "/dev/sdb (ata-B, u-b) of node n1 is in volume group data already"),
         (["replace", "n1", "u-b"], "is not missing; to have another disk in its place add that one"),
         (["remove", "n1", "u-b"], "its volumes are moved to the other disks of the group while they are in use"),
-        (["replace", "n1", "/dev/sde"], "it cannot come back. It is refused while a volume without a mirror was on it"),
+        (["replace", "n1", "/dev/sde"], "the group forgets it: it cannot come back"),
     ] {
         let error = run_words(&cluster, &words).await.unwrap_err();
         assert!(error.contains(expected), "{words:?}: {error}");
     }
-    assert_eq!(annotations(&server), before);
+    assert_eq!(created(&server), before);
 }
 
 #[tokio::test]
@@ -133,82 +156,74 @@ async fn a_name_of_several_disks_is_refused() {
 }
 
 #[tokio::test]
-async fn a_removal_is_waited_for_until_the_disk_has_left() {
+async fn command_waits_for_the_end_of_its_operation() {
     let (server, cluster) = server();
-    let agent = answer(&server, "disk.topolvm.io/u-b", "remove", |object| {
-        object["status"]["volumeGroups"][0]["physicalVolumes"].as_array_mut().unwrap().remove(0);
-    });
-    let (removed, ()) = tokio::join!(run_words(&cluster, &["remove", "n1", "/dev/sdb", "--yes"]), agent);
+    let done = json!({"phase": "Succeeded", "message": "the disk has left"});
+    let agent = answer(&server, &done);
+    let (removed, name) = tokio::join!(run_words(&cluster, &["remove", "n1", "/dev/sdb", "--yes"]), agent);
     removed.unwrap();
-    assert_eq!(annotations(&server)["example.com/x"], "y");
+    assert!(name.starts_with("n1-remove-"), "{name}");
+
+    let agent = answer(&server, &json!({"phase": "Failed", "message": "in use"}));
+    let (added, _) = tokio::join!(run_words(&cluster, &["add", "n1", "/dev/sde"]), agent);
+    let error = added.unwrap_err();
+    assert!(error.starts_with("the disk operation on node n1 has failed: in use\n"), "{error}");
+    assert_eq!(created(&server).iter().find(|spec| spec["type"] == "Add").unwrap()["disk"], "ata-E");
 }
 
 #[tokio::test]
-async fn a_refusal_ends_the_wait_and_says_how_the_wish_is_taken_back() {
-    let (_server, cluster) = server();
-    let error = run_words(&cluster, &["remove", "n1", "u-c", "--yes"]).await.unwrap_err();
-    assert!(error.starts_with("it is refused: no room\n") && error.contains("evacuate n1 u-c --stop"), "{error}");
-}
-
-#[tokio::test]
-async fn blank_disks_are_added_beside_others_that_are_to_be_and_by_the_name_that_stays() {
+async fn stop_deletes_the_operation_or_adds_the_disk() {
     let (server, cluster) = server();
-    server.edit(STORAGE, "", "n1", |object| {
-        object["metadata"]["annotations"]["topolvm.io/add-disks"] = json!("ata-Y");
-    });
-    // Somebody else is quicker
-    server.before_next("patch", STORAGE, |server| {
-        server.edit(STORAGE, "", "n1", |object| {
-            object["metadata"]["annotations"]["topolvm.io/add-disks"] = json!("ata-Y,ata-Z");
+    let agent = async {
+        let is_deleted = |object: Option<&Value>| object?["metadata"].get("deletionTimestamp").map(drop);
+        server.until(OPERATIONS, "", "moves", is_deleted).await;
+        server.edit(OPERATIONS, "", "moves", |object| {
+            object["status"]["phase"] = json!("Canceled");
+            object["metadata"]["finalizers"] = json!([]);
         });
-    });
-    let agent = answer(&server, "topolvm.io/add-disks", "ata-Y,ata-Z,ata-E", |object| {
-        object["metadata"]["annotations"]["topolvm.io/add-disks"] = json!("ata-Y,ata-Z");
-        let told = json!({"disk": "ata-E", "wish": "add", "state": "accepted"});
-        object["status"]["diskWishes"].as_array_mut().unwrap().push(told);
-    });
-    let (added, ()) = tokio::join!(run_words(&cluster, &["add", "n1", "/dev/sde"]), agent);
-    added.unwrap();
+    };
+    let (stopped, ()) = tokio::join!(run_words(&cluster, &["evacuate", "n1", "u-d", "--stop"]), agent);
+    stopped.unwrap();
+    assert_eq!(created(&server), Vec::<Value>::new());
 
-    let agent = answer(&server, "topolvm.io/add-disks", "ata-Y,ata-Z,/dev/sda", |object| {
-        object["metadata"]["annotations"]["topolvm.io/add-disks"] = json!("ata-Y,ata-Z");
-        let told = json!({"disk": "/dev/sda", "wish": "add", "state": "refused", "message": "in use"});
-        object["status"]["diskWishes"].as_array_mut().unwrap().push(told);
-    });
-    let (refused, ()) = tokio::join!(run_words(&cluster, &["add", "n1", "/dev/sda"]), agent);
-    assert_eq!(refused.unwrap_err(), "the disk is not added to node n1: in use");
+    // LVM has an evacuation on record whose operation is gone
+    let agent = answer(&server, &json!({"phase": "Succeeded", "message": "gets new volumes again"}));
+    let (added, name) = tokio::join!(run_words(&cluster, &["evacuate", "n1", "u-d", "--stop"]), agent);
+    added.unwrap();
+    assert!(name.starts_with("n1-add-"), "{name}");
+    run_words(&cluster, &["evacuate", "n1", "u-b", "--stop"]).await.unwrap();
+    assert_eq!(created(&server).len(), 1);
 }
 
 #[tokio::test]
 async fn without_disk_groups_there_is_nothing_to_add_and_a_missing_right_is_named() {
     let (server, cluster) = server();
-    server.fail_next("patch", STORAGE, 1, 403);
+    server.fail_next("create", OPERATIONS, 1, 403);
     let error = run_words(&cluster, &["evacuate", "n1", "u-b"]).await.unwrap_err();
-    assert!(error.contains("you may not patch nodestorages.topolvm.io"), "{error}");
+    assert!(error.contains("you may not create diskoperations.topolvm.io"), "{error}");
     server.edit(STORAGE, "", "n1", |object| {
         object["status"]["disks"] = json!([]);
         object["status"]["diskGroups"] = json!([]);
+        for pv in object["status"]["volumeGroups"][0]["physicalVolumes"].as_array_mut().unwrap() {
+            pv.as_object_mut().unwrap().remove("evacuation");
+        }
     });
     let error = run_words(&cluster, &["add", "n1", "/dev/sdx"]).await.unwrap_err();
     assert!(error.contains("lvmd of node n1 has no disk groups"), "{error}");
 }
 
 #[tokio::test]
-async fn an_object_that_is_deleted_ends_the_wait() {
+async fn deletion_of_the_operation_ends_the_wait() {
     let (server, cluster) = server();
-    let wished = json!("evacuate");
     let deletion = async {
-        let key = "disk.topolvm.io/u-b";
-        let is_wished =
-            |object: Option<&Value>| (object?["metadata"]["annotations"].get(key) == Some(&wished)).then_some(());
-        server.until(STORAGE, "", "n1", is_wished).await;
-        // The watch has begun when somebody asks for it
-        while server.count("watch", STORAGE) == 0 {
+        let mut changes = server.subscribe(OPERATIONS);
+        let name = changes.next().await.object()["metadata"]["name"].as_str().unwrap().to_owned();
+        // The watch has begun when it has been requested
+        while server.count("watch", OPERATIONS) == 0 {
             tokio::task::yield_now().await;
         }
-        server.delete(STORAGE, "", "n1");
+        server.delete(OPERATIONS, "", &name);
     };
     let (waited, ()) = tokio::join!(run_words(&cluster, &["evacuate", "n1", "u-b"]), deletion);
-    let error = waited.unwrap_err();
-    assert!(error.contains("an evacuation that lvmd has begun goes on"), "{error}");
+    assert_eq!(waited.unwrap_err(), "the disk operation on node n1 was deleted, which cancels it");
 }

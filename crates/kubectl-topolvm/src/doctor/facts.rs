@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
-use topolvm_api::{ApiFlavor, EXTENDER_PROBE, LogicalVolume, NodeStorage};
+use topolvm_api::{ApiFlavor, DiskOperation, EXTENDER_PROBE, LogicalVolume, NodeStorage};
 use topolvm_doctor::{CsiPersistentVolume, Facts, LEASE, ReadError, Workload, unproven_reason};
 
 use super::answer::fact;
@@ -80,6 +80,8 @@ async fn read_volumes(cluster: &Cluster, facts: &mut Facts) {
     };
     let storage = Api::<NodeStorage>::all_with(client.clone(), &cluster.flavor);
     facts.node_storage = fact(list(&storage, &cluster.flavor, "").await);
+    let operations = Api::<DiskOperation>::all_with(client.clone(), &cluster.flavor);
+    facts.disk_operations = fact(list(&operations, &cluster.flavor, "").await);
 }
 
 /// Reads the reason for which the controllers say that kube-scheduler does not call the extender.

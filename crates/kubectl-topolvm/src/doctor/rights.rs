@@ -12,12 +12,12 @@ use crate::request::{self, RequestResult};
 /// Questions at the same time.
 const CONCURRENCY: usize = 4;
 
-/// Stands for the API group of LogicalVolumes and NodeStorages.
+/// Stands for the API group of LogicalVolumes, NodeStorages and DiskOperations.
 const OURS: &str = "logicalvolumes";
 
 /// Rights that each program needs: API group, resource, verbs. That of the Lease is for this one object, all others for
 /// the whole cluster.
-const NEEDED: [(Role, &str, &str, &[&str]); 13] = [
+const NEEDED: [(Role, &str, &str, &[&str]); 15] = [
     (Role::Controller, OURS, "logicalvolumes", &["create", "delete", "list", "patch", "watch"]),
     (Role::Controller, "", "nodes", &["list", "patch", "watch"]),
     (Role::Controller, "", "persistentvolumeclaims", &["delete", "list", "watch"]),
@@ -28,6 +28,8 @@ const NEEDED: [(Role, &str, &str, &[&str]); 13] = [
     (Role::Node, OURS, "logicalvolumes/status", &["patch"]),
     (Role::Node, OURS, "nodestorages", &["create", "list", "watch"]),
     (Role::Node, OURS, "nodestorages/status", &["patch"]),
+    (Role::Node, OURS, "diskoperations", &["delete", "list", "patch", "watch"]),
+    (Role::Node, OURS, "diskoperations/status", &["patch"]),
     (Role::Node, "", "nodes", &["list", "patch", "watch"]),
     (Role::Node, "storage.k8s.io", "csinodes", &["get"]),
     (Role::Node, "events.k8s.io", "events", &["create"]),

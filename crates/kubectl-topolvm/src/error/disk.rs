@@ -3,8 +3,8 @@
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskError {
     #[error(
-        "there is no NodeStorage {0}: topolvm-node of the node does not run, or its lvmd does not tell what disks \
-            there are; kubectl get nodestorages shows the nodes that do"
+        "there is no NodeStorage {0}: topolvm-node of the node does not run, or its lvmd does not report its disks; \
+            kubectl get nodestorages shows the nodes that have one"
     )]
     NoStorage(String),
     #[error("node {node} has no disk {disk}; it has these:\n{there}")]
@@ -27,30 +27,15 @@ pub(crate) enum DiskError {
             one, which moves its volumes"
     )]
     NotMissing { node: String, disk: String },
-    #[error("on node {node} {what}. If you want this, say --yes")]
+    #[error("on node {node} {what}. To do it, add --yes")]
     Unconfirmed { node: String, what: String },
-    #[error("{0:?} has a comma or a space, and cannot be named; add this disk with vgextend on the node")]
-    Name(String),
-    #[error("others change the NodeStorage {0} all the time; run it again")]
-    Busy(String),
+    #[error("the disk operation on node {node} has failed: {message}\nIt is not retried; run the command again")]
+    Failed { node: String, message: String },
+    #[error("the disk operation on node {0} was deleted, which cancels it")]
+    Canceled(String),
     #[error(
-        "it is refused: {message}\nThe wish stays, and is tried again when something changes; kubectl topolvm disk \
-            evacuate {node} {uuid} --stop takes it back"
+        "the wait has ended, and the operation goes on. kubectl get diskoperations {name} shows it, and kubectl delete \
+            diskoperations {name} cancels it"
     )]
-    Refused { node: String, uuid: String, message: String },
-    #[error("not waiting any more for node {node}: {message}")]
-    Dropped { node: String, message: String },
-    #[error("the disk is not added to node {node}: {message}")]
-    AdditionRefused { node: String, message: String },
-    #[error("the NodeStorage {0} was deleted, and what was wished with it; an evacuation that lvmd has begun goes on")]
-    Deleted(String),
-    #[error(
-        "not waiting any more; it goes on. kubectl topolvm disk list {node} shows how far it is, and kubectl topolvm \
-            disk evacuate {node} {uuid} --stop ends it"
-    )]
-    InterruptedEvacuation { node: String, uuid: String },
-    #[error("not waiting any more; it goes on. kubectl topolvm disk list {node} shows what becomes of disk {uuid}")]
-    Interrupted { node: String, uuid: String },
-    #[error("not waiting any more; the disk is added all the same. kubectl topolvm disk list {0} shows it")]
-    InterruptedAddition(String),
+    Interrupted { name: String },
 }

@@ -66,8 +66,7 @@ fn disks_of(storage: &NodeStorage) -> impl Iterator<Item = DiskRow<'_>> {
     })
 }
 
-/// Returns a line for each problem, for each disk that is emptied and each wish about a disk that is refused, and one
-/// where lvmd does not say how it is.
+/// Returns a line for each problem, for each disk that is evacuated, and for a node whose lvmd does not answer.
 fn problems_of(storage: &NodeStorage) -> impl Iterator<Item = String> {
     let unknown = storage.ready().filter(|ready| ready.status == "Unknown").map(|ready| ready.message.clone());
     let problems = storage.status.iter().flat_map(|status| status.problems.iter().cloned());
@@ -77,9 +76,7 @@ fn problems_of(storage: &NodeStorage) -> impl Iterator<Item = String> {
         // Why one is blocked is a problem of lvmd, which is among these
         Some(format!("{disk} of volume group {} is {}", row.group, format_evacuation(evacuation)))
     });
-    let refused = storage.status.iter().flat_map(|status| status.disk_wishes.iter().filter(|wish| wish.is_refused()));
-    let refused = refused.map(|wish| format!("{} of disk {} is refused: {}", wish.wish, wish.disk, wish.message));
-    let lines = unknown.into_iter().chain(problems).chain(evacuations).chain(refused);
+    let lines = unknown.into_iter().chain(problems).chain(evacuations);
     lines.map(|line| format!("{}: {line}\n", storage.name()))
 }
 
@@ -175,7 +172,7 @@ n1     vg             /dev/sdd   10Gi   1Gi    not allocatable
     }
 
     #[test]
-    fn disks_that_are_emptied_and_wishes_that_are_refused_are_told() {
+    fn evacuated_disks_are_listed() {
         let evacuated = serde_json::from_value(json!({
             "metadata": {"name": "n1"},
             "status": {
@@ -184,7 +181,6 @@ n1     vg             /dev/sdd   10Gi   1Gi    not allocatable
                     {"path": "/dev/sdc", "uuid": "b", "evacuation": {"state": "blocked", "message": "no room"}},
                     {"path": "/dev/sdd", "uuid": "c", "evacuation": {"state": "empty", "remaining": "0"}},
                 ]}],
-                "diskWishes": [{"disk": "d", "wish": "remove", "state": "refused", "message": "no such disk"}],
             },
         }));
         let storage = Ok(vec![evacuated.unwrap()]);
@@ -192,7 +188,6 @@ n1     vg             /dev/sdd   10Gi   1Gi    not allocatable
 n1: /dev/sdb of volume group vg is moving, 3Gi left
 n1: /dev/sdc of volume group vg is blocked
 n1: /dev/sdd of volume group vg is empty
-n1: remove of disk d is refused: no such disk
 ";
         assert_eq!(describe(&storage, false), expected);
         let wide = describe(&storage, true);

@@ -22,7 +22,10 @@ pub(super) async fn is_deleted(cluster: &Cluster) -> RequestResult<bool> {
 
 /// Makes the definitions again that are being deleted, or gone.
 pub(super) async fn restore(cluster: &Cluster) -> Result<(), crate::error::Error> {
-    for definition in [topolvm_api::crd(cluster.flavor), topolvm_api::node_storage_crd(cluster.flavor)] {
+    let flavor = cluster.flavor;
+    let definitions =
+        [topolvm_api::crd(flavor), topolvm_api::node_storage_crd(flavor), topolvm_api::disk_operation_crd(flavor)];
+    for definition in definitions {
         let name = definition.name_any();
         let api: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
         if let Some(found) = read(cluster, &name).await? {

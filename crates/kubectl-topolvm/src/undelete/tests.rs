@@ -19,7 +19,11 @@ const FINALIZER: &str = "topolvm.io/logicalvolume";
 
 fn server() -> (ApiServer, Cluster) {
     let server = ApiServer::new();
-    for definition in [topolvm_api::crd(ApiFlavor::TopoLvm), topolvm_api::node_storage_crd(ApiFlavor::TopoLvm)] {
+    for definition in [
+        topolvm_api::crd(ApiFlavor::TopoLvm),
+        topolvm_api::node_storage_crd(ApiFlavor::TopoLvm),
+        topolvm_api::disk_operation_crd(ApiFlavor::TopoLvm),
+    ] {
         server.apply_json(definition);
     }
     let cluster = Cluster { client: server.client(), flavor: ApiFlavor::TopoLvm };

@@ -1,69 +1,74 @@
-//! The disks of a node and its disk groups, as they stand in the status of a `NodeStorage`.
+//! The disks of a node and its disk groups in the status of a `NodeStorage`.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::NodeStorageStatus;
+use crate::schema;
 
 /// A disk of the machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["path", "verdict"]))]
 pub struct DiskStatus {
-    /// Path of its device.
+    /// Path of the device.
     #[serde(default)]
     pub path: String,
-    /// Path in `/dev/disk/by-id` that stays when the machine is booted again; empty if it has none.
+    /// Path in /dev/disk/by-id, which a reboot does not change. Empty if the disk has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stable_name: String,
-    /// Its size.
+    /// Size of the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub size: Option<Quantity>,
-    /// Its model.
+    /// Model of the disk.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
-    /// Its serial number.
+    /// Serial number of the disk.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub serial: String,
-    /// The way in which it is attached: `nvme`, `sata` and others of lvmd's words.
+    /// Transport of the disk: nvme, sata, usb and others.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub transport: String,
-    /// True if it turns; `None` if its driver does not say.
+    /// Rotational disk (HDD). Unset if the driver does not report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rotational: Option<bool>,
-    /// The disk group that it is in, or the only one that selects it; empty for none.
+    /// Disk group that the disk is in, or the only one that selects it. Empty for none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub disk_group: String,
-    /// The decision of lvmd: `not-selected`, `member`, `member-has-grown`, `candidate` or `refused`.
+    /// Decision of lvmd: not-selected, member, member-has-grown, candidate or refused.
     #[serde(default)]
     pub verdict: String,
-    /// The reasons for which it is refused, a word each.
+    /// Reasons why the disk is refused, one keyword each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
-    /// The verdict for people.
+    /// Decision of lvmd for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
 /// A disk group and its volume group.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["name", "mode"]))]
 pub struct DiskGroupStatus {
-    /// Its name, which is that of its volume group.
+    /// Name of the disk group and of its volume group.
     #[serde(default)]
     pub name: String,
-    /// `report` or `auto`.
+    /// Mode of the disk group: report or auto.
     #[serde(default)]
     pub mode: String,
     /// True if the volume group exists.
     #[serde(default)]
     pub exists: bool,
-    /// True if lvmd may extend the volume group: it carries the tag of the disk group.
+    /// True if lvmd may extend the volume group, which has the tag of the disk group.
     #[serde(default)]
     pub owned: bool,
-    /// Number of its disks, with those that are missing.
+    /// Number of disks, including missing ones.
     #[serde(default)]
     pub disks: u64,
-    /// Number of its disks that are missing.
+    /// Number of missing disks.
     #[serde(default, skip_serializing_if = "is_none_missing")]
     pub missing_disks: u64,
 }

@@ -1,44 +1,30 @@
-//! Disks that are emptied, and what has become of wishes about disks, as they stand in the status of a `NodeStorage`.
+//! Evacuations of disks in the status of a `NodeStorage`.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{NodeStorageStatus, PhysicalVolumeStatus, VolumeGroupStatus};
+use crate::schema;
 
-/// The progress of the evacuation of a physical volume.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Progress of the evacuation of a physical volume.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["state"]))]
 pub struct EvacuationStatus {
-    /// `moving`, `blocked` or `empty`.
+    /// State of the evacuation: moving, blocked or empty.
     #[serde(default)]
     pub state: String,
-    /// The reason for which it is blocked, with the remedy, or what is done.
+    /// Reason why the evacuation is blocked, with the fix, or the current step.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Size of what is still to be moved.
+    /// Size of the data that is still to be moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
     pub remaining: Option<Quantity>,
-    /// True if it leaves its volume group when it is empty.
+    /// True if the disk leaves its volume group when it is empty.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub remove: bool,
-}
-
-/// The state of the wish of an administrator about a disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DiskWishStatus {
-    /// LVM's UUID of the disk; of one that is to be added the name in the annotation.
-    #[serde(default)]
-    pub disk: String,
-    /// `add`, or the value of the annotation.
-    #[serde(default)]
-    pub wish: String,
-    /// `accepted` by lvmd, `refused`, or `waiting` for an answer.
-    #[serde(default)]
-    pub state: String,
-    /// The state for people: why it is refused, with the remedy.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub message: String,
 }
 
 impl EvacuationStatus {
@@ -50,18 +36,6 @@ impl EvacuationStatus {
     /// Returns true if nothing is left on the disk.
     pub fn is_empty(&self) -> bool {
         self.state == "empty"
-    }
-}
-
-impl DiskWishStatus {
-    /// Returns true if lvmd has taken the wish.
-    pub fn is_accepted(&self) -> bool {
-        self.state == "accepted"
-    }
-
-    /// Returns true if it was refused.
-    pub fn is_refused(&self) -> bool {
-        self.state == "refused"
     }
 }
 

@@ -4,6 +4,7 @@
 //! The node agent puts a finalizer on its Node, which holds the object until this is done. The LVs themselves stay on
 //! the disks: the finalizer of a LogicalVolume is taken off without the node agent, which may not exist any more.
 
+mod disk_operations;
 mod keepers;
 
 use std::collections::HashSet;
@@ -15,7 +16,7 @@ use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt};
 use topolvm_api::{LogicalVolume, SELECTED_NODE};
 use topolvm_capacity::NodeMeta;
-use topolvm_kube::{Cache, json_patch, list_selected, remove_finalizers, set_annotation, take_annotation_off};
+use topolvm_kube::{Cache, json_patch, list_selected, remove_annotation, remove_finalizers, set_annotation};
 
 use super::Controllers;
 use super::claim::{full_name, provisioner, selected_node, volume_name};
@@ -55,6 +56,7 @@ impl NodeDeletion {
             );
         } else {
             self.delete_claims_and_volumes(&name).await?;
+            self.delete_disk_operations(&name).await?;
         }
         let patch = json_patch(remove_finalizers(&node.metadata, &[self.shared.flavor.node_finalizer()]));
         let written = nodes.patch_metadata(&name, &PatchParams::default(), &patch).await;
@@ -156,7 +158,7 @@ impl NodeDeletion {
     /// Takes the selected node off a claim that waits for a volume, so that kube-scheduler selects another one.
     async fn deselect_node(&self, node: &str, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
         let full_name = full_name(claim);
-        let patch = json_patch(take_annotation_off(&claim.metadata, SELECTED_NODE, node, None));
+        let patch = json_patch(remove_annotation(&claim.metadata, SELECTED_NODE, node));
         let written = self.claim_api(claim).patch_metadata(&claim.name_any(), &PatchParams::default(), &patch).await;
         none_if_not_found(written).map_err(ReconcileError::api("remove the selected node from claim", &full_name))?;
         tracing::info!(node, claim = full_name, "removed a deleted Node from a claim without a volume");

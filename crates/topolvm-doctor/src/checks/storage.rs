@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use topolvm_api::NodeStorage;
 
-use super::disks::{find_blocked, find_refused};
+use super::disks::{find_blocked, find_failed};
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::metrics::{Metrics, Sample};
@@ -39,7 +39,8 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let objects = facts.node_storage.as_deref().unwrap_or_default();
     findings.extend(objects.iter().filter(|object| !is_measured(facts, object)).flat_map(find_told_problems));
     findings.extend(objects.iter().filter(|object| is_measured(facts, object)).flat_map(find_blocked));
-    findings.extend(objects.iter().flat_map(find_refused));
+    let operations = facts.disk_operations.as_deref().unwrap_or_default();
+    findings.extend(operations.iter().filter_map(|operation| find_failed(operation, facts.now)));
     // What is known is told all the same
     match facts.registered_nodes() {
         Ok(nodes) => findings.extend(find_silent_nodes(facts, &nodes)),

@@ -1,8 +1,7 @@
-//! Events of evacuations, and of wishes about disks that are refused: what differs between the status that was written
-//! before and the one that was written now.
+//! Events of evacuations: what differs between the status that was written before and the one that was written now.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use topolvm_api::{DiskWishStatus, EvacuationStatus, NodeStorageStatus, PhysicalVolumeStatus, VolumeGroupStatus};
+use topolvm_api::{EvacuationStatus, NodeStorageStatus, PhysicalVolumeStatus, VolumeGroupStatus};
 
 use crate::events::Events;
 
@@ -27,9 +26,6 @@ pub(super) async fn tell(events: &Events, node: &ObjectReference, before: &NodeS
             Step::Stopped => events.evacuation_stopped(node, &message).await,
             Step::Emptied => events.disk_evacuated(node, &message).await,
         }
-    }
-    for message in describe_refused(before, now) {
-        events.disk_wish_refused(node, &message).await;
     }
 }
 
@@ -60,19 +56,6 @@ fn describe(step: Step, group: &VolumeGroupStatus, pv: &PhysicalVolumeStatus) ->
         Step::Stopped => format!("{disk}: its volumes are not moved any more; it gets new volumes again"),
         Step::Emptied => format!("{disk}: no volume is on it any more, and it gets none"),
     }
-}
-
-/// Describes the wishes that were not refused before.
-fn describe_refused<'a>(
-    before: &'a NodeStorageStatus,
-    now: &'a NodeStorageStatus,
-) -> impl Iterator<Item = String> + use<'a> {
-    let is_new = |wish: &&DiskWishStatus| {
-        let known = before.disk_wishes.iter().filter(|known| known.is_refused());
-        !known.into_iter().any(|known| (&known.disk, &known.wish) == (&wish.disk, &wish.wish))
-    };
-    let refused = now.disk_wishes.iter().filter(|wish| wish.is_refused()).filter(is_new);
-    refused.map(|wish| format!("disk {}: the wish {} is refused: {}", wish.disk, wish.wish, wish.message))
 }
 
 #[cfg(test)]
@@ -127,17 +110,5 @@ mod tests {
         let (group, pv) = status.physical_volume("u").unwrap();
         let expected = "/dev/sdb (UUID u) of volume group data: its volumes cannot be moved: full";
         assert_eq!(describe(Step::Blocked, group, pv), expected);
-    }
-
-    #[test]
-    fn a_refusal_is_told_once() {
-        let status = |state: &str| -> NodeStorageStatus {
-            let wish = json!({"disk": "u", "wish": "remove", "state": state, "message": "no room"});
-            serde_json::from_value(json!({"diskWishes": [wish]})).unwrap()
-        };
-        let told: Vec<_> = describe_refused(&status("waiting"), &status("refused")).collect();
-        assert_eq!(told, ["disk u: the wish remove is refused: no room"]);
-        assert_eq!(describe_refused(&status("refused"), &status("refused")).count(), 0);
-        assert_eq!(describe_refused(&status("refused"), &status("accepted")).count(), 0);
     }
 }

@@ -17,7 +17,6 @@ use super::condition::ready_condition;
 use super::disk_events::DiskEvents;
 use super::lvmd_watch::Reading;
 use super::object_watch::Object;
-use super::wishes::Told;
 use crate::orphans::node_reference;
 
 type NodeMetadata = PartialObjectMeta<Node>;
@@ -47,7 +46,6 @@ impl Publication {
         mut readings: watch::Receiver<Option<Reading>>,
         mut nodes: watch::Receiver<Option<NodeMetadata>>,
         mut objects: watch::Receiver<Option<Object>>,
-        mut wishes: watch::Receiver<Option<Told>>,
         mut backoff: Backoff,
     ) {
         let mut is_logged = false;
@@ -55,9 +53,8 @@ impl Publication {
             let reading = readings.borrow_and_update().clone();
             let node = nodes.borrow_and_update().clone();
             let object = objects.borrow_and_update().clone();
-            let told = wishes.borrow_and_update().clone();
             let written = match (reading, node, object) {
-                (Some(reading), Some(node), Some(object)) => self.write(&api, reading, &node, object, told).await,
+                (Some(reading), Some(node), Some(object)) => self.write(&api, reading, &node, object).await,
                 _ => Ok(false),
             };
             match written {
@@ -76,7 +73,7 @@ impl Publication {
                     continue;
                 }
             }
-            if wait_for_change(&mut readings, &mut nodes, &mut objects, &mut wishes).await.is_err() {
+            if wait_for_change(&mut readings, &mut nodes, &mut objects).await.is_err() {
                 return;
             }
         }
@@ -99,16 +96,12 @@ impl Publication {
         reading: Reading,
         node: &NodeMetadata,
         object: Object,
-        told: Option<Told>,
     ) -> kube::Result<bool> {
         if !self.is_published(node) || object.as_ref().is_some_and(|object| is_deleted(object)) {
             return Ok(false);
         }
         let before = object.as_ref().and_then(|object| object.status.clone()).unwrap_or_default();
-        let Some(mut status) = self.status(reading, &before, object.is_some()) else { return Ok(false) };
-        // Of another object of this name nothing is known of this one, nor while nobody has looked at its annotations
-        let told = told.filter(|told| object.as_ref().is_some_and(|object| told.is_of(&object.metadata)));
-        status.disk_wishes = told.map_or_else(|| before.disk_wishes.clone(), |told| told.wishes);
+        let Some(status) = self.status(reading, &before, object.is_some()) else { return Ok(false) };
         if object.is_some() && before == status {
             return Ok(false);
         }
@@ -176,12 +169,10 @@ async fn wait_for_change(
     readings: &mut watch::Receiver<Option<Reading>>,
     nodes: &mut watch::Receiver<Option<NodeMetadata>>,
     objects: &mut watch::Receiver<Option<Object>>,
-    wishes: &mut watch::Receiver<Option<Told>>,
 ) -> Result<(), RecvError> {
     tokio::select! {
         changed = readings.changed() => changed,
         changed = nodes.changed() => changed,
         changed = objects.changed() => changed,
-        changed = wishes.changed() => changed,
     }
 }

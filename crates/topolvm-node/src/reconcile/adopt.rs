@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
-use topolvm_kube::{json_patch, set_annotation, take_annotation_off};
+use topolvm_kube::{json_patch, remove_annotation, set_annotation};
 use topolvm_proto::lvmd::AdoptLvRequest;
 use topolvm_runtime::grpc::GrpcCode as _;
 
@@ -66,7 +66,7 @@ impl Reconciler {
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
         let Some(lv) = volume.annotation(self.flavor.adopt()) else { return Ok(volume) };
         let mut operations = set_annotation(&volume.metadata, self.flavor.adopted(), lv);
-        operations.extend(take_annotation_off(&volume.metadata, self.flavor.adopt(), lv, None));
+        operations.extend(remove_annotation(&volume.metadata, self.flavor.adopt(), lv));
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let patch = json_patch(operations);
         let patched = with_deadline("record the adoption", self.api.patch(volume.name(), &params, &patch)).await?;

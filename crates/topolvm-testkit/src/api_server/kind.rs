@@ -1,7 +1,7 @@
 //! Resources that the fake server serves, and the rules that differ between them.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
-use topolvm_api::{ApiFlavor, node_storage_crd};
+use topolvm_api::{ApiFlavor, disk_operation_crd, node_storage_crd};
 
 /// A resource: its names, its scope, and which rules of the real server hold for it.
 #[derive(Clone, Debug)]
@@ -96,7 +96,9 @@ fn qualify(name: &str, group: &str) -> String {
 /// the programs under test use.
 pub(super) fn default_kinds() -> Vec<Kind> {
     let flavors = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
-    let definitions = flavors.into_iter().flat_map(|flavor| [topolvm_api::crd(flavor), node_storage_crd(flavor)]);
+    let definitions = flavors
+        .into_iter()
+        .flat_map(|flavor| [topolvm_api::crd(flavor), node_storage_crd(flavor), disk_operation_crd(flavor)]);
     let mut kinds: Vec<Kind> = definitions.map(|definition| defined(&definition.spec)).collect();
     for (group, kind, plural, has_status, selectable) in NAMESPACED {
         let kind = Kind::namespaced(group, "v1", kind, plural).built_in().selectable(selectable);

@@ -9,6 +9,7 @@ use crate::fixture::{Fixture, VG};
 
 /// A disk that the node gets: a loop device on a file.
 const MAKE_DISK: &str = "truncate -s 512M /var/lib/kubelet/more && losetup -f --show /var/lib/kubelet/more";
+const OPERATIONS: &str = "diskoperations.topolvm.io";
 /// Lists the disks of the volume group.
 const DISKS: &str = "pvs --noheadings -o pv_name --select vg_name=myvg1";
 /// Writes numbers to the end of a file for as long as there is no file `stop`.
@@ -57,19 +58,47 @@ fn empty_disk(fixture: &Fixture, disk: &str) -> Result<()> {
     let asked = plugin::run(&fixture.cluster, &kubeconfig, &["disk", "remove", node, disk])?;
     ensure!(!asked.is_success && asked.errors.contains("--yes"), "it is not asked for: {asked:?}");
 
+    cancel(fixture, node, disk)?;
     plugin::run_successfully(&fixture.cluster, &["disk", "evacuate", node, disk])?;
-    ensure!(used()?.trim() == "0", "the disk is told to be empty, and is not");
+    ensure!(used()?.trim() == "0", "the disk is reported to be empty, and is not");
     fixture.wait_event(node, "DiskEvacuated")?;
+    // It stays empty without its operation
+    fixture.kubectl(&["delete", OPERATIONS, "--all", "--timeout=180s"])?;
     plugin::run_successfully(&fixture.cluster, &["disk", "evacuate", node, disk, "--stop"])?;
+    check_allocatable(fixture, disk)?;
+    fixture.kubectl(&["delete", OPERATIONS, "--all", "--timeout=180s"])?;
+
     plugin::run_successfully(&fixture.cluster, &["disk", "remove", node, disk, "--yes"])?;
     fixture.wait_event(node, "DiskRemoved")?;
     let disks = fixture.node.script(&format!("pvs --noheadings -o pv_name --select vg_name={VG}"))?;
     ensure!(!disks.contains(disk), "it is still in the group: {disks}");
-    let storage = fixture.get_object("nodestorages.topolvm.io", node)?;
-    let wishes = storage["metadata"]["annotations"].to_string();
-    ensure!(!wishes.contains("disk.topolvm.io/"), "a wish is left: {wishes}");
+    let table = fixture.kubectl(&["get", OPERATIONS])?;
+    let row = table.lines().find(|line| line.contains("Remove")).context("the removal is not listed")?;
+    ensure!(row.contains("Succeeded") && row.contains(node), "{table}");
+    fixture.kubectl(&["delete", OPERATIONS, "--all", "--timeout=180s"])?;
     check_data(fixture).context("what was written meanwhile")?;
     fixture.delete_pod_and_claim("moved")
+}
+
+/// Cancels an evacuation that would take minutes: LVM has forgotten it when the object is gone.
+fn cancel(fixture: &Fixture, node: &str, disk: &str) -> Result<()> {
+    plugin::run_successfully(&fixture.cluster, &["disk", "evacuate", node, disk, "--rate", "1Mi", "--no-wait"])?;
+    let state = || fixture.kubectl(&["get", OPERATIONS, "-o", "jsonpath={.items[*].status.phase}"]);
+    fixture.cluster.ready("apiserver", || {
+        let phase = state()?;
+        ensure!(phase == "Running", "the evacuation is {phase:?}");
+        Ok(())
+    })?;
+    plugin::run_successfully(&fixture.cluster, &["disk", "evacuate", node, disk, "--stop"])?;
+    ensure!(state()?.is_empty(), "the operation is still listed");
+    check_allocatable(fixture, disk)
+}
+
+/// The disk gets new volumes, and LVM has no evacuation on record.
+fn check_allocatable(fixture: &Fixture, disk: &str) -> Result<()> {
+    let said = fixture.node.script(&format!("pvs --noheadings -o pv_attr,pv_tags {disk}"))?;
+    ensure!(said.trim_start().starts_with('a') && !said.contains("evacuate"), "{disk} is {said}");
+    Ok(())
 }
 
 /// The pod has written without an error, and everything that it wrote is there.

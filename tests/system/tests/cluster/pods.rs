@@ -106,21 +106,33 @@ fn run_scenarios(shared: &TestCluster, node: &Node) -> Result<()> {
         shared.kubectl(&["get", "csistoragecapacities", "-n", NAMESPACE, "-o", &format!("jsonpath={{{owner}}}")])?;
     // Not the ReplicaSet, with which they would go at each upgrade
     ensure!(owner == "Deployment", "the owner of CSIStorageCapacity objects is {owner:?}");
-    take_wish_off(shared, node)
+    operate_on_disk(shared, node)
 }
 
-/// Wishes something of a disk that is so already, and waits until the agent takes the wish off.
-fn take_wish_off(shared: &TestCluster, node: &Node) -> Result<()> {
+/// Requests for a disk what is so already, and what lvmd refuses: the volume group is not its to change. The agent
+/// writes the end of each, and deletes the operations whose time is over.
+fn operate_on_disk(shared: &TestCluster, node: &Node) -> Result<()> {
     let object = format!("nodestorages.topolvm.io/{}", node.name());
-    let value = |path: &str| shared.kubectl(&["get", &object, "-o", &format!("jsonpath={{{path}}}")]);
-    let uuid = value(".status.volumeGroups[0].physicalVolumes[0].uuid")?;
-    ensure!(!uuid.is_empty(), "the node does not tell of its disks");
-    shared.kubectl(&["annotate", &object, &format!("disk.topolvm.io/{uuid}=stop")])?;
+    let uuid = ".status.volumeGroups[0].physicalVolumes[0].uuid";
+    let uuid = shared.kubectl(&["get", &object, "-o", &format!("jsonpath={{{uuid}}}")])?;
+    ensure!(!uuid.is_empty(), "the node does not report its disks");
+    let operation = |name: &str, type_: &str, ttl: u32| {
+        shared.apply(&json!({
+            "apiVersion": "topolvm.io/v1", "kind": "DiskOperation", "metadata": {"name": name},
+            "spec": {"nodeName": node.name(), "disk": uuid, "type": type_, "ttlSecondsAfterFinished": ttl},
+        }))
+    };
+    operation("member", "Add", 3600)?;
+    shared.wait_value("diskoperations.topolvm.io", "member", ".status.phase", "Succeeded")?;
+    operation("refused", "Evacuate", 0)?;
+    shared.kubectl(&["wait", "--for=delete", "diskoperations.topolvm.io/refused", "--timeout=180s"])?;
+    let reasons = "-o=jsonpath={.items[*].reason}";
     shared.cluster.ready("apiserver", || {
-        let annotations = value(".metadata.annotations")?;
-        ensure!(!annotations.contains("disk.topolvm.io"), "the wish stands: {annotations}");
+        let reasons = shared.kubectl(&["get", "events", "-A", reasons])?;
+        ensure!(reasons.contains("DiskOperationFailed"), "the failure is not published: {reasons}");
         Ok(())
-    })
+    })?;
+    shared.kubectl(&["delete", "diskoperations.topolvm.io", "member", "--timeout=180s"]).map(drop)
 }
 
 /// Moves lvmd from the DaemonSet into the agent, onto the host and back, as an administrator would, while a pod writes

@@ -369,6 +369,8 @@ fn check_refused_verbs(fixture: &Fixture) -> Result<()> {
     for (who, verb, what) in [
         (&node, "create", LV),
         (&node, "delete", LV),
+        (&node, "create", "diskoperations.topolvm.io"),
+        (&node, "patch", "nodestorages.topolvm.io"),
         (&node, "delete", "nodes"),
         (&node, "update", "nodes"),
         (&node, "get", "nodes"),
@@ -378,6 +380,7 @@ fn check_refused_verbs(fixture: &Fixture) -> Result<()> {
         (&node, "list", "persistentvolumeclaims"),
         (&node, "get", "secrets"),
         (&controller, "get", "secrets"),
+        (&controller, "create", "diskoperations.topolvm.io"),
         (&controller, "create", "pods"),
         (&controller, "delete", "pods"),
         (&controller, "create", "persistentvolumeclaims"),

@@ -9,6 +9,7 @@ mod capacity;
 mod chart;
 mod claims;
 mod credentials;
+mod disk_operations;
 mod extender;
 mod fixed;
 mod fixture;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         credentials::ALL,
         access::ALL,
         node_storage::ALL,
+        disk_operations::ALL,
         capacity::ALL,
         metrics::ALL,
         fixed::ALL,

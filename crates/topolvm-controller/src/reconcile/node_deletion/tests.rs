@@ -395,6 +395,39 @@ async fn without_selectable_fields_only_the_volumes_of_the_node_are_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn disk_operations_of_the_node_are_deleted() {
+    const OPERATIONS: &str = "diskoperations.topolvm.io";
+    let server = cluster();
+    for node in ["n1", "n2"] {
+        for (state, finalizers) in [("running", json!(["topolvm.io/diskoperation"])), ("finished", json!([]))] {
+            server.apply_json(json!({
+                "apiVersion": "topolvm.io/v1", "kind": "DiskOperation",
+                "metadata": {"name": format!("{node}-{state}"), "finalizers": finalizers},
+                "spec": {"nodeName": node, "disk": "u", "type": "Evacuate"},
+            }));
+        }
+    }
+    let harness = Harness::start(&server, DEFAULTS);
+    server.delete("nodes", "", "n1");
+    harness.gone("nodes", "", "n1").await;
+    for state in ["running", "finished"] {
+        assert!(!harness.has(OPERATIONS, "", &format!("n1-{state}")), "{state}");
+        assert!(harness.has(OPERATIONS, "", &format!("n2-{state}")), "{state}");
+    }
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_released_without_the_definition_of_operations() {
+    let server = cluster();
+    server.withdraw("diskoperations.topolvm.io");
+    let harness = Harness::start(&server, DEFAULTS);
+    server.delete("nodes", "", "n1");
+    harness.gone("nodes", "", "n1").await;
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_are_per_node_and_not_per_cluster() {
     let server = cluster();
     for number in 0..50 {

@@ -48,7 +48,7 @@ pub(super) fn create_copies(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a Node without a machine: a claim with its volume is deleted with it.
+/// Deletes a Node without a machine: a claim with its volume, and a disk operation, are deleted with it.
 pub(super) fn delete_with_node(shared: &TestCluster) -> Result<()> {
     shared.apply(&json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "gone", "finalizers": ["topolvm.io/node"]},
@@ -57,6 +57,11 @@ pub(super) fn delete_with_node(shared: &TestCluster) -> Result<()> {
         "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume",
         "metadata": {"name": "lost", "finalizers": ["topolvm.io/logicalvolume"]},
         "spec": {"name": "lost", "nodeName": "gone", "size": "1Gi"},
+    }))?;
+    shared.apply(&json!({
+        "apiVersion": "topolvm.io/v1", "kind": "DiskOperation",
+        "metadata": {"name": "lost", "finalizers": ["topolvm.io/diskoperation"]},
+        "spec": {"nodeName": "gone", "disk": "ata-X", "type": "Add"},
     }))?;
     let handle = shared.value(LV, "lost", ".metadata.uid")?;
     shared.apply(&json!({
@@ -74,7 +79,7 @@ pub(super) fn delete_with_node(shared: &TestCluster) -> Result<()> {
     shared.apply(&lost)?;
     shared.wait_value("pvc", "lost", ".status.phase", "Bound")?;
     shared.kubectl(&["delete", "node", "gone", "--timeout=180s"])?;
-    for object in ["pvc/lost".to_owned(), format!("{LV}/lost")] {
+    for object in ["pvc/lost".to_owned(), format!("{LV}/lost"), "diskoperations.topolvm.io/lost".to_owned()] {
         shared.kubectl(&["wait", "--for=delete", &object, "--timeout=180s"])?;
     }
     // csi-provisioner deletes it, too
