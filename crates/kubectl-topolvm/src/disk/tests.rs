@@ -74,17 +74,25 @@ fn created(server: &ApiServer) -> Vec<Value> {
     by_command.map(|operation| operation["spec"].clone()).collect()
 }
 
-/// Waits until an operation is created, and gives it this status as the agent does.
-async fn answer(server: &ApiServer, status: &Value) -> String {
+/// Waits until a command has created an operation that has no status, and returns its name.
+async fn until_created(server: &ApiServer) -> String {
     let mut changes = server.subscribe(OPERATIONS);
     loop {
-        let change = changes.next().await;
-        let name = change.object()["metadata"]["name"].as_str().unwrap().to_owned();
-        if change.object()["metadata"].get("generateName").is_some() && change.object().get("status").is_none() {
-            server.edit(OPERATIONS, "", &name, |object| object["status"] = status.clone());
-            return name;
+        let is_new = |operation: &Value| {
+            operation["metadata"].get("generateName").is_some() && operation.get("status").is_none()
+        };
+        if let Some(operation) = server.list_json(OPERATIONS).into_iter().find(is_new) {
+            return operation["metadata"]["name"].as_str().unwrap().to_owned();
         }
+        changes.next().await;
     }
+}
+
+/// Waits until an operation is created, and gives it this status as the agent does.
+async fn answer(server: &ApiServer, status: Value) -> String {
+    let name = until_created(server).await;
+    server.edit(OPERATIONS, "", &name, |object| object["status"] = status);
+    name
 }
 
 #[tokio::test]
@@ -159,12 +167,12 @@ async fn a_name_of_several_disks_is_refused() {
 async fn command_waits_for_the_end_of_its_operation() {
     let (server, cluster) = server();
     let done = json!({"phase": "Succeeded", "message": "the disk has left"});
-    let agent = answer(&server, &done);
+    let agent = answer(&server, done);
     let (removed, name) = tokio::join!(run_words(&cluster, &["remove", "n1", "/dev/sdb", "--yes"]), agent);
     removed.unwrap();
     assert!(name.starts_with("n1-remove-"), "{name}");
 
-    let agent = answer(&server, &json!({"phase": "Failed", "message": "in use"}));
+    let agent = answer(&server, json!({"phase": "Failed", "message": "in use"}));
     let (added, _) = tokio::join!(run_words(&cluster, &["add", "n1", "/dev/sde"]), agent);
     let error = added.unwrap_err();
     assert!(error.starts_with("the disk operation on node n1 has failed: in use\n"), "{error}");
@@ -187,7 +195,7 @@ async fn stop_deletes_the_operation_or_adds_the_disk() {
     assert_eq!(created(&server), Vec::<Value>::new());
 
     // LVM has an evacuation on record whose operation is gone
-    let agent = answer(&server, &json!({"phase": "Succeeded", "message": "gets new volumes again"}));
+    let agent = answer(&server, json!({"phase": "Succeeded", "message": "gets new volumes again"}));
     let (added, name) = tokio::join!(run_words(&cluster, &["evacuate", "n1", "u-d", "--stop"]), agent);
     added.unwrap();
     assert!(name.starts_with("n1-add-"), "{name}");
@@ -216,8 +224,7 @@ async fn without_disk_groups_there_is_nothing_to_add_and_a_missing_right_is_name
 async fn deletion_of_the_operation_ends_the_wait() {
     let (server, cluster) = server();
     let deletion = async {
-        let mut changes = server.subscribe(OPERATIONS);
-        let name = changes.next().await.object()["metadata"]["name"].as_str().unwrap().to_owned();
+        let name = until_created(&server).await;
         // The watch has begun when it has been requested
         while server.count("watch", OPERATIONS) == 0 {
             tokio::task::yield_now().await;

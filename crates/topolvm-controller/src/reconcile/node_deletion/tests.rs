@@ -441,6 +441,6 @@ async fn requests_are_per_node_and_not_per_cluster() {
     harness.gone("nodes", "", "n1").await;
     harness.settle().await;
     let requests: Vec<_> = server.requests().into_iter().filter(|(verb, _)| *verb != "watch").collect();
-    assert!(requests.len() <= 12, "{requests:#?}");
+    assert!(requests.len() <= 13, "{requests:#?}");
     harness.end().await;
 }
