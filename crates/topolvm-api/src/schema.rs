@@ -61,7 +61,7 @@ impl Transform for AsControllerGen {
             _ => {}
         }
         if let Some(Value::String(text)) = object.get_mut("description") {
-            *text = text.replace('\n', " ").replace('`', "").trim_end_matches('.').to_owned();
+            text.replace('\n', " ").replace('`', "").trim_end_matches('.').clone_into(text);
         }
     }
 }

@@ -68,7 +68,7 @@ pub(super) async fn wait(cluster: &Cluster, operation: &DiskOperation, goal: Goa
             Progress::Going(text) => text,
             // The object is deleted when the operation has been canceled
             Progress::Done(_) | Progress::Failed(_) if goal == Goal::Canceled && seen.is_deleting() => continue,
-            end => return ended(node, goal, end),
+            end @ (Progress::Done(_) | Progress::Failed(_)) => return ended(node, goal, end),
         };
         if printed.as_ref() != Some(&text) {
             output::print(&format!("node {node}: {text}\n"))?;

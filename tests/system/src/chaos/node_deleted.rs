@@ -10,7 +10,7 @@ use testbed::node::Node;
 use testbed::topolvm::{self, NODE, TopolvmSpec};
 
 use super::disturb::DisturbedNodes;
-use super::fields::{find_by_name, find_by_uid, text};
+use super::fields::{find_by_name, find_by_volume_id, text};
 use super::history::{EVENTS, Fact};
 use super::state::State;
 use super::workload::Workload;
@@ -29,7 +29,7 @@ pub(super) struct NodeVolumes {
 impl NodeVolumes {
     fn find(node: &str, state: &State) -> Self {
         let is_here = |handle: &str| {
-            find_by_uid(&state.objects, handle).is_some_and(|object| text(object, "/spec/nodeName") == node)
+            find_by_volume_id(&state.objects, handle).is_some_and(|object| text(object, "/spec/nodeName") == node)
         };
         let claim_is_here = |claim: &Value| {
             let volume = find_by_name(&state.volumes, text(claim, "/spec/volumeName"));

@@ -68,6 +68,6 @@ mod tests {
         let volume =
             |is_ours| PendingWipe { uuid: String::new(), name: String::new(), how: Wipe::Zero, size: 1, is_ours };
         assert_eq!(volume(true).first_delay(), Duration::ZERO);
-        assert_eq!(volume(false).first_delay(), Duration::from_secs(1200));
+        assert_eq!(volume(false).first_delay(), Duration::from_mins(20));
     }
 }
