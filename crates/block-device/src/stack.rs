@@ -135,7 +135,7 @@ mod tests {
         fs::create_dir_all(machine.0.path().join("var")).unwrap();
         machine.add("loop1", "7:1", &[("loop/backing_file", "/var")]);
         for (minor, expected) in
-            [(0, "loop file /var/gone (deleted) lies: "), (1, "device of the loop file /var: the path is")]
+            [(0, "device of the loop file /var/gone (deleted): "), (1, "device of the loop file /var: the path is")]
         {
             let error = machine.volumes_below(7, minor).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");

@@ -28,13 +28,13 @@ pub(crate) async fn run(cluster: &Cluster, command: DiskCommand) -> Result<(), E
             if stop {
                 return end_evacuation(cluster, &disk, no_wait).await;
             }
-            let spec = request::spec(&disk, DiskOperationType::Evacuate, &disk.uuid, rate);
+            let spec = request::spec(&disk.node, DiskOperationType::Evacuate, &disk.uuid, rate);
             create(cluster, &disk, spec, no_wait).await
         }
         DiskCommand::Remove { target, rate, yes, no_wait } => {
             let disk = find_member(cluster, &target.node, &target.disk).await?;
             confirm(&disk, yes, &describe_removal(&disk))?;
-            let spec = request::spec(&disk, DiskOperationType::Remove, &disk.uuid, rate);
+            let spec = request::spec(&disk.node, DiskOperationType::Remove, &disk.uuid, rate);
             create(cluster, &disk, spec, no_wait).await
         }
         DiskCommand::Replace { target, yes, no_wait } => {
@@ -43,13 +43,13 @@ pub(crate) async fn run(cluster: &Cluster, command: DiskCommand) -> Result<(), E
                 return Err(DiskError::NotMissing { node: disk.node.clone(), disk: disk.label() }.into());
             }
             confirm(&disk, yes, &describe_replacement(&disk))?;
-            let spec = request::spec(&disk, DiskOperationType::Replace, &disk.uuid, None);
+            let spec = request::spec(&disk.node, DiskOperationType::Replace, &disk.uuid, None);
             create(cluster, &disk, spec, no_wait).await
         }
         DiskCommand::Add { target, no_wait } => {
             let rows = rows::rows_of(&get(cluster, &target.node).await?, &[]);
             let disk = selection::find_addable(&target.node, &rows, &target.disk)?;
-            let spec = request::spec(disk, DiskOperationType::Add, disk.identity(), None);
+            let spec = request::spec(&disk.node, DiskOperationType::Add, disk.identity(), None);
             create(cluster, disk, spec, no_wait).await
         }
     }
@@ -74,7 +74,7 @@ async fn end_evacuation(cluster: &Cluster, disk: &DiskRow, no_wait: bool) -> Res
     if !disk.is_evacuated() {
         return output::print(&format!("node {}: {} is not evacuated\n", disk.node, disk.label()));
     }
-    create(cluster, disk, request::spec(disk, DiskOperationType::Add, &disk.uuid, None), no_wait).await
+    create(cluster, disk, request::spec(&disk.node, DiskOperationType::Add, &disk.uuid, None), no_wait).await
 }
 
 async fn wait(cluster: &Cluster, operation: &DiskOperation, goal: Goal, no_wait: bool) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// What a hung task owns until its wait is over.
+/// Guards that a hung task owns until its wait is over.
 type Held = Mutex<Vec<Box<dyn Any + Send>>>;
 
 /// A thread, or a program that cannot be killed, which waits for the kernel. The task itself owns a clone: locks that

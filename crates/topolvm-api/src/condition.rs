@@ -263,7 +263,11 @@ mod tests {
             (lost.status.as_str(), lost.reason.as_str(), lost.last_transition_time.0),
             ("False", "VolumeLost", NOW)
         );
-        assert!(lost.message.contains("no logical volume u ") && lost.message.contains("lvrename"), "{}", lost.message);
+        assert!(
+            lost.message.contains("no longer has logical volume u;") && lost.message.contains("lvrename"),
+            "{}",
+            lost.message
+        );
         volume.status.as_mut().unwrap().conditions = vec![lost];
         assert!(volume.is_lost());
         assert_eq!(ready_condition(&volume, &good, false, THEN).reason, "VolumeReady");

@@ -199,7 +199,7 @@ fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_th
 #[case("crd", Outcome::Fail, "is not defined", "base/crd.yaml", |facts: &mut Facts| {
     facts.definitions = Ok(vec![of(established(Legacy))]);
 })]
-#[case("crd", Outcome::Warn, "lacks status.conditions, selectable .spec.nodeName", "base/crd.yaml",
+#[case("crd", Outcome::Warn, "lacks status.conditions, selectable field .spec.nodeName", "base/crd.yaml",
     |facts: &mut Facts| {
     let mut other = established(TopoLvm);
     let version = &mut other["spec"]["versions"][0];

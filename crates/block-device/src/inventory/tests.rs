@@ -103,13 +103,8 @@ fn partitions_what_is_made_of_them_and_what_is_mounted_of_that_use_a_disk() {
         "1 0 253:1 / / rw - ext4 /dev/mapper/root rw\n2 1 8:17 / /mnt rw - xfs /dev/sdb1 rw\n",
     );
     files.write("proc/swaps", "Filename Type Size Used Priority\n/dev/dm-0 partition 1 0 -2\n");
-    let expected = [
-        "has the partition sda1",
-        "is a part of dm-0",
-        "is a part of dm-1",
-        "dm-1 is mounted at /",
-        "dm-0 is swap space",
-    ];
+    let expected =
+        ["has the partition sda1", "is used by dm-0", "is used by dm-1", "dm-1 is mounted at /", "dm-0 is swap space"];
     let mut uses = files.uses();
     uses.sort();
     let mut sorted = expected.map(str::to_owned);

@@ -4,20 +4,19 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use topolvm_api::{DiskOperation, DiskOperationSpec, DiskOperationType, format_bytes};
 
-use super::rows::DiskRow;
 use crate::connection::Cluster;
 use crate::request::{self, RequestError, RequestResult, resource};
 
-/// Returns the spec of an operation of this type for a disk of this name.
+/// Returns the spec of an operation of this type for a disk of a node.
 pub(super) fn spec(
-    disk: &DiskRow,
+    node: &str,
     type_: DiskOperationType,
-    name: &str,
+    disk: &str,
     bytes_per_second: Option<u64>,
 ) -> DiskOperationSpec {
     DiskOperationSpec {
-        node_name: disk.node.clone(),
-        disk: name.to_owned(),
+        node_name: node.to_owned(),
+        disk: disk.to_owned(),
         type_,
         max_bytes_per_second: bytes_per_second.map(format_bytes),
         ..DiskOperationSpec::default()

@@ -162,7 +162,7 @@ async fn lv_of_an_object_is_not_restored_from_a_stale_list() {
         "spec": {"name": "pvc-1", "nodeName": "n1", "size": "1Gi", "deviceClass": "ssd"},
     }));
     let error = restoration::run(&cluster, &flags(&["--claim=data"]), "shop").await.unwrap_err().chain();
-    assert!(error.contains("is not an orphan") && error.contains("LogicalVolume pvc-1 has it"), "{error}");
+    assert!(error.contains("is not an orphan") && error.contains("LogicalVolume pvc-1 uses it"), "{error}");
     assert_eq!(server.list_json(VOLUMES).len(), 1);
 }
 

@@ -265,7 +265,7 @@ fn stripes_of_a_thin_class_have_no_effect_and_are_reported() {
 #[case::same_pool(
     "{name: a, volume-group: vg, type: thin, thin-pool: {name: p, overprovision-ratio: 2}}, {name: b, volume-group: \
      vg, type: thin, thin-pool: {name: p, overprovision-ratio: 3}}",
-    r#"device class "b": thin pool vg/p belongs to device class "a" already"#
+    r#"device class "b": thin pool vg/p already belongs to device class "a""#
 )]
 #[case::stripe_size(
     "{name: a, volume-group: vg, stripe: 2, stripe-size: 4gib}",

@@ -214,9 +214,9 @@ fn a_selected_node_that_is_gone_or_cordoned_is_named() {
     let mut facts = sound();
     facts.claims = Ok(vec![of(claim(&json!({"volume.kubernetes.io/selected-node": "n9"})))]);
     let command = "kubectl -n vault annotate pvc data-vault-0 volume.kubernetes.io/selected-node-";
-    assert_named(&facts, "selected-nodes", Outcome::Fail, "on node n9, which does not exist", command);
+    assert_named(&facts, "selected-nodes", Outcome::Fail, "selected node n9, which does not exist", command);
     facts.claims = Ok(vec![of(claim(&json!({"volume.kubernetes.io/selected-node": "n1"})))]);
     assert_sound(&facts);
     facts.nodes.as_mut().unwrap()[0].spec = of(json!({"unschedulable": true}));
-    assert_named(&facts, "selected-nodes", Outcome::Warn, "on node n1, which is cordoned", command);
+    assert_named(&facts, "selected-nodes", Outcome::Warn, "selected node n1, which is cordoned", command);
 }

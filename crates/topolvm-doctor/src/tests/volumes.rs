@@ -223,7 +223,7 @@ fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
 fn a_node_of_which_no_pod_has_metrics_is_not_said_to_be_well() {
     let mut facts = sound();
     facts.metrics.clear();
-    let words = "of the volume groups and thin pools of node n1";
+    let words = "no metrics of pods report the volume groups and thin pools of node n1";
     assert_named(&facts, "storage", Outcome::Unknown, words, "read its metrics and those of lvmd on the node");
     // That of another node is told all the same
     facts.metrics = vec![metrics("n2", "topolvm_lvmd_connected 0")];

@@ -103,7 +103,7 @@ fn refuse_to_destroy_restored(fixture: &Fixture, lv: &str) -> Result<()> {
     for lv in [lv, former] {
         let delete = ["orphans", "delete", node, lv, "--yes"];
         let answer = plugin::run(&fixture.cluster, &fixture.cluster.inner_kubeconfig(), &delete)?;
-        let owner = format!("LogicalVolume {volume}, PersistentVolume {volume}, claim default/back has it");
+        let owner = format!("LogicalVolume {volume}, PersistentVolume {volume}, claim default/back uses it");
         ensure!(!answer.is_success && answer.errors.contains(&owner), "{answer:?}");
     }
     let deleted = fixture.kubectl(&["get", &object, "-o", "jsonpath={.metadata.deletionTimestamp}"])?;

@@ -244,8 +244,11 @@ async fn mistakes_of_class_and_claim_are_told_once_with_the_remedy() {
     let mut class = growing_class();
     class["allowVolumeExpansion"] = json!(false);
     let no_expansion = (class, limited("10Gi"), "but not allowVolumeExpansion: true; set allowVolumeExpansion");
-    let no_amount =
-        (growing_class(), json!({GROWTH_LIMIT: "10Gi", GROWTH_INCREASE: "lots"}), "increase: \"lots\" is no amount");
+    let no_amount = (
+        growing_class(),
+        json!({GROWTH_LIMIT: "10Gi", GROWTH_INCREASE: "lots"}),
+        "increase: \"lots\" is not a valid amount",
+    );
     for (class, annotations, expected) in [no_expansion, no_amount] {
         let growing = Growing::start(class, annotations);
         growing.report(GIB).await;

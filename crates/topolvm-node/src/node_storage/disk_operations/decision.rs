@@ -67,7 +67,7 @@ pub(super) enum Step {
     Rest,
 }
 
-/// What is known when the next step is chosen.
+/// Facts from which the next step is chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Situation<'a> {
     /// Unfinished operations that come before this one.

@@ -1,4 +1,4 @@
-//! What the agent remembers of a disk operation between two steps, and no object says.
+//! State of a disk operation that the agent keeps in memory between two steps.
 
 use std::time::Duration;
 
