@@ -223,7 +223,7 @@ async fn a_filesystem_of_another_type_than_asked_for_is_refused_and_kept() {
     node.unpublish().await.unwrap();
     let status = node.publish(node.filesystem()).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
-    assert!(status.message().contains("holds xfs"), "{status}");
+    assert!(status.message().contains("contains xfs"), "{status}");
     // And where it cannot be seen, the record is what counts
     node.machine.put(&device(), Contents::Blank);
     let status = node.publish(node.filesystem()).await.unwrap_err();
