@@ -87,11 +87,11 @@ fn change_own_alone(fixture: &Fixture) -> Result<()> {
     let others = "may not change objects of node yours";
     for (method, path, body, why) in [
         ("POST", "", operation("another", &spec("mine")), "cannot create"),
-        ("PATCH", "/of-mine", metadata(json!({"annotations": {"a": "b"}})), "changes no annotations"),
-        ("PATCH", "/of-mine", metadata(json!({"labels": {"a": "b"}})), "changes no label"),
-        ("PATCH", "/of-mine", metadata(json!({"finalizers": ["example.com/x"]})), "changes no other finalizers"),
+        ("PATCH", "/of-mine", metadata(json!({"annotations": {"a": "b"}})), "may not change annotations"),
+        ("PATCH", "/of-mine", metadata(json!({"labels": {"a": "b"}})), "may only change the topology label"),
+        ("PATCH", "/of-mine", metadata(json!({"finalizers": ["example.com/x"]})), "may only change its own finalizers"),
         ("PATCH", "/of-yours/status", status("Running"), others),
-        ("DELETE", "/of-mine", none.clone(), "deletes nothing but finished DiskOperations"),
+        ("DELETE", "/of-mine", none.clone(), "only delete finished DiskOperations"),
         ("DELETE", "/of-yours", none.clone(), others),
     ] {
         ensure_refused(&ask(method, path, &body)?, why)?;
