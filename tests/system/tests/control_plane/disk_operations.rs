@@ -38,7 +38,7 @@ fn reject_specs(fixture: &Fixture) -> Result<()> {
     for (spec, why) in [
         (with("type", &json!("Vanish")), "Unsupported value"),
         (with("disk", &json!("")), "should be at least 1 chars long"),
-        (with("nodeName", &Value::Null), "Required value"),
+        (with("nodeName", &Value::Null), "spec.nodeName in body must be of type string"),
         (with(rate, &json!(0)), "must be greater than 0"),
         (with(rate, &json!("-1Mi")), "must be greater than 0"),
         (with(rate, &json!("fast")), "spec.maxBytesPerSecond"),
