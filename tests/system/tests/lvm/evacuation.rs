@@ -300,7 +300,7 @@ fn refused() {
         evacuate(&client, uuid.clone(), 0, true).await.unwrap();
         let waits = until_state(&client, &uuid, "blocked").await;
         // 63 extents in all, of which 53 are free
-        assert!(waits.message.contains(&format!("lack {} bytes", 7 * EXTENT)), "{waits:?}");
+        assert!(waits.message.contains(&format!("need {} more free bytes", 7 * EXTENT)), "{waits:?}");
         is_as_before();
         stop(&client, uuid).await.unwrap();
         let not_there = evacuate(&client, "no-such-disk".to_owned(), 0, true).await;
