@@ -1,7 +1,7 @@
 //! Creates, grows, snapshots, removes and lists logical volumes by device class, on top of LVM.
 //!
 //! Changes of one volume group run one after the other under its lock, and the free space is checked under the same
-//! lock, so that two callers never get the same space. Only a [`LockedGroup`] gives the commands of LVM that change a
+//! lock, so that two callers never get the same space. Only a `LockedGroup` gives the commands of LVM that change a
 //! group. Reads are answered from the cache of the volume groups, see [`group`], and start no LVM process.
 
 mod activation;
