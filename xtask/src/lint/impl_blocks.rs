@@ -275,7 +275,7 @@ mod tests {
             ("a.rs", "impl E { fn a(&self) { self.b() } }"),
             (
                 "b.rs",
-                "impl E { fn b(&self, other: F) { other.a() } }\n#[cfg(test)] mod tests { impl E { fn t() { E::a() } } }",
+                "impl E { fn b(&self, other: F) { other.a() } }\n#[cfg(test)] mod t { impl E { fn t() { E::a() } } }",
             ),
         ]);
         assert_eq!(found, [""; 0]);

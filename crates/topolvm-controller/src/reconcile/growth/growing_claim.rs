@@ -164,7 +164,7 @@ mod tests {
 
     #[rstest]
     #[case(json!({GROWTH_LIMIT: "much"}), "resize.topolvm.io/storage_limit: \"much\" is not a quantity")]
-    #[case(json!({GROWTH_LIMIT: "1Gi", GROWTH_INCREASE: "200%"}), "resize.topolvm.io/increase: \"200%\" is not a valid amount")]
+    #[case(json!({GROWTH_LIMIT: "1Gi", GROWTH_INCREASE: "200%"}), "/increase: \"200%\" is not a valid amount")]
     #[case(json!({GROWTH_LIMIT: "1Gi", GROWTH_INODES_THRESHOLD: "10"}), "must be a percentage")]
     fn what_is_wrong_is_named(#[case] annotations: Value, #[case] expected: &str) {
         let problem = claim(annotations, json!({})).unwrap().1.policy.unwrap_err();
