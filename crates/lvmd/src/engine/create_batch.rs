@@ -98,7 +98,7 @@ impl Batch {
 
 impl Taken {
     /// Adds a volume to the batch. `None`, and nothing is added, if it has to be created alone: it is no plain one,
-    /// there is a volume of its name, or there is no space for it beside the others.
+    /// there is a volume of its name, or there is no space for it in addition to the others.
     fn plan(&mut self, instance: &InstanceId, creation: &Creation, known: &VolumeGroup) -> Option<Parameters> {
         let Creation { wanted, class, .. } = creation;
         if !creation.is_plain() || known.volume(wanted.name.as_str()).is_some() || self.names.contains(&wanted.name) {

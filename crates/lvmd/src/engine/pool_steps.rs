@@ -107,7 +107,7 @@ impl<'a, R: Host> PoolMaintainer<'a, R> {
             }
             Err(error) => {
                 let error = error_chain(&error);
-                format!("thin pool {name} does not grow: LVM does not say whether it extends it by itself: {error}")
+                format!("thin pool {name} does not grow: LVM does not say whether it extends it automatically: {error}")
             }
         };
         PoolPlan { step: plan.step.filter(|_| !is_due), obstacle: Some(obstacle) }

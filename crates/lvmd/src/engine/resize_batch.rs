@@ -80,7 +80,7 @@ impl Batch {
 
 impl Taken {
     /// Adds a volume to the batch and returns the size in bytes that it is to have. `None`, and nothing is added, if it
-    /// has to be grown alone: it is no plain one, or there is no space for it beside the others.
+    /// has to be grown alone: it is no plain one, or there is no space for it in addition to the others.
     fn plan(&mut self, classes: &DeviceClasses, growth: &Growth, known: &VolumeGroup) -> Option<u64> {
         let scope = Scope::Class(growth.class.clone());
         let (volume, class) = scope.find(classes, known, &growth.name).ok()?;

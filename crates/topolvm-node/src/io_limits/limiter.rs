@@ -216,7 +216,10 @@ impl Limiter {
             }
             Err(error) => {
                 let failed = Trouble { reason: FAILED, message: error_chain(&error) };
-                tracing::warn!(pod = pod.name, %wished, error = failed.message, "cannot set the I/O limits of the pod");
+                tracing::warn!(
+                    pod = pod.name, requested = %wished, error = failed.message,
+                    "cannot set the I/O limits of the pod"
+                );
                 let none = Enforcement::none(pod.clone());
                 Enforcement { device: Some(device), wished, trouble: Some(failed), ..none }
             }

@@ -36,7 +36,10 @@ pub(super) async fn follow(
                 let config = watcher::Config::default();
                 let config = if selects { config.fields(&field) } else { config };
                 let mut listed = Operations::new();
-                let apply = |event| apply(event, &node, &mut listed, &operations);
+                let apply = |event| {
+                    is_logged = false;
+                    apply(event, &node, &mut listed, &operations);
+                };
                 let watching = watch_selected_if_served("DiskOperations", api.clone(), config, shutdown.clone(), apply);
                 let Some(refusal) = watching.await? else { return Ok(()) };
                 (error_chain(&refusal), UNSERVED_RETRY)
