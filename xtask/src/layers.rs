@@ -68,9 +68,11 @@ impl Layer {
 
     fn run(self) -> anyhow::Result<Counts> {
         if self == Self::Lint {
-            let (all, failed) = lint::run_all();
-            let failures = failed.iter().map(|&step| Failure { test: step.to_owned(), said: Vec::new() }).collect();
-            return Ok(Counts { passed: all - failed.len(), failed: failed.len(), failures, ..Counts::default() });
+            let lint::Outcome { times, failed } = lint::run_all();
+            let passed = times.len() - failed.len();
+            let failures: Vec<_> =
+                failed.iter().map(|&step| Failure { test: step.to_owned(), said: Vec::new() }).collect();
+            return Ok(Counts { passed, failed: failures.len(), failures, times, ..Counts::default() });
         }
         let mut counts = self.test(self.command())?;
         if self == Self::Unit {
@@ -97,9 +99,10 @@ impl Layer {
         command
     }
 
-    /// Runs cargo test with its output shown, each line with the name of the layer, and adds up the result line of
-    /// every test binary.
+    /// Runs cargo test with its output shown, each line with the name of the layer and the seconds since its start, and
+    /// adds up the result line of every test binary.
     fn test(self, mut command: Command) -> anyhow::Result<Counts> {
+        let start = Instant::now();
         let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo")?;
         let output = child.stdout.take().context("cargo has no output")?;
         let mut counts = Counts::default();
@@ -122,7 +125,7 @@ impl Layer {
             } else if let Some(failure) = counts.failures.last_mut().filter(|_| is_failure && !line.is_empty()) {
                 failure.said.push(line.clone());
             }
-            println!("{:<13} | {line}", self.name());
+            println!("{:<13} {:>5} | {line}", self.name(), start.elapsed().as_secs());
             if is_unfinished(&line) {
                 unfinished.push(line);
             } else if !line.is_empty() {
@@ -147,7 +150,8 @@ struct Counts {
     skipped: usize,
     /// Those that failed.
     failures: Vec<Failure>,
-    /// Seconds and names of those that the whole-system layers have run, with the waits for their clusters.
+    /// Seconds and names of the steps of lint, and of the tests that the whole-system layers have run, with the waits
+    /// for their clusters.
     times: Vec<(f64, String)>,
 }
 

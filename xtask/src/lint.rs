@@ -11,8 +11,10 @@ mod impl_blocks;
 mod places;
 mod rules;
 mod source;
+mod words;
 
 use std::process::Command;
+use std::time::Instant;
 
 use testbed::assets;
 
@@ -87,22 +89,33 @@ fn check_small_programs() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The times of all checks, and those that failed.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    /// Seconds and name of each check.
+    pub(crate) times: Vec<(f64, String)>,
+    pub(crate) failed: Vec<&'static str>,
+}
+
 /// Runs all checks, also after one has failed.
-pub(crate) fn run_all() -> (usize, Vec<&'static str>) {
-    let mut failed = Vec::new();
+pub(crate) fn run_all() -> Outcome {
+    let mut outcome = Outcome::default();
     for (name, check) in STEPS {
         println!("lint: {name}");
-        if let Err(error) = check() {
+        let start = Instant::now();
+        let result = check();
+        outcome.times.push((start.elapsed().as_secs_f64(), name.to_owned()));
+        if let Err(error) = result {
             eprintln!("lint: {name}: {error:#}");
-            failed.push(name);
+            outcome.failed.push(name);
         }
     }
-    (STEPS.len(), failed)
+    outcome
 }
 
 /// `cargo xtask lint`.
 pub(crate) fn run_lint() -> anyhow::Result<()> {
-    let (_, failed) = run_all();
+    let Outcome { failed, .. } = run_all();
     anyhow::ensure!(failed.is_empty(), "lint failed: {}", failed.join(", "));
     println!("lint: all clean");
     Ok(())
