@@ -184,6 +184,13 @@ fn spec() -> Result<TopolvmSpec> {
 fn up() -> Result<TestCluster> {
     let spec = spec()?;
     let bed = TestCluster::up("sanity", &spec)?;
+    // The controllers refuse volumes until the agent has published the free space of its node
+    bed.cluster.ready("apiserver", || {
+        let capacity =
+            bed.value("node", bed.node()?.name(), r".metadata.annotations.capacity\.topolvm\.io/00default")?;
+        ensure!(!capacity.is_empty(), "the node has published no capacity");
+        Ok(())
+    })?;
     [THICK, THIN].iter().try_for_each(|kind| start_controller_in_node(&bed, &spec, kind))?;
     Ok(bed)
 }
