@@ -37,7 +37,7 @@ fail() {
 k() { "${kubectl[@]}" --namespace "$namespace" "$@"; }
 in_pod() { k exec "$1" -- sh -c "$2"; }
 
-# A failed wait alone does not tell why
+# A failed wait alone does not show why
 explain() {
   local status=$?
   if ((status != 0)); then

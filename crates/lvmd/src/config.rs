@@ -213,8 +213,8 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
     }
     let striping = striping.filter(|_| !is_thin);
     let layout = Layout::parse(&options.list, striping.as_ref());
-    for doubt in options.doubts.iter().filter(|_| !is_thin) {
-        fields.warn(format!("its published capacity may exceed what LVM can allocate: {doubt}"));
+    for warning in options.warnings.iter().filter(|_| !is_thin) {
+        fields.warn(format!("its published capacity may exceed what LVM can allocate: {warning}"));
     }
     let spare = spare.unwrap_or(if is_thin { 0 } else { DEFAULT_SPARE_GIB }) << 30;
     let volume_group = volume_group?;
@@ -227,7 +227,7 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
         spare,
         striping,
         lvcreate_options: options.list,
-        has_unproven_options: !options.doubts.is_empty(),
+        has_unproven_options: !options.warnings.is_empty(),
         layout,
         wipe,
     })
@@ -238,7 +238,7 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
 struct Options {
     list: Vec<String>,
     /// Reasons why the capacity may be another one than that of their layout.
-    doubts: Vec<String>,
+    warnings: Vec<String>,
 }
 
 /// Takes a list of options for `lvcreate`. Those that LVM is certain to refuse are an error.
@@ -249,7 +249,7 @@ fn take_options<E: Display>(
 ) -> Options {
     let Some((line, list)) = fields.take_list_with_line(key, read_string) else { return Options::default() };
     match check(&list) {
-        Ok(doubts) => Options { list, doubts },
+        Ok(warnings) => Options { list, warnings },
         Err(refused) => {
             let place = &fields.place;
             fields.diagnostics.error(line, format!("{place}{} would be refused by LVM: {refused}", key.name));

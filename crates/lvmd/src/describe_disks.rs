@@ -18,7 +18,7 @@ struct DiskObject<'a> {
     transport: Option<&'a str>,
     rotational: Option<bool>,
     disk_group: Option<&'a str>,
-    verdict: &'static str,
+    state: &'static str,
     reasons: Vec<ReasonObject>,
     message: String,
 }
@@ -63,10 +63,10 @@ pub(crate) fn as_text(report: &DiskReport) -> String {
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
     let widths = [0, 1, 2, 3].map(width);
     let mut text = String::new();
-    for [path, name, size, model, verdict] in &rows {
+    for [path, name, size, model, state] in &rows {
         let [first, second, third, fourth] = widths;
         // Writing to a String cannot fail
-        let _ = writeln!(text, "{path:first$}  {name:second$}  {size:>third$}  {model:fourth$}  {verdict}");
+        let _ = writeln!(text, "{path:first$}  {name:second$}  {size:>third$}  {model:fourth$}  {state}");
     }
     for group in report.groups.iter().filter(|group| group.missing > 0) {
         let _ = writeln!(text, "disk group {}: {} of its {} disks are missing", group.name, group.missing, group.disks);
@@ -100,7 +100,7 @@ pub(crate) fn as_json(report: &DiskReport) -> serde_json::Result<String> {
 
 fn disk_object<'a>(report: &DiskReport, finding: &'a DiskFinding) -> DiskObject<'a> {
     let disk = &finding.disk;
-    let reasons = finding.verdict.refusals().iter();
+    let reasons = finding.state.refusals().iter();
     let reasons = reasons.map(|reason| ReasonObject { reason: reason.label(), message: reason.to_string() });
     DiskObject {
         path: &disk.path,
@@ -111,7 +111,7 @@ fn disk_object<'a>(report: &DiskReport, finding: &'a DiskFinding) -> DiskObject<
         transport: disk.transport,
         rotational: disk.rotational,
         disk_group: finding.group.as_ref().map(lvm::VgName::as_str),
-        verdict: finding.verdict.word(),
+        state: finding.state.word(),
         reasons: reasons.collect(),
         message: finding.describe(report.mode_of(finding)),
     }

@@ -27,12 +27,12 @@ pub struct DiskFinding {
     /// The disk group that it is in, or the only one that selects it.
     pub group: Option<VgName>,
     /// The decision about it.
-    pub verdict: Verdict,
+    pub state: DiskState,
 }
 
 /// The decision about a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DiskState {
     /// No disk group selects it, and it is in none.
     NotSelected,
     /// It is in the volume group of its disk group, which uses all of it or not.
@@ -146,8 +146,8 @@ pub struct GroupFinding {
     pub missing: u64,
 }
 
-impl Verdict {
-    /// Returns the verdict in a word, which stays as it is.
+impl DiskState {
+    /// Returns the state in a word, which stays as it is.
     pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::NotSelected => "not-selected",
@@ -254,30 +254,30 @@ impl fmt::Display for Refusal {
 }
 
 impl DiskFinding {
-    /// Describes the verdict in one sentence. `mode` is that of the group, if it has one.
+    /// Describes the state in one sentence. `mode` is that of the group, if it has one.
     pub fn describe(&self, mode: Option<Mode>) -> String {
         let group = self.group.as_ref().map_or("", VgName::as_str);
-        match (&self.verdict, mode) {
-            (Verdict::NotSelected, _) => "no disk group selects it".to_owned(),
-            (Verdict::Member { evacuation: Some(Evacuation::Begun), .. }, _) => {
+        match (&self.state, mode) {
+            (DiskState::NotSelected, _) => "no disk group selects it".to_owned(),
+            (DiskState::Member { evacuation: Some(Evacuation::Begun), .. }, _) => {
                 format!("belongs to disk group {group}; its volumes are being moved to other disks of the group")
             }
-            (Verdict::Member { evacuation: Some(Evacuation::Done), .. }, _) => {
+            (DiskState::Member { evacuation: Some(Evacuation::Done), .. }, _) => {
                 format!("belongs to disk group {group}; it is empty, and no volumes are allocated on it")
             }
-            (Verdict::Member { has_grown: false, .. }, _) => format!("belongs to disk group {group}"),
-            (Verdict::Member { has_grown: true, .. }, Some(Mode::Auto)) => {
+            (DiskState::Member { has_grown: false, .. }, _) => format!("belongs to disk group {group}"),
+            (DiskState::Member { has_grown: true, .. }, Some(Mode::Auto)) => {
                 format!("belongs to disk group {group} and has grown; the group is extended")
             }
-            (Verdict::Member { has_grown: true, .. }, _) => {
+            (DiskState::Member { has_grown: true, .. }, _) => {
                 format!(
                     "belongs to disk group {group} and has grown; extend the group with `pvresize {}`",
                     self.disk.path
                 )
             }
-            (Verdict::Candidate, Some(Mode::Auto)) => format!("is added to disk group {group}"),
-            (Verdict::Candidate, _) => format!("would be added to disk group {group} (mode is report)"),
-            (Verdict::Refused(reasons), _) => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+            (DiskState::Candidate, Some(Mode::Auto)) => format!("is added to disk group {group}"),
+            (DiskState::Candidate, _) => format!("would be added to disk group {group} (mode is report)"),
+            (DiskState::Refused(reasons), _) => reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
         }
     }
 }

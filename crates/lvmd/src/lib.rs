@@ -43,7 +43,7 @@ pub use discovery::{Discovery, ScanError, Scanner};
 pub use disk_group::{
     DiskGroup, DiskGroups, InvalidLabel, Mode, NodeLabels, NodeSelector, Pattern, Selector, WantedLabel,
 };
-pub use disk_report::{DiskFinding, DiskReport, Evacuation, GroupFinding, Refusal, Verdict};
+pub use disk_report::{DiskFinding, DiskReport, DiskState, Evacuation, GroupFinding, Refusal};
 pub use embedded::embed;
 pub use engine::{AdoptVolume, CreateSnapshot, CreateVolume, Engine, StartError};
 pub use error::Error;

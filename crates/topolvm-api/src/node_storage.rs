@@ -330,9 +330,9 @@ mod tests {
                     {
                         "path": "/dev/sdc", "stableName": "/dev/disk/by-id/ata-X", "size": "1Ti", "model": "X",
                         "serial": "1", "transport": "sata", "rotational": false, "diskGroup": "vg",
-                        "verdict": "candidate", "message": "is added",
+                        "state": "candidate", "message": "is added",
                     },
-                    {"path": "/dev/sda", "verdict": "refused", "reasons": ["in_use"], "message": "in use"},
+                    {"path": "/dev/sda", "state": "refused", "reasons": ["in_use"], "message": "in use"},
                 ],
                 "omittedDisks": 3, "disksStaleReason": "no sysfs",
                 "diskGroups": [

@@ -5,15 +5,15 @@ use crate::mode::Mode;
 use crate::webhooks::{Entry, entries};
 use crate::workloads::Role;
 
-/// Returns the mode that the controller is told, and where it is told none, the one that its webhooks mean. What could
+/// Returns the configured mode of the controller; if none is configured, the one that its webhooks imply. What could
 /// not be read counts as absent.
 pub(crate) fn mode(facts: &Facts) -> Mode {
     if let Some(mode) = facts.mode {
         return mode;
     }
-    let told = flag(facts, "--scheduling-mode");
+    let configured = flag(facts, "--scheduling-mode");
     let is_prepared = pod_webhook(facts).is_some() && flag(facts, "--pod-capacity-resource") != Some("none");
-    let uses_extender = told == Some("extender") || told != Some("capacity") && is_prepared;
+    let uses_extender = configured == Some("extender") || configured != Some("capacity") && is_prepared;
     if uses_extender { Mode::Extender } else { Mode::Capacity }
 }
 

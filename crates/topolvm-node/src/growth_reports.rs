@@ -4,7 +4,7 @@
 //! fill up, so they are measured every few seconds; the API server is written to when a volume becomes too small, and
 //! when it is not any more.
 
-mod verdict;
+mod decision;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::api_server::{self, ApiError, DEADLINE};
 use crate::events::FIELD_MANAGER;
 use crate::filesystem_usages::FilesystemUsages;
 use crate::volume_devices::VolumeDevices;
-use verdict::{Measurement, judge};
+use decision::{Measurement, decide};
 
 /// Time between two measurements.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ impl<M: Mounter> GrowthReports<M> {
         let told = self.told(volume);
         let (Some(size), Some(usage)) = (volume.current_bytes(), usage) else { return told };
         let before = last.get(volume.uid()).copied();
-        let (measurement, too_small_at) = judge(before, told, size, &usage, thresholds);
+        let (measurement, too_small_at) = decide(before, told, size, &usage, thresholds);
         last.insert(volume.uid().to_owned(), measurement);
         too_small_at
     }

@@ -5,18 +5,18 @@
 //! data is needed. So an LV is only touched if every fact agrees, twice and long apart, and then it is only renamed.
 
 mod args;
+mod candidate;
 mod decision;
 mod kept_time;
+mod observations;
 mod proof;
 mod server;
-mod sightings;
 mod state;
-mod suspect;
 
 pub use args::{OrphanPolicy, OrphanSettings};
+pub(crate) use candidate::Candidate;
 pub(crate) use decision::{Step, choose_step};
 pub(crate) use kept_time::to_record;
-pub(crate) use proof::{Counts, Doubt, Evidence, find_doubt};
+pub(crate) use proof::{Blocker, Counts, Evidence, find_blocker};
 pub(crate) use server::{ObjectState, Server, node_reference, remembers_until};
 pub(crate) use state::OrphanState;
-pub(crate) use suspect::Suspect;

@@ -46,27 +46,27 @@ impl Answers {
 
     /// Returns the pieces of the answer which of the nodes have room.
     pub(crate) async fn filter(&self, body: &Bytes, request: &Request) -> Result<Vec<Bytes>, Error> {
-        let verdicts = self.decide(request).await?;
-        self.metrics.count_verdicts(&verdicts);
+        let results = self.decide(request).await?;
+        self.metrics.count_results(&results);
         if let Some(reservations) = &self.reservations {
-            let allowed = request.node_names().zip(&verdicts).filter(|(_, verdict)| verdict.is_ok());
+            let allowed = request.node_names().zip(&results).filter(|(_, result)| result.is_ok());
             reservations.allow(&request.pod, &request.requested, allowed.map(|(name, _)| name));
         }
         let mut failed = FailedNodes::new();
-        for (name, verdict) in request.node_names().zip(&verdicts) {
-            if let Err(reason) = verdict {
+        for (name, result) in request.node_names().zip(&results) {
+            if let Err(reason) = result {
                 failed.insert(name, reason.to_string());
             }
         }
         match &request.candidates {
             Candidates::Nodes(nodes) => {
-                let nodes_and_verdicts = nodes.items.iter().zip(&verdicts);
-                let kept = nodes_and_verdicts.filter_map(|(node, verdict)| verdict.is_ok().then_some(node));
+                let nodes_and_results = nodes.items.iter().zip(&results);
+                let kept = nodes_and_results.filter_map(|(node, result)| result.is_ok().then_some(node));
                 Ok(nodes_result(body, nodes, &kept.collect::<Vec<_>>(), &failed)?)
             }
             Candidates::Names(names) => {
-                let names = names.iter().map(String::as_str).zip(&verdicts);
-                let kept = names.filter_map(|(name, verdict)| verdict.is_ok().then_some(name));
+                let names = names.iter().map(String::as_str).zip(&results);
+                let kept = names.filter_map(|(name, result)| result.is_ok().then_some(name));
                 Ok(vec![serde_json::to_vec(&NamesResult::new(kept.collect(), &failed))?.into()])
             }
         }
@@ -96,7 +96,7 @@ impl Answers {
                 has_changed = news.wait().await;
             }
             if !has_changed {
-                return Ok(fits.into_iter().map(Fit::into_verdict).collect());
+                return Ok(fits.into_iter().map(Fit::into_result).collect());
             }
         }
     }

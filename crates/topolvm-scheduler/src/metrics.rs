@@ -14,7 +14,7 @@ use crate::predicate::FilterReason;
 pub struct Metrics {
     /// By path and status code.
     duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
-    verdicts: Family<[(&'static str, &'static str); 1], Counter>,
+    results: Family<[(&'static str, &'static str); 1], Counter>,
 }
 
 type RequestLabels = [(&'static str, String); 2];
@@ -23,7 +23,7 @@ impl Metrics {
     /// Metrics that a registry shows.
     pub fn register(registry: &mut Registry) -> Self {
         let seconds: fn() -> Histogram = || Histogram::new([0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0]);
-        let metrics = Self { duration: Family::new_with_constructor(seconds), verdicts: Family::default() };
+        let metrics = Self { duration: Family::new_with_constructor(seconds), results: Family::default() };
         let registry = registry.sub_registry_with_prefix("topolvm_scheduler");
         registry.register_with_unit(
             "request_duration",
@@ -31,7 +31,7 @@ impl Metrics {
             Unit::Seconds,
             metrics.duration.clone(),
         );
-        registry.register("node_verdicts", "Filtered nodes, by result", metrics.verdicts.clone());
+        registry.register("node_results", "Filtered nodes, by result", metrics.results.clone());
         metrics
     }
 
@@ -43,11 +43,11 @@ impl Metrics {
         self.duration.get_or_create(&[("path", path.to_owned()), ("code", code.to_string())]).observe(seconds);
     }
 
-    /// Counts the verdicts about the nodes of a request.
-    pub(crate) fn count_verdicts(&self, verdicts: &[Result<(), FilterReason>]) {
+    /// Counts the results about the nodes of a request.
+    pub(crate) fn count_results(&self, results: &[Result<(), FilterReason>]) {
         let mut counts = BTreeMap::<_, u64>::new();
-        for verdict in verdicts {
-            let label = match verdict {
+        for result in results {
+            let label = match result {
                 Ok(()) => "fits",
                 Err(FilterReason::NoAnnotation) => "no_capacity_annotation",
                 Err(FilterReason::BadAnnotation(_)) => "bad_capacity_annotation",
@@ -57,7 +57,7 @@ impl Metrics {
             *counts.entry(label).or_default() += 1;
         }
         for (label, count) in counts {
-            self.verdicts.get_or_create(&[("verdict", label)]).inc_by(count);
+            self.results.get_or_create(&[("result", label)]).inc_by(count);
         }
     }
 }

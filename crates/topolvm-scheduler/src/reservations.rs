@@ -140,8 +140,8 @@ fn classes(class: &str) -> VolumeClasses {
 }
 
 impl Fit {
-    /// Returns the verdict when no more can be known.
-    pub(crate) fn into_verdict(self) -> Result<(), FilterReason> {
+    /// Returns the result when no more can be known.
+    pub(crate) fn into_result(self) -> Result<(), FilterReason> {
         match self {
             Self::Fits => Ok(()),
             Self::Depends => Err(FilterReason::Full),

@@ -19,9 +19,9 @@ use topolvm_proto::csi::DeleteVolumeRequest;
 use topolvm_proto::csi::controller_client::ControllerClient;
 use topolvm_runtime::{CancellationToken, Tasks};
 
-use super::create;
-use super::memory::{AT_REST, ResidentMemory};
-use super::{Figure, Selector};
+use crate::create;
+use crate::figure::{Figure, Selector};
+use crate::memory::{AT_REST, ResidentMemory};
 
 /// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 2] = ["node.", "controller."];

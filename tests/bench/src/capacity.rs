@@ -10,7 +10,7 @@ use serde_json::json;
 use testbed::cluster::Cluster;
 use testbed::topolvm::TopolvmSpec;
 
-use super::{Figure, Selector};
+use crate::figure::{Figure, Selector};
 
 /// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 3] = ["capacity.publish", "capacity.idle", "capacity.fresh"];

@@ -20,7 +20,7 @@ use testbed::topolvm::{self, Topolvm, TopolvmSpec, controller_socket};
 use tokio::runtime;
 
 use self::bed::Bed;
-use super::{Figure, Selector};
+use crate::figure::{Figure, Selector};
 
 /// Size of the volume group: enough for the largest burst three times over.
 const VG_BYTES: u64 = 12 * GIB;

@@ -24,7 +24,7 @@ use topolvm_proto::csi::{
 use topolvm_runtime::{CancellationToken, Tasks, grpc, unix};
 use topolvm_testkit::lvm::FakeLvm;
 
-use super::{Figure, median};
+use crate::figure::{Figure, median};
 
 pub(super) const NODE: &str = "bench";
 const LVM_LATENCY: Duration = Duration::from_millis(5);

@@ -8,7 +8,7 @@ use images::Product;
 use testbed::image::{Compression, write_archive};
 use testbed::topolvm::TopolvmSpec;
 
-use super::Figure;
+use crate::figure::Figure;
 
 /// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 1] = ["images."];

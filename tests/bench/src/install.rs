@@ -11,10 +11,10 @@ use testbed::node::Node;
 use testbed::sidecars::NAMESPACE;
 use testbed::topolvm::{Topolvm, TopolvmSpec, manifests};
 
-use super::Figure;
-use super::memory::{AT_REST, ResidentMemory};
-use crate::manifests::{VolumeMode, claim, pod};
-use crate::{fresh_cluster, plugin, product_images};
+use crate::figure::Figure;
+use crate::memory::{AT_REST, ResidentMemory};
+use system_tests::manifests::{VolumeMode, claim, pod};
+use system_tests::{fresh_cluster, plugin, product_images};
 
 /// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 1] = ["install."];

@@ -12,8 +12,8 @@ use testbed::size::GIB;
 use testbed::topolvm::{self, NODE, THIN_CLASS, THIN_VG, Topolvm, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 
-use super::{Figure, SHARE, Selector, median};
-use crate::manifests::{VolumeMode, claim, pod, storage_class};
+use crate::figure::{Figure, SHARE, Selector, median};
+use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 
 /// Prefixes of the names of its figures.
 pub const FAMILIES: [&str; 3] = ["io.", "throttle.", "node.cpu_s_per_min"];
@@ -138,7 +138,7 @@ fn cpu_seconds_at_rest(node: &Node) -> Result<f64> {
         shown.trim().parse::<f64>().context("no ticks")
     };
     // The pods have just started
-    sleep(super::memory::AT_REST);
+    sleep(crate::memory::AT_REST);
     let before = ticks()?;
     sleep(MINUTE);
     let rate: f64 = node.script("getconf CLK_TCK")?.trim().parse()?;

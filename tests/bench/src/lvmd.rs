@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 use testbed::guest::{self, GuestSpec, Output};
 use testbed::size::{GIB, MIB};
 
-use super::memory::ResidentMemory;
-use super::{Figure, Selector};
+use crate::figure::{Figure, Selector};
+use crate::memory::ResidentMemory;
 
 /// First argument with which the benchmark is started again in the guest.
 const IN_GUEST: &str = "bench-lvmd-in-guest";

@@ -1,15 +1,29 @@
 //! `make bench`: every figure on a line of its own, `bench NAME VALUE UNIT goal GOAL ok|short`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
 
+mod agent;
+mod capacity;
+mod cluster;
+mod create;
+mod figure;
+mod images;
+mod install;
+mod io;
+mod lvmd;
+mod memory;
+mod metrics;
+mod scheduler;
+mod volume_metrics;
+mod web_page;
+
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use system_tests::bench::{
-    Figure, Selector, agent, capacity, cluster, create, images, install, io, lvmd, scheduler, volume_metrics, web_page,
-};
 use testbed::{machine, program};
+
+use crate::figure::{Figure, Selector};
 
 #[derive(Debug, Parser)]
 #[command(about = "Measures the product and prints each figure beside its goal")]

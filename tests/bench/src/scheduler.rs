@@ -13,8 +13,8 @@ use std::{fs, thread};
 use anyhow::{Context as _, Result, ensure};
 use testbed::topolvm::TopolvmSpec;
 
-use super::memory::{AT_REST, ResidentMemory};
-use super::{Figure, median};
+use crate::figure::{Figure, median};
+use crate::memory::{AT_REST, ResidentMemory};
 use connection::{Connection, Exchange};
 
 /// Prefixes of the names of its figures.

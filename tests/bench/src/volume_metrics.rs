@@ -12,8 +12,8 @@ use testbed::size::GIB;
 use testbed::topolvm::{self, NODE, Topolvm, TopolvmSpec, node_socket};
 use topolvm_api::ApiFlavor;
 
-use super::Figure;
-use super::memory::{AT_REST, ResidentMemory};
+use crate::figure::Figure;
+use crate::memory::{AT_REST, ResidentMemory};
 
 /// Prefix of the names of its figures.
 pub const FAMILY: &str = "metrics.";

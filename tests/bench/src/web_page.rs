@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use topolvm_api::LogicalVolume;
 
-use super::memory::{AT_REST, ResidentMemory, peak_mebibytes};
-use super::{Figure, median};
-use crate::browser::{Browser, LOOKS};
-use crate::web_page::{LV, WebPage};
+use crate::figure::{Figure, median};
+use crate::memory::{AT_REST, ResidentMemory, peak_mebibytes};
+use system_tests::browser::{Browser, LOOKS};
+use system_tests::web_page::{LV, WebPage};
 
 /// Prefix of the names of its figures.
 pub const FAMILY: &str = "ui.";

@@ -47,7 +47,7 @@ use self::programs::Programs;
 pub use self::report::Report;
 use self::run::Run;
 use self::steps::SNAPSHOT_CLASS;
-use crate::manifests::{snapshot_class, storage_class};
+use system_tests::manifests::{snapshot_class, storage_class};
 
 /// Timeout for the start of a workload's pod.
 const POD_START: Duration = Duration::from_mins(2);

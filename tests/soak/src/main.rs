@@ -4,6 +4,8 @@
 //! 30 times, and the host is as after the first.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
 
+mod chaos;
+
 use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, id};
@@ -11,11 +13,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Parser, ValueEnum as _};
-use system_tests::chaos::{self, Chaos, DisturbanceKind, Settings};
 use system_tests::scheduling::{self, CAPACITY_INTERVAL, Mode, Outcome, Sum};
 use system_tests::{monitoring, product_images, restarts};
 use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 use testbed::{machine, program};
+
+use crate::chaos::{Chaos, DisturbanceKind, Settings};
 
 #[derive(Debug, Parser)]
 #[command(about = "Disturbs the product for a long time, and checks that nothing is lost, leaked or there twice")]

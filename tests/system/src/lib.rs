@@ -1,10 +1,8 @@
-//! Starts the product on the test bed, drives it and measures it: code that the whole-system tests, the demo, the soak
-//! and the benchmark share.
+//! Starts the product on the test bed and drives it: code that the whole-system tests, the demo, the soak and the
+//! benchmark share.
 
 pub mod audit;
-pub mod bench;
 pub mod browser;
-pub mod chaos;
 pub mod chart;
 pub mod commands;
 pub mod fake_api_server;
@@ -19,7 +17,7 @@ pub mod monitoring;
 pub mod objects;
 pub mod plugin;
 pub mod product_images;
-mod random;
+pub mod random;
 pub mod restarts;
 pub mod sanity;
 pub mod scenario;

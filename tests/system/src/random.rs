@@ -2,12 +2,12 @@
 
 /// Generator `SplitMix64`: good enough to choose from, and a few lines.
 #[derive(Clone, Debug)]
-pub(crate) struct Random {
+pub struct Random {
     state: u64,
 }
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
 
@@ -20,23 +20,23 @@ impl Random {
     }
 
     /// Returns a number from `least` up to, but without, `end`; `least` if the range is empty.
-    pub(crate) fn between(&mut self, least: u64, end: u64) -> u64 {
+    pub fn between(&mut self, least: u64, end: u64) -> u64 {
         least + self.next() % end.saturating_sub(least).max(1)
     }
 
     /// Returns true in so many of a hundred cases.
-    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+    pub fn percent(&mut self, percent: u64) -> bool {
         self.between(0, 100) < percent
     }
 
     /// Returns a random index below a length; `None` for length 0.
-    pub(crate) fn index(&mut self, of: usize) -> Option<usize> {
+    pub fn index(&mut self, of: usize) -> Option<usize> {
         let end = u64::try_from(of).ok().filter(|end| *end > 0)?;
         usize::try_from(self.between(0, end)).ok()
     }
 
     /// Returns a random element.
-    pub(crate) fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+    pub fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         all.get(self.index(all.len())?)
     }
 }

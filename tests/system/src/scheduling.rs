@@ -6,7 +6,7 @@ mod extender;
 mod kube_scheduler;
 mod mode;
 mod outcome;
-mod verdict;
+mod waiting;
 mod workload;
 
 pub use self::burst::{CAPACITY_INTERVAL, run_burst};

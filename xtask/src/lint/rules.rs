@@ -4,18 +4,19 @@ use anyhow::ensure;
 
 use super::finding::Finding;
 use super::source::Source;
-use super::{code_blocks, cycles, doc_comments, documented, files, impl_blocks, places};
+use super::{code_blocks, cycles, doc_comments, documented, files, impl_blocks, places, words};
 use crate::tools::repository;
 
 /// Finds all breaches of a rule.
 type Rule = fn(&[Source]) -> Vec<Finding>;
 
-const RULES: [Rule; 8] = [
+const RULES: [Rule; 9] = [
     places::find_misplaced,
     cycles::find_cycles,
     impl_blocks::find_large_types,
     doc_comments::find_questions,
     documented::find_undocumented,
+    words::find_unusual_words,
     code_blocks::find_unaccounted,
     files::find_long_lines,
     files::find_mod_rs,

@@ -126,7 +126,7 @@ fn collect_paths(tokens: TokenStream, paths: &mut Vec<NamedPath>) -> syn::Result
 }
 
 /// Returns what follows an item: it ends with a semicolon or a block.
-fn skip_item(tokens: &[TokenTree]) -> &[TokenTree] {
+pub(super) fn skip_item(tokens: &[TokenTree]) -> &[TokenTree] {
     let is_block = |token: &TokenTree| {
         let TokenTree::Group(group) = token else { return false };
         group.delimiter() == Delimiter::Brace
@@ -135,7 +135,7 @@ fn skip_item(tokens: &[TokenTree]) -> &[TokenTree] {
     end.and_then(|end| tokens.get(end + 1..)).unwrap_or_default()
 }
 
-fn is_punct(token: &TokenTree, character: char) -> bool {
+pub(super) fn is_punct(token: &TokenTree, character: char) -> bool {
     matches!(token, TokenTree::Punct(punct) if punct.as_char() == character)
 }
 

@@ -33,7 +33,7 @@ pub(super) struct DiskRow {
     pub(super) model: String,
     pub(super) size_bytes: Option<u64>,
     pub(super) free_bytes: Option<u64>,
-    /// In a volume group `member`, `not-allocatable`, `missing`, `moving`, `blocked` or `empty`, and else the verdict
+    /// In a volume group `member`, `not-allocatable`, `missing`, `moving`, `blocked` or `empty`, and else the state
     /// of lvmd.
     pub(super) state: String,
     /// Bytes that are still to be moved.
@@ -159,7 +159,7 @@ fn other(storage: &NodeStorage, disk: &DiskStatus) -> DiskRow {
         disk_group: disk.disk_group.clone(),
         model: disk.model.clone(),
         size_bytes: bytes(disk.size.as_ref()),
-        state: disk.verdict.clone(),
+        state: disk.state.clone(),
         message: disk.message.clone(),
         ..DiskRow::default()
     }

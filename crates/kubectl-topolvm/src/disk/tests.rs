@@ -37,12 +37,12 @@ fn server() -> (ApiServer, Cluster) {
             "disks": [
                 {
                     "path": "/dev/sde", "stableName": "/dev/disk/by-id/ata-E", "size": "20Gi", "diskGroup": "data",
-                    "verdict": "candidate", "message": "would be added",
+                    "state": "candidate", "message": "would be added",
                 },
-                {"path": "/dev/sda", "size": "5Gi", "verdict": "refused", "message": "in use: sda1"},
+                {"path": "/dev/sda", "size": "5Gi", "state": "refused", "message": "in use: sda1"},
                 {
                     "path": "/dev/sdb", "stableName": "/dev/disk/by-id/ata-B", "diskGroup": "data", "model": "ST4",
-                    "verdict": "member",
+                    "state": "member",
                 },
             ],
             "diskGroups": [{"name": "data", "mode": "report"}],

@@ -7,7 +7,7 @@ use block_device::{Disk, NETWORKS, Number};
 use lvm::{GroupDisk, VgName};
 
 use crate::disk_group::{DiskGroup, DiskGroups, NodeLabels};
-use crate::disk_report::{DiskFinding, Evacuation, GroupFinding, Refusal, Verdict};
+use crate::disk_report::{DiskFinding, DiskState, Evacuation, GroupFinding, Refusal};
 use crate::tags;
 
 /// Everything that is known before a disk is opened.
@@ -73,23 +73,23 @@ impl<'a> Facts<'a> {
             && let Some(group) = group_of(pv).and_then(|vg| self.groups.get(vg))
         {
             // What the selector says by now does not matter: nothing is removed because it was changed
-            let verdict = Verdict::Member { has_grown: pv.has_grown(), evacuation: evacuation_of(pv) };
-            return DiskFinding { group: Some(group.name.clone()), disk, verdict };
+            let state = DiskState::Member { has_grown: pv.has_grown(), evacuation: evacuation_of(pv) };
+            return DiskFinding { group: Some(group.name.clone()), disk, state };
         }
         let group = match self.group_for(&disk) {
             Ok(group) => group,
-            Err((group, verdict)) => return DiskFinding { disk, group, verdict },
+            Err((group, state)) => return DiskFinding { disk, group, state },
         };
         let mut refusals = self.refusals_of_disk(&disk, group);
         refusals.extend(pv.map(|pv| other_machine(pv).unwrap_or_else(|| Refusal::PhysicalVolume(pv.vg.clone()))));
         refusals.extend(self.refusal_of_group(group).filter(|refusal| !refusals.contains(refusal)));
-        let verdict = if refusals.is_empty() { Verdict::Candidate } else { Verdict::Refused(refusals) };
-        DiskFinding { disk, group: Some(group.name.clone()), verdict }
+        let state = if refusals.is_empty() { DiskState::Candidate } else { DiskState::Refused(refusals) };
+        DiskFinding { disk, group: Some(group.name.clone()), state }
     }
 
-    /// Returns the one group that selects a disk on this node, or the verdict if there is none, with the group that it
+    /// Returns the one group that selects a disk on this node, or the state if there is none, with the group that it
     /// is about. A group that may turn out to select it, too, keeps it from all others.
-    fn group_for(&self, disk: &Disk) -> Result<&'a DiskGroup, (Option<VgName>, Verdict)> {
+    fn group_for(&self, disk: &Disk) -> Result<&'a DiskGroup, (Option<VgName>, DiskState)> {
         let (mut here, mut waiting, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new());
         for group in self.groups.groups.iter().filter(|group| group.selector.matches(disk)) {
             match group.node_labels.selects(self.labels) {
@@ -101,7 +101,7 @@ impl<'a> Facts<'a> {
         let name_and_nodes = |group: &DiskGroup| (group.name.clone(), group.node_labels.clone());
         let (about, refusals): (_, Vec<_>) = match (here.as_slice(), waiting.as_slice(), elsewhere.as_slice()) {
             ([group], [], _) => return Ok(group),
-            ([], [], []) => return Err((None, Verdict::NotSelected)),
+            ([], [], []) => return Err((None, DiskState::NotSelected)),
             ([], [], _) => {
                 let other = |(group, nodes)| Refusal::OtherNodes { group, nodes };
                 (&elsewhere, elsewhere.iter().map(|group| other(name_and_nodes(group))).collect())
@@ -116,7 +116,7 @@ impl<'a> Facts<'a> {
             }
         };
         let group = if let [group] = about.as_slice() { Some(group.name.clone()) } else { None };
-        Err((group, Verdict::Refused(refusals)))
+        Err((group, DiskState::Refused(refusals)))
     }
 
     fn refusals_of_disk(&self, disk: &Disk, group: &DiskGroup) -> Vec<Refusal> {
@@ -189,12 +189,12 @@ fn pv_of(pvs: &[GroupDisk], number: Number) -> Option<&GroupDisk> {
 pub(super) fn limit_candidates(findings: &mut [DiskFinding], groups: &DiskGroups, group_findings: &[GroupFinding]) {
     let mut disks: BTreeMap<VgName, u64> =
         group_findings.iter().map(|group| (group.name.clone(), group.disks)).collect();
-    for finding in findings.iter_mut().filter(|finding| finding.verdict == Verdict::Candidate) {
+    for finding in findings.iter_mut().filter(|finding| finding.state == DiskState::Candidate) {
         let Some(group) = finding.group.as_ref().and_then(|name| groups.get(name)) else { continue };
         let count = disks.entry(group.name.clone()).or_default();
         match group.max_disks {
             Some(most) if *count >= u64::from(most) => {
-                finding.verdict = Verdict::Refused(vec![Refusal::GroupFull(most)]);
+                finding.state = DiskState::Refused(vec![Refusal::GroupFull(most)]);
             }
             _ => *count += 1,
         }

@@ -7,7 +7,7 @@ use topolvm_runtime::error_chain;
 use super::scan::Scanner;
 use crate::disk_addition::DiskAddition;
 use crate::disk_group::DiskGroups;
-use crate::disk_report::Verdict;
+use crate::disk_report::DiskState;
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -29,9 +29,9 @@ impl<M: Machine, R: Host> Scanner<M, R> {
             let why = format!("it is not the requested disk: it has {name}; list the disks again");
             return Err(refused(why));
         }
-        match (&finding.verdict, &finding.group) {
-            (Verdict::Member { .. }, _) => Ok(()),
-            (Verdict::Candidate, Some(group)) => {
+        match (&finding.state, &finding.group) {
+            (DiskState::Member { .. }, _) => Ok(()),
+            (DiskState::Candidate, Some(group)) => {
                 self.add(engine, groups, group, &finding.disk).await.map_err(|reason| refused(reason.to_string()))?;
                 tracing::info!(disk = request.path, stable_name, disk_group = %group, "added a disk on request");
                 Ok(())

@@ -19,7 +19,7 @@ use topolvm_runtime::error_chain;
 use super::eligibility::{Facts, find_groups, limit_candidates};
 use super::silence::{self, Silence};
 use crate::disk_group::{DiskGroup, DiskGroups, Mode, NodeLabels};
-use crate::disk_report::{DiskReport, Refusal, Verdict};
+use crate::disk_report::{DiskReport, DiskState, Refusal};
 use crate::lvm_reader::LvmReader;
 
 /// Timeout for a look at a disk, which has time to wake up. One that does not answer must not keep the others from
@@ -117,13 +117,13 @@ impl<M: Machine, R: Host> Scanner<M, R> {
         let group_findings = find_groups(groups, &pvs, labels.as_deref());
         let facts = Facts::new(groups, &pvs, &group_findings, labels.as_deref(), &disks);
         let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.judge(disk)).collect();
-        let candidates = findings.iter_mut().filter(|finding| finding.verdict == Verdict::Candidate);
+        let candidates = findings.iter_mut().filter(|finding| finding.state == DiskState::Candidate);
         let examined = stream::iter(candidates).for_each_concurrent(READ_AT_ONCE, async |finding| {
             let group = finding.group.as_ref().and_then(|name| groups.get(name));
             let is_added = group.is_some_and(|group| group.mode == Mode::Auto);
             let claims = if is_added { Claims::Briefly } else { Claims::Never };
             if let Err(refusal) = self.examine(&finding.disk, claims).await {
-                finding.verdict = Verdict::Refused(vec![refusal]);
+                finding.state = DiskState::Refused(vec![refusal]);
             }
         });
         examined.await;
@@ -204,10 +204,10 @@ impl<M: Machine, R: Host> Scanner<M, R> {
         let mut finding = facts.judge(now.clone());
         limit_candidates(std::slice::from_mut(&mut finding), groups, &group_findings);
         let changed = || Refusal::Failed("it changed since the scan".to_owned());
-        match finding.verdict {
-            Verdict::Candidate => {}
-            Verdict::Refused(reasons) => return Err(reasons.into_iter().next().unwrap_or_else(changed)),
-            Verdict::NotSelected | Verdict::Member { .. } => return Err(changed()),
+        match finding.state {
+            DiskState::Candidate => {}
+            DiskState::Refused(reasons) => return Err(reasons.into_iter().next().unwrap_or_else(changed)),
+            DiskState::NotSelected | DiskState::Member { .. } => return Err(changed()),
         }
         let group = finding.group.as_ref().and_then(|name| groups.get(name)).ok_or_else(changed)?.clone();
         let exists = group_findings.iter().any(|found| found.name == group.name && found.exists);

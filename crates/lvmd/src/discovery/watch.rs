@@ -15,7 +15,7 @@ use super::memory::Memory;
 use super::scan::{Scan, Scanner};
 use crate::disk_addition::DiskAddition;
 use crate::disk_group::{DiskGroups, Mode, NodeLabels};
-use crate::disk_report::{DiskFinding, DiskReport, Refusal, Verdict};
+use crate::disk_report::{DiskFinding, DiskReport, DiskState, Refusal};
 use crate::engine::Engine;
 use crate::lvm_reader::LvmReader;
 
@@ -127,8 +127,8 @@ impl<M: Machine, R: Host> Discovery<M, R> {
             }
         };
         for finding in &mut scan.report.disks {
-            if let (Verdict::Candidate, Some(failure)) = (&finding.verdict, self.memory.recent_failure(&finding.disk)) {
-                finding.verdict = Verdict::Refused(vec![failure.clone()]);
+            if let (DiskState::Candidate, Some(failure)) = (&finding.state, self.memory.recent_failure(&finding.disk)) {
+                finding.state = DiskState::Refused(vec![failure.clone()]);
             }
         }
         self.memory.forget_all_but(scan.report.disks.iter().map(|finding| &finding.disk));
@@ -214,7 +214,7 @@ impl<M: Machine, R: Host> Discovery<M, R> {
 }
 
 fn candidates(report: &DiskReport) -> impl Iterator<Item = &DiskFinding> {
-    report.disks.iter().filter(|finding| finding.verdict == Verdict::Candidate)
+    report.disks.iter().filter(|finding| finding.state == DiskState::Candidate)
 }
 
 async fn next_addition(additions: &mut Option<mpsc::Receiver<DiskAddition>>) -> DiskAddition {
@@ -289,20 +289,20 @@ fn log_changes(before: &DiskReport, now: &DiskReport) {
             (&known.disk.name, known.disk.sequence) == (&finding.disk.name, finding.disk.sequence)
         };
         let known = before.disks.iter().find(is_same);
-        let is_new = known.is_none_or(|known| known.verdict != finding.verdict);
-        if is_new && finding.verdict != Verdict::NotSelected {
+        let is_new = known.is_none_or(|known| known.state != finding.state);
+        if is_new && finding.state != DiskState::NotSelected {
             let (disk, stable_name) = (&finding.disk.path, finding.disk.stable_name());
-            let (disk_group, verdict) =
+            let (disk_group, state) =
                 (finding.group.as_ref().map(ToString::to_string), finding.describe(now.mode_of(finding)));
-            tracing::info!(disk, stable_name, disk_group, verdict, "inspected a disk");
+            tracing::info!(disk, stable_name, disk_group, state, "inspected a disk");
         }
     }
     for group in &now.groups {
         let known = before.groups.iter().find(|known| known.name == group.name);
         let was_for_node = known.map(|known| known.is_for_node);
         if !group.nodes.is_everything() && was_for_node != Some(group.is_for_node) {
-            let (disk_group, nodes, verdict) = (&group.name, &group.nodes, group.describe_place());
-            tracing::info!(%disk_group, %nodes, verdict, "evaluated the labels of the node");
+            let (disk_group, nodes, state) = (&group.name, &group.nodes, group.describe_place());
+            tracing::info!(%disk_group, %nodes, state, "evaluated the labels of the node");
         }
         if group.missing > 0 && known.is_none_or(|known| known.missing != group.missing) {
             let (disk_group, missing) = (&group.name, group.missing);

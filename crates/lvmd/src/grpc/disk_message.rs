@@ -33,8 +33,8 @@ fn disk(report: &DiskReport, finding: &DiskFinding) -> proto::DiskItem {
         transport: disk.transport.unwrap_or_default().to_owned(),
         rotational: disk.rotational,
         disk_group: finding.group.as_ref().map(ToString::to_string).unwrap_or_default(),
-        verdict: finding.verdict.word().to_owned(),
-        reasons: finding.verdict.refusals().iter().map(|reason| reason.label().to_owned()).collect(),
+        state: finding.state.word().to_owned(),
+        reasons: finding.state.refusals().iter().map(|reason| reason.label().to_owned()).collect(),
         message: finding.describe(report.mode_of(finding)),
     }
 }

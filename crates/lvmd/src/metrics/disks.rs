@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
-use crate::disk_report::{DiskFinding, DiskReport, Verdict};
+use crate::disk_report::{DiskFinding, DiskReport, DiskState};
 
 type Report = watch::Receiver<Arc<DiskReport>>;
 /// Names and values of the labels of a series, and its value.
@@ -86,13 +86,13 @@ fn candidates(report: &DiskReport) -> impl Iterator<Item = Series> {
 }
 
 fn is_candidate_of(finding: &DiskFinding, group: &VgName) -> bool {
-    finding.verdict == Verdict::Candidate && finding.group.as_ref() == Some(group)
+    finding.state == DiskState::Candidate && finding.group.as_ref() == Some(group)
 }
 
 fn refused_disks(report: &DiskReport) -> impl Iterator<Item = Series> {
     let mut counts: BTreeMap<(String, &'static str), u64> = BTreeMap::new();
     for finding in &report.disks {
-        if let Verdict::Refused(reasons) = &finding.verdict
+        if let DiskState::Refused(reasons) = &finding.state
             && let Some(reason) = reasons.first()
         {
             // That several groups select it is no group's own

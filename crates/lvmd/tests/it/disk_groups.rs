@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use block_device::{Contents, Use};
 use lvm::Lvm;
-use lvmd::{Config, Discovery, DiskGroups, DiskMetrics, DiskReport, Verdict};
+use lvmd::{Config, Discovery, DiskGroups, DiskMetrics, DiskReport, DiskState};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -43,15 +43,15 @@ impl Disks {
         self.discovery.look_and_act(&self.groups).await;
     }
 
-    pub(crate) fn verdict(&self, name: &str) -> Verdict {
+    pub(crate) fn state(&self, name: &str) -> DiskState {
         let report = self.report.borrow();
-        report.disks.iter().find(|finding| finding.disk.name == name).unwrap().verdict.clone()
+        report.disks.iter().find(|finding| finding.disk.name == name).unwrap().state.clone()
     }
 
     /// Returns the reasons for which a disk is not added.
     pub(crate) fn refusal(&self, name: &str) -> String {
-        let verdict = self.verdict(name);
-        let Verdict::Refused(reasons) = verdict else { panic!("{verdict:?}") };
+        let state = self.state(name);
+        let DiskState::Refused(reasons) = state else { panic!("{state:?}") };
         reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
@@ -77,7 +77,7 @@ async fn in_the_mode_report_nothing_is_changed() {
     for _ in 0..3 {
         disks.look().await;
     }
-    assert_eq!(disks.verdict("sdb"), Verdict::Candidate);
+    assert_eq!(disks.state("sdb"), DiskState::Candidate);
     assert_eq!(changes(&lvm), [""; 0]);
     assert_eq!(disks.class_size(), None);
 }
@@ -103,7 +103,7 @@ async fn blank_disks_make_a_tagged_group_whose_class_is_offered_at_once() {
     );
     disks.look().await;
     assert_eq!(changes(&lvm).len(), 2);
-    assert_eq!(disks.verdict("sdc"), Verdict::Member { has_grown: false, evacuation: None });
+    assert_eq!(disks.state("sdc"), DiskState::Member { has_grown: false, evacuation: None });
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +174,7 @@ async fn a_disk_is_added_when_it_has_been_blank_for_the_time_to_settle() {
     disks.look().await;
     tokio::time::advance(Duration::from_secs(59)).await;
     disks.look().await;
-    assert_eq!((disks.verdict("sdb"), lvm.group_of_disk("sdb")), (Verdict::Candidate, None));
+    assert_eq!((disks.state("sdb"), lvm.group_of_disk("sdb")), (DiskState::Candidate, None));
     // Somebody who uses it in between begins its time anew
     lvm.edit_disk("sdb", |disk| disk.is_claimed = true);
     disks.look().await;
@@ -237,7 +237,7 @@ async fn a_group_grows_with_its_disk_in_the_mode_auto_alone() {
             disks.look().await;
         }
         assert_eq!(lvm.count("pvresize"), usize::from(grows));
-        assert_eq!(disks.verdict("sdb"), Verdict::Member { has_grown: !grows, evacuation: None });
+        assert_eq!(disks.state("sdb"), DiskState::Member { has_grown: !grows, evacuation: None });
         assert_eq!(disks.class_size().unwrap() > 15 * GIB, grows);
     }
 }
@@ -267,7 +267,7 @@ async fn disk_of_mode_report_is_never_claimed() {
     lvm.edit_disk("sdb", |disk| disk.is_claimed = true);
     let mut disks = Disks::start(&lvm, "report", "").await;
     disks.look().await;
-    assert_eq!(disks.verdict("sdb"), Verdict::Candidate);
+    assert_eq!(disks.state("sdb"), DiskState::Candidate);
 }
 
 #[tokio::test(start_paused = true)]
@@ -293,7 +293,7 @@ async fn a_failing_lvm_leaves_the_last_report_and_says_why() {
     disks.look().await;
     let report = disks.report.borrow().clone();
     assert!(report.failure.as_ref().unwrap().contains("does not list the physical volumes"), "{report:?}");
-    assert_eq!(disks.verdict("sdb"), Verdict::Candidate);
+    assert_eq!(disks.state("sdb"), DiskState::Candidate);
 }
 
 #[tokio::test(start_paused = true)]
@@ -346,7 +346,7 @@ async fn the_stream_of_the_storage_tells_of_disks_when_they_were_looked_at_and_w
     let report = stream.message().await.unwrap().unwrap().disk_report.unwrap();
     let group = DiskGroupItem { name: "ssd".to_owned(), mode: "report".to_owned(), ..DiskGroupItem::default() };
     assert_eq!((report.disk_groups, report.failure.as_str()), (vec![group], ""));
-    let told: Vec<_> = report.disks.iter().map(|disk| (disk.path.as_str(), disk.verdict.as_str())).collect();
+    let told: Vec<_> = report.disks.iter().map(|disk| (disk.path.as_str(), disk.state.as_str())).collect();
     assert_eq!(told, [("/dev/sdb", "candidate"), ("/dev/sdc", "refused")]);
     let refused = &report.disks[1];
     assert_eq!((refused.stable_name.as_str(), refused.size_bytes), ("/dev/disk/by-id/ata-X", 5 * GIB));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use lvm::Lvm;
-use lvmd::{Config, Discovery, Verdict};
+use lvmd::{Config, Discovery, DiskState};
 use tokio::sync::watch;
 use topolvm_proto::lvmd::{Empty, NodeLabels};
 use topolvm_testkit::lvm::FakeLvm;
@@ -23,7 +23,7 @@ disk-groups:
   - {name: fast, mode: auto, paths: [/dev/sd.], spare-gb: 0, node-labels: [storage.example.com/kind=fast]}
   - {name: slow, mode: auto, paths: [/dev/sd.], spare-gb: 0, node-labels: [storage.example.com/kind=slow]}
 ";
-const MEMBER: Verdict = Verdict::Member { has_grown: false, evacuation: None };
+const MEMBER: DiskState = DiskState::Member { has_grown: false, evacuation: None };
 
 fn classes(node: &Node) -> Vec<String> {
     node.engine.capacity().classes.iter().map(|class| class.name.clone()).collect()
@@ -77,7 +77,7 @@ async fn without_its_label_a_group_keeps_its_disks_and_its_class_and_gets_no_mor
     for _ in 0..2 {
         disks.look().await;
     }
-    assert_eq!((disks.verdict("sdb"), lvm.group_of_disk("sdc")), (MEMBER, None));
+    assert_eq!((disks.state("sdb"), lvm.group_of_disk("sdc")), (MEMBER, None));
     assert!(disks.refusal("sdc").contains("disk group fast applies to nodes with"), "{}", disks.refusal("sdc"));
     let since: Vec<_> = lvm.commands().split_off(commands);
     assert!(since.iter().all(|command| command.starts_with("pvs")), "{since:?}");
@@ -88,7 +88,7 @@ async fn without_its_label_a_group_keeps_its_disks_and_its_class_and_gets_no_mor
     // The next lvmd knows no labels until it is told
     let mut disks = Disks::start_with(&lvm, CONFIG).await;
     disks.look().await;
-    assert_eq!((disks.verdict("sdb"), classes(&disks.node)), (MEMBER, vec!["fast".to_owned()]));
+    assert_eq!((disks.state("sdb"), classes(&disks.node)), (MEMBER, vec!["fast".to_owned()]));
     assert!(disks.refusal("sdc").contains("topolvm-node has not reported"), "{}", disks.refusal("sdc"));
     disks.node.label(&[(KIND, "fast")]).await;
     disks.look().await;
@@ -105,7 +105,7 @@ async fn a_member_that_grows_makes_its_group_larger_also_without_the_label() {
     disks.node.label(&[(KIND, "slow")]).await;
     lvm.edit_disk("sdb", |disk| disk.disk.size = 20 * GIB);
     disks.look().await;
-    assert_eq!((lvm.count("pvresize"), disks.verdict("sdb")), (1, MEMBER));
+    assert_eq!((lvm.count("pvresize"), disks.state("sdb")), (1, MEMBER));
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +140,7 @@ async fn labels_that_are_told_are_a_reason_to_look_at_the_disks() {
     assert_eq!(told.node_labels, None);
 
     node.label(&[(KIND, "slow"), ("zone", "a")]).await;
-    report.wait_for(|report| report.disks[0].verdict == MEMBER).await.unwrap();
+    report.wait_for(|report| report.disks[0].state == MEMBER).await.unwrap();
     assert_eq!(lvm.group_of_disk("sdb").as_deref(), Some("slow"));
     let told = node.disks.clone().get_node_labels(Empty {}).await.unwrap().into_inner();
     assert_eq!(told.node_labels.unwrap().labels.len(), 2);

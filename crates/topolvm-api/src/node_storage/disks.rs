@@ -10,7 +10,7 @@ use crate::schema;
 /// A disk of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("required" = ["path", "verdict"]))]
+#[schemars(extend("required" = ["path", "state"]))]
 pub struct DiskStatus {
     /// Path of the device.
     #[serde(default)]
@@ -39,7 +39,7 @@ pub struct DiskStatus {
     pub disk_group: String,
     /// Decision of lvmd: not-selected, member, member-has-grown, candidate or refused.
     #[serde(default)]
-    pub verdict: String,
+    pub state: String,
     /// Reasons why the disk is refused, one keyword each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
@@ -76,12 +76,12 @@ pub struct DiskGroupStatus {
 impl DiskStatus {
     /// Returns true if it is in the volume group of its disk group.
     pub fn is_member(&self) -> bool {
-        matches!(self.verdict.as_str(), "member" | "member-has-grown")
+        matches!(self.state.as_str(), "member" | "member-has-grown")
     }
 
     /// Returns true if it is blank and could be added to its disk group.
     pub fn is_candidate(&self) -> bool {
-        self.verdict == "candidate"
+        self.state == "candidate"
     }
 
     /// Returns true if this is its stable name, with or without the directory, or the path of one that has none: the

@@ -1,16 +1,16 @@
-//! Makes claims of lost nodes again, empty, where StorageClass or claim ask for it: the claim of a StatefulSet's pod is
-//! deleted with the pod, so that the StatefulSet controller makes both again where there is room.
+//! Recreates the claims of lost nodes, empty, where the StorageClass or the claim requests it: deletes the claim of a
+//! StatefulSet's pod together with the pod, so that the StatefulSet controller creates both on a node with free space.
 //!
-//! A node is lost when its Node is deleted, or has the taint with which an administrator says that it is out of
-//! service; never because it is not ready. Watches only say where to look. The proof is read from the API server on two
-//! occasions with a grace period in between, and any doubt begins it anew: an API server that knows nothing, or that
-//! has come back from a backup, deletes nothing.
+//! A node is lost when its Node object is deleted, or has the taint `node.kubernetes.io/out-of-service`; never because
+//! it is not ready. Watches only say which claims to check. The proof is read from the API server in two observations
+//! with a grace period in between. Any blocker restarts the grace period: an API server that lists nothing, or was
+//! restored from a backup, deletes nothing.
 
-mod occasions;
+mod candidate;
+mod observations;
 mod policy;
 mod replacement;
 mod stateful_set;
-mod suspect;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -31,11 +31,11 @@ pub(super) use replacement::is_held;
 use super::Controllers;
 use super::claim::{full_name, volume_name};
 use super::error::ReconcileError;
-use occasions::Occasions;
+use candidate::{Candidate, Examined, Loss, examine};
+use observations::Observations;
 use policy::Trigger;
 use replacement::{abandon_replacement, finish_replacement, release_claim, replace_claim};
 use stateful_set::find_owner;
-use suspect::{Examined, Loss, Suspect, examine};
 
 /// Time between two looks, where the grace period is not shorter.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ pub(super) struct Rebuild {
 /// Memory from one look to the next.
 #[derive(Debug, Default)]
 struct Memory {
-    occasions: Occasions,
+    observations: Observations,
     /// The version in which a Node was last read and in service, by name.
     healthy: HashMap<String, String>,
     /// Reasons for which claims are not made again, as Events have told, by UID.
@@ -83,7 +83,7 @@ impl Rebuild {
             }
             if let Err(error) = Box::pin(self.look(&mut memory)).await {
                 // What was found before may be different by now
-                memory.occasions = Occasions::default();
+                memory.observations = Observations::default();
                 tracing::warn!(
                     error = error_chain(&error),
                     "cannot search for claims of lost nodes; trying again later"
@@ -108,24 +108,24 @@ impl Rebuild {
         }
         let policies = list_policies(&self.shared).await?;
         let live = || claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
-        let mut suspects = Vec::new();
+        let mut candidates = Vec::new();
         for claim in live() {
-            suspects.extend(self.find_suspect(claim, &policies, memory).await);
+            candidates.extend(self.find_candidate(claim, &policies, memory).await);
         }
-        let lost: HashSet<_> = suspects.iter().filter_map(|suspect| suspect.claim.uid()).collect();
-        memory.occasions.retain(&lost);
+        let lost: HashSet<_> = candidates.iter().filter_map(|candidate| candidate.claim.uid()).collect();
+        memory.observations.retain(&lost);
         let uids: HashSet<_> = claims.iter().filter_map(|claim| claim.uid()).collect();
         memory.refused.retain(|uid, _| uids.contains(uid));
         // A leader has ended between two writes, and the node has come back
         for claim in live().filter(|claim| is_held(claim) && claim.uid().is_some_and(|uid| !lost.contains(&uid))) {
             self.observe(claim, release_claim(&self.shared, claim, &claim.metadata)).await;
         }
-        let doubt = self.find_doubt(&suspects).await?;
-        for suspect in suspects {
-            let step = self.reconcile(&suspect, doubt.as_deref(), memory);
+        let blocker = self.find_blocker(&candidates).await?;
+        for candidate in candidates {
+            let step = self.reconcile(&candidate, blocker.as_deref(), memory);
             let done = self.shared.metrics.observe("rebuild", step).await;
             if let Err(error) = done {
-                let (claim, error) = (full_name(&suspect.claim), error_chain(&error));
+                let (claim, error) = (full_name(&candidate.claim), error_chain(&error));
                 tracing::warn!(claim, error, "cannot recreate the claim; trying again later");
             }
         }
@@ -133,12 +133,12 @@ impl Rebuild {
     }
 
     /// Finds out whether the claim wants to be made again, and whether its node seems to be lost.
-    async fn find_suspect(
+    async fn find_candidate(
         &self,
         claim: &PersistentVolumeClaim,
         policies: &ClassPolicies,
         memory: &mut Memory,
-    ) -> Option<Suspect> {
+    ) -> Option<Candidate> {
         let policy = match policies.of(claim) {
             Ok(policy) => policy,
             Err(error) => {
@@ -150,7 +150,7 @@ impl Rebuild {
             return None;
         }
         match examine(&self.shared.client, self.shared.flavor, policies, claim).await {
-            Ok(Examined::Suspect(suspect)) => Some(*suspect),
+            Ok(Examined::Candidate(candidate)) => Some(*candidate),
             Ok(Examined::Healthy { node, version }) => {
                 memory.healthy.insert(node, version.unwrap_or_default());
                 None
@@ -181,9 +181,9 @@ impl Rebuild {
 
     /// Returns why nothing that was found can be believed: a loss of so many nodes has one cause, which somebody has
     /// to look at, such as an API server that has lost its objects.
-    async fn find_doubt(&self, suspects: &[Suspect]) -> Result<Option<String>, ReconcileError> {
-        let deleted = suspects.iter().filter(|suspect| suspect.loss == Loss::Deleted);
-        let missing = deleted.map(|suspect| &suspect.node).collect::<HashSet<_>>().len();
+    async fn find_blocker(&self, candidates: &[Candidate]) -> Result<Option<String>, ReconcileError> {
+        let deleted = candidates.iter().filter(|candidate| candidate.loss == Loss::Deleted);
+        let missing = deleted.map(|candidate| &candidate.node).collect::<HashSet<_>>().len();
         if missing == 0 {
             return Ok(None);
         }
@@ -201,11 +201,11 @@ impl Rebuild {
     /// Has the claim of a lost node made again, when it is proven and its StatefulSet will.
     async fn reconcile(
         &self,
-        suspect: &Suspect,
-        doubt: Option<&str>,
+        candidate: &Candidate,
+        blocker: Option<&str>,
         memory: &mut Memory,
     ) -> Result<(), ReconcileError> {
-        let (claim, loss) = (&suspect.claim, suspect.describe_loss());
+        let (claim, loss) = (&candidate.claim, candidate.describe_loss());
         let Some(owner) = self.find_stateful_set(claim).await? else {
             let why = format!(
                 "{loss}, but no StatefulSet with a pod would recreate this claim; delete it manually if its data is \
@@ -214,22 +214,22 @@ impl Rebuild {
             self.refuse(claim, &why, memory).await;
             return Ok(());
         };
-        if let Some(doubt) = doubt.filter(|_| suspect.loss == Loss::Deleted) {
-            self.refuse(claim, doubt, memory).await;
-            // Believed only when it has been so for the grace period without this doubt
-            memory.occasions.forget(claim);
+        if let Some(blocker) = blocker.filter(|_| candidate.loss == Loss::Deleted) {
+            self.refuse(claim, blocker, memory).await;
+            // Believed only when it has been so for the grace period without this blocker
+            memory.observations.forget(claim);
             return Ok(());
         }
-        if !memory.occasions.note(suspect, self.shared.settings.rebuild_grace_period) {
+        if !memory.observations.note(candidate, self.shared.settings.rebuild_grace_period) {
             return Ok(());
         }
-        let volume = suspect.persistent.name_any();
-        let kept = if suspect.policy.keeps_volume { "kept" } else { "not kept" };
+        let volume = candidate.persistent.name_any();
+        let kept = if candidate.policy.keeps_volume { "kept" } else { "not kept" };
         let note = format!(
             "{loss}, and the data of this claim is lost with it; claim and pod are deleted so that StatefulSet {owner} \
              recreates both, empty. PersistentVolume {volume} is {kept}"
         );
-        replace_claim(&self.shared, suspect, &note).await?;
+        replace_claim(&self.shared, candidate, &note).await?;
         let note = format!(
             "this claim was recreated empty: {loss}, and the data of the previous claim is lost with it. Its \
              PersistentVolume {volume} is {kept}"

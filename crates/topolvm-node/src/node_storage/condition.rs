@@ -16,7 +16,7 @@ pub(super) fn ready_condition(
     now: Timestamp,
 ) -> Condition {
     let (truth, reason, message) = if !is_connected {
-        ("Unknown", "LvmdUnavailable", "lvmd does not say how it is; what stands here is what it said last".to_owned())
+        ("Unknown", "LvmdUnavailable", "lvmd does not report its state; this is its last report".to_owned())
     } else if status.problems.is_empty() {
         ("True", "StorageHealthy", String::new())
     } else {

@@ -137,8 +137,8 @@ mod tests {
         serde_json::from_value(json!({"disks": listed, "diskGroups": [group]})).unwrap()
     }
 
-    fn disk(path: &str, verdict: &str) -> Value {
-        json!({"path": path, "size": "1Gi", "diskGroup": "ssd", "verdict": verdict})
+    fn disk(path: &str, state: &str) -> Value {
+        json!({"path": path, "size": "1Gi", "diskGroup": "ssd", "state": state})
     }
 
     #[test]
@@ -170,7 +170,7 @@ mod tests {
         failed["message"] = json!("it could not be added: no");
         failed["stableName"] = json!("/dev/disk/by-id/ata-X");
         let mut again = failed.clone();
-        (again["verdict"], again["reasons"]) = (json!("candidate"), json!([]));
+        (again["state"], again["reasons"]) = (json!("candidate"), json!([]));
         let (failed, again) = (status("auto", 0, 0, &json!([failed])), status("auto", 0, 0, &json!([again])));
         let mut told = ToldFailures::default();
         let message = told.describe(&again, &failed).unwrap();

@@ -32,7 +32,7 @@ pub(super) fn with_disks(status: NodeStorageStatus, report: DiskReport) -> NodeS
 
 /// Returns the place of a disk: candidates, then what a group selects and does not get, members, and all others.
 fn rank(disk: &DiskStatus) -> u8 {
-    match disk.verdict.as_str() {
+    match disk.state.as_str() {
         "candidate" => 0,
         "refused" => 1,
         "not-selected" => 3,
@@ -53,7 +53,7 @@ fn disk(item: DiskItem) -> DiskStatus {
         transport: item.transport,
         rotational: item.rotational,
         disk_group: item.disk_group,
-        verdict: item.verdict,
+        state: item.state,
         reasons,
         message: cut(item.message),
     }
@@ -82,8 +82,8 @@ mod tests {
 
     use super::*;
 
-    fn item(path: &str, verdict: &str) -> DiskItem {
-        DiskItem { path: path.to_owned(), verdict: verdict.to_owned(), size_bytes: 1 << 30, ..DiskItem::default() }
+    fn item(path: &str, state: &str) -> DiskItem {
+        DiskItem { path: path.to_owned(), state: state.to_owned(), size_bytes: 1 << 30, ..DiskItem::default() }
     }
 
     fn status(disks: Vec<DiskItem>) -> NodeStorageStatus {
@@ -103,12 +103,12 @@ mod tests {
         let told = status(vec![refused, item("/dev/sdb", "member"), item("/dev/sdc", "candidate")]);
         let expected = json!({
             "disks": [
-                {"path": "/dev/sdc", "size": "1Gi", "verdict": "candidate"},
+                {"path": "/dev/sdc", "size": "1Gi", "state": "candidate"},
                 {
                     "path": "/dev/sda", "stableName": "/dev/disk/by-id/x", "size": "1Gi", "rotational": true,
-                    "diskGroup": "ssd", "verdict": "refused", "reasons": ["in_use", "read_only"], "message": "in use",
+                    "diskGroup": "ssd", "state": "refused", "reasons": ["in_use", "read_only"], "message": "in use",
                 },
-                {"path": "/dev/sdb", "size": "1Gi", "verdict": "member"},
+                {"path": "/dev/sdb", "size": "1Gi", "state": "member"},
             ],
         });
         assert_eq!(serde_json::to_value(told).unwrap(), expected);
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn an_object_has_room_for_any_machine() {
         let disk = |number: usize| {
-            let verdict = if number < 500 { "not-selected" } else { "candidate" };
-            DiskItem { message: "ä".repeat(100_000), ..item(&format!("/dev/sd{number}"), verdict) }
+            let state = if number < 500 { "not-selected" } else { "candidate" };
+            DiskItem { message: "ä".repeat(100_000), ..item(&format!("/dev/sd{number}"), state) }
         };
         let told = status((0..502).map(disk).collect());
         assert_eq!((told.disks.len(), told.omitted_disks), (MOST_DISKS, 502 - 128));

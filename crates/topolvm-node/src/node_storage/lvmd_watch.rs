@@ -55,7 +55,7 @@ pub(super) async fn follow(
         let is_unimplemented = error.is_some_and(|error| error.is_unimplemented());
         if is_unimplemented && !is_logged {
             tracing::info!(
-                "this lvmd does not tell of volume groups and disks; they are not in the node's NodeStorage"
+                "this lvmd does not report volume groups and disks; they are not in the NodeStorage of the node"
             );
             is_logged = true;
         }

@@ -35,7 +35,7 @@ pub(super) async fn keep_told(lvmd: &LvmdClient, mut nodes: watch::Receiver<Opti
                 Err(error) => {
                     if !std::mem::replace(&mut is_logged, true) && !error.is_transient() {
                         let error = error_chain(&error);
-                        tracing::warn!(error, "cannot tell lvmd the labels of the node; trying again");
+                        tracing::warn!(error, "cannot send the labels of the node to lvmd; trying again");
                     }
                     pause = Some(backoff.fail());
                 }

@@ -8,7 +8,7 @@ use crate::lvmd_client::Lv;
 
 /// An LV that may be without its object.
 #[derive(Clone, Debug)]
-pub(crate) struct Suspect {
+pub(crate) struct Candidate {
     pub(crate) lv: Lv,
     /// Device class in whose list it is.
     pub(crate) class: String,
@@ -30,7 +30,7 @@ pub(crate) struct Suspect {
     pub(crate) is_writable: bool,
 }
 
-impl Suspect {
+impl Candidate {
     /// Reads an LV of a device class; `None` if it was not made for an object, as its name says.
     pub(crate) fn of(flavor: ApiFlavor, class: &str, lv: Lv) -> Option<Self> {
         let kept = quarantined_uid(&lv.name);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::args::{OrphanPolicy, OrphanSettings};
-use super::proof::Doubt;
-use super::suspect::Suspect;
+use super::candidate::Candidate;
+use super::proof::Blocker;
 
 /// Next step with an LV.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,36 +23,36 @@ impl OrphanSettings {
     /// Returns whether something is to be done about an LV as soon as nobody is proven to miss it for long enough.
     /// `kept` is the time for which agents have seen it in quarantine: both that and the clock must say that it is
     /// over.
-    pub(crate) fn is_due(&self, suspect: &Suspect, kept: Duration, now: Timestamp) -> bool {
-        match (self.policy, suspect.is_quarantined) {
+    pub(crate) fn is_due(&self, candidate: &Candidate, kept: Duration, now: Timestamp) -> bool {
+        match (self.policy, candidate.is_quarantined) {
             (OrphanPolicy::Report, _) | (OrphanPolicy::Quarantine, true) => false,
             (OrphanPolicy::Quarantine | OrphanPolicy::Delete, false) => true,
             (OrphanPolicy::Delete, true) => {
-                self.kept_until(suspect).is_some_and(|until| until <= now) && kept >= self.quarantine_period
+                self.kept_until(candidate).is_some_and(|until| until <= now) && kept >= self.quarantine_period
             }
         }
     }
 
     /// Returns the time until which an LV is kept in quarantine; `None` if it has no tag with its beginning.
-    fn kept_until(&self, suspect: &Suspect) -> Option<Timestamp> {
-        let since = Timestamp::from_second(suspect.quarantined_at?).ok()?;
+    fn kept_until(&self, candidate: &Candidate) -> Option<Timestamp> {
+        let since = Timestamp::from_second(candidate.quarantined_at?).ok()?;
         since.checked_add(SignedDuration::try_from(self.quarantine_period).ok()?).ok()
     }
 }
 
-/// Chooses what becomes of an LV of which this doubt was found, which was proven to be an orphan for `waited` before,
+/// Chooses what becomes of an LV of which this blocker was found, which was proven to be an orphan for `waited` before,
 /// and which agents have seen in quarantine for `kept`.
 pub(crate) fn choose_step(
     settings: &OrphanSettings,
-    suspect: &Suspect,
-    doubt: Option<&Doubt>,
+    candidate: &Candidate,
+    blocker: Option<&Blocker>,
     waited: Option<Duration>,
     kept: Duration,
     now: Timestamp,
 ) -> Step {
     let grace = SignedDuration::try_from(settings.grace_period).unwrap_or(SignedDuration::MAX);
-    if !settings.is_due(suspect, kept, now) {
-        return Step::Leave(match (settings.policy, suspect.is_quarantined, settings.kept_until(suspect)) {
+    if !settings.is_due(candidate, kept, now) {
+        return Step::Leave(match (settings.policy, candidate.is_quarantined, settings.kept_until(candidate)) {
             (OrphanPolicy::Delete, true, Some(until)) if until > now => {
                 format!("in quarantine until {until}, then removed")
             }
@@ -64,11 +64,11 @@ pub(crate) fn choose_step(
             (_, false, _) => "only reported (--orphans=report)".to_owned(),
         });
     }
-    if let Some(doubt) = doubt {
-        return Step::Leave(format!("kept: {doubt}"));
+    if let Some(blocker) = blocker {
+        return Step::Leave(format!("kept: {blocker}"));
     }
     let is_proven = waited.is_some_and(|waited| waited >= settings.grace_period);
-    match (is_proven, suspect.is_quarantined, suspect.quarantined_at) {
+    match (is_proven, candidate.is_quarantined, candidate.quarantined_at) {
         (false, false, _) => Step::Leave(format!("moved to quarantine after it has been unreferenced for {grace:#}")),
         (false, true, _) => Step::Leave(format!("removed after it has been unreferenced for {grace:#}")),
         (true, false, _) => Step::Quarantine,

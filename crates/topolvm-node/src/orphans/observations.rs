@@ -1,18 +1,18 @@
-//! Since when it is proven of each LV that nobody misses it.
+//! Since when each LV has been seen to be an orphan.
 //!
-//! Only this process remembers it: a restart makes the wait longer and never shorter. So does any doubt.
+//! Only this process remembers it: a restart makes the wait longer and never shorter. So does any blocker.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The times since when LVs are proven to be orphans, by name.
+/// Times since when LVs have been orphans, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Sightings(HashMap<String, Instant>);
+pub(crate) struct Observations(HashMap<String, Instant>);
 
-impl Sightings {
-    /// Stores which LVs are proven to be orphans now. All others begin anew.
+impl Observations {
+    /// Stores which LVs are proven to be orphans now. All others start again.
     pub(crate) fn see(&mut self, proven: &[&str], now: Instant) {
         self.0.retain(|lv, _| proven.contains(&lv.as_str()));
         for lv in proven {
@@ -31,15 +31,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_doubt_makes_the_wait_begin_anew() {
-        let (mut sightings, start) = (Sightings::default(), Instant::now());
+    fn blocker_restarts_the_wait() {
+        let (mut observations, start) = (Observations::default(), Instant::now());
         let after = |seconds| start + Duration::from_secs(seconds);
-        sightings.see(&["a", "b"], start);
-        assert_eq!(sightings.waited("a", start), None);
-        sightings.see(&["b"], after(1));
-        sightings.see(&["a", "b"], after(2));
-        assert_eq!(sightings.waited("a", after(5)), Some(Duration::from_secs(3)));
-        assert_eq!(sightings.waited("b", after(5)), Some(Duration::from_secs(5)));
-        assert_eq!(sightings.waited("c", after(5)), None);
+        observations.see(&["a", "b"], start);
+        assert_eq!(observations.waited("a", start), None);
+        observations.see(&["b"], after(1));
+        observations.see(&["a", "b"], after(2));
+        assert_eq!(observations.waited("a", after(5)), Some(Duration::from_secs(3)));
+        assert_eq!(observations.waited("b", after(5)), Some(Duration::from_secs(5)));
+        assert_eq!(observations.waited("c", after(5)), None);
     }
 }

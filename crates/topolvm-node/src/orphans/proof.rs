@@ -1,7 +1,7 @@
-//! The proof that nobody misses an LV: pure functions from the facts to the first doubt.
+//! The proof that nobody misses an LV: pure functions from the facts to the first blocker.
 
+use super::candidate::Candidate;
 use super::server::{ObjectState, ServerState};
-use super::suspect::Suspect;
 
 /// Most LVs of a node that may lose their objects at a time by mistakes of single ones.
 const MOST_AT_ONCE: usize = 10;
@@ -35,7 +35,7 @@ pub(crate) struct Evidence {
 
 /// Reason for which an LV without an object is left alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Doubt {
+pub(crate) enum Blocker {
     #[error("it has no tags that name its creator, its LogicalVolume and its cluster")]
     Unmarked,
     #[error("it is read-only like a snapshot, and a VolumeSnapshotContent may refer to it")]
@@ -62,42 +62,42 @@ pub(crate) enum Doubt {
 }
 
 /// Returns the first reason to leave an LV alone; `None` is proof that nobody misses it.
-pub(crate) fn find_doubt(
-    suspect: &Suspect,
+pub(crate) fn find_blocker(
+    candidate: &Candidate,
     server: &ServerState,
     evidence: &Evidence,
     counts: Counts,
-) -> Option<Doubt> {
+) -> Option<Blocker> {
     let (true, Some(_), Some(cluster), Some(created)) =
-        (suspect.is_managed, &suspect.object, &suspect.cluster, suspect.created)
+        (candidate.is_managed, &candidate.object, &candidate.cluster, candidate.created)
     else {
-        return Some(Doubt::Unmarked);
+        return Some(Blocker::Unmarked);
     };
-    if !suspect.is_writable {
-        return Some(Doubt::Snapshot);
+    if !candidate.is_writable {
+        return Some(Blocker::Snapshot);
     }
     match &evidence.object {
         ObjectState::Gone => {}
-        ObjectState::Exists(volume) => return Some(Doubt::Elsewhere(volume.spec.node_name.clone())),
-        ObjectState::Waits => return Some(Doubt::Awaited),
+        ObjectState::Exists(volume) => return Some(Blocker::Elsewhere(volume.spec.node_name.clone())),
+        ObjectState::Waits => return Some(Blocker::Awaited),
     }
     if *cluster != server.cluster {
-        return Some(Doubt::OtherCluster);
+        return Some(Blocker::OtherCluster);
     }
     if server.objects == 0 {
-        return Some(Doubt::NothingListed);
+        return Some(Blocker::NothingListed);
     }
     if server.remembers_until.is_none_or(|until| created > until) {
-        return Some(Doubt::Forgotten);
+        return Some(Blocker::Forgotten);
     }
     if let Some(name) = &evidence.persistent_volume {
-        return Some(Doubt::PersistentVolume(name.clone()));
+        return Some(Blocker::PersistentVolume(name.clone()));
     }
     if evidence.is_in_use {
-        return Some(Doubt::InUse);
+        return Some(Blocker::InUse);
     }
     let limit = counts.limit();
-    (counts.orphans > limit).then_some(Doubt::TooMany { orphans: counts.orphans, limit })
+    (counts.orphans > limit).then_some(Blocker::TooMany { orphans: counts.orphans, limit })
 }
 
 #[cfg(test)]

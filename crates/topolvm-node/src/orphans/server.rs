@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_kube::list_selected;
 
-use super::suspect::Suspect;
+use super::candidate::Candidate;
 use crate::api_server::{ApiError, DEADLINE, call};
 use crate::volume_references::VolumeReferences;
 
@@ -94,10 +94,10 @@ impl Server {
 
     /// Looks for the object that an LV was made for. An object that has another UID is another one, unless its status
     /// names the LV: a backup tool has restored it.
-    pub(crate) async fn find_object(&self, suspect: &Suspect) -> Result<ObjectState, ApiError> {
-        let Some(name) = &suspect.object else { return Ok(ObjectState::Gone) };
+    pub(crate) async fn find_object(&self, candidate: &Candidate) -> Result<ObjectState, ApiError> {
+        let Some(name) = &candidate.object else { return Ok(ObjectState::Gone) };
         Ok(match call(DEADLINE, self.volumes.get_opt(name)).await? {
-            Some(found) if found.uid() == suspect.uid || found.volume_id() == Some(&suspect.uid) => {
+            Some(found) if found.uid() == candidate.uid || found.volume_id() == Some(&candidate.uid) => {
                 ObjectState::Exists(Arc::new(found))
             }
             Some(found) if found.volume_id().is_none() => ObjectState::Waits,

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 use super::kept_time::KeptTimes;
-use super::sightings::Sightings;
+use super::observations::Observations;
 
 /// The memory of an agent. It is empty at its start.
 #[derive(Debug, Default)]
 pub(crate) struct OrphanState {
-    pub(crate) sightings: Sightings,
+    pub(crate) observations: Observations,
     /// Time for which LVs are in quarantine.
     pub(crate) kept_times: KeptTimes,
     /// Names of the LVs that were looked at last, and when; `None` before the first look.

@@ -14,7 +14,7 @@ use super::status::with_deadline;
 use super::{ReconcileError, Reconciler};
 use crate::events::FIELD_MANAGER;
 use crate::lvmd_client::to_wire;
-use crate::orphans::Suspect;
+use crate::orphans::Candidate;
 
 impl Reconciler {
     /// Renames the LV to the UID of the object, unless something refers to the volume by its present name. Returns the
@@ -83,7 +83,7 @@ impl Reconciler {
             // The adoption fails for the same reason, and its message counts
             Err(_) => return Ok(None),
         };
-        let found = found.and_then(|lv| Suspect::of(self.flavor, class, lv));
+        let found = found.and_then(|lv| Candidate::of(self.flavor, class, lv));
         Ok(found.filter(|found| found.object.as_deref() == Some(volume.name())).map(|found| found.lv.size_bytes))
     }
 }

@@ -26,8 +26,9 @@ pub(super) struct Differences {
 impl Differences {
     /// Adds the LVs without an object.
     pub(super) fn add_orphans(&mut self, listing: &Listing) {
-        let (kept, orphaned): (Vec<_>, Vec<_>) = listing.suspects.values().partition(|suspect| suspect.is_quarantined);
-        self.orphaned.extend(orphaned.into_iter().map(|suspect| suspect.lv.name.clone()));
+        let (kept, orphaned): (Vec<_>, Vec<_>) =
+            listing.candidates.values().partition(|candidate| candidate.is_quarantined);
+        self.orphaned.extend(orphaned.into_iter().map(|candidate| candidate.lv.name.clone()));
         self.quarantined = i64::try_from(kept.len()).unwrap_or(i64::MAX);
     }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use crate::lvmd_client::Lv;
-use crate::orphans::Suspect;
+use crate::orphans::Candidate;
 
 /// The lists of all device classes, as far as orphans need them.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     /// LVs without an object in the cache, and all that are in quarantine, by name.
-    pub(super) suspects: BTreeMap<String, Suspect>,
+    pub(super) candidates: BTreeMap<String, Candidate>,
     /// Number of LVs that were made for objects.
     pub(super) volumes: usize,
     /// Times of creation of the objects whose LV was listed, in seconds since 1970.
@@ -33,11 +33,11 @@ impl Listing {
     ) {
         self.is_incomplete |= listed.is_none();
         for lv in listed.into_iter().flat_map(HashMap::values) {
-            let Some(suspect) = Suspect::of(flavor, class, lv.clone()) else { continue };
+            let Some(candidate) = Candidate::of(flavor, class, lv.clone()) else { continue };
             self.volumes = self.volumes.saturating_add(1);
-            if suspect.is_quarantined || !has_object(&suspect.uid) {
+            if candidate.is_quarantined || !has_object(&candidate.uid) {
                 // The default class is listed under its name, too
-                self.suspects.insert(lv.name.clone(), suspect);
+                self.candidates.insert(lv.name.clone(), candidate);
             }
         }
     }

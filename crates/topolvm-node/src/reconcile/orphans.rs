@@ -18,7 +18,7 @@ use super::listing::Listing;
 use crate::api_server::ApiError;
 use crate::lvmd_client::{LvmdError, to_wire};
 use crate::orphans::{
-    Counts, Doubt, Evidence, ObjectState, OrphanPolicy, Step, Suspect, choose_step, find_doubt, node_reference,
+    Blocker, Candidate, Counts, Evidence, ObjectState, OrphanPolicy, Step, choose_step, find_blocker, node_reference,
     remembers_until, to_record,
 };
 
@@ -31,14 +31,14 @@ const TOLD: usize = 5;
 
 /// An LV without an object, and what is known of it.
 struct Orphan<'a> {
-    suspect: &'a Suspect,
-    doubt: Option<Doubt>,
+    candidate: &'a Candidate,
+    blocker: Option<Blocker>,
 }
 
 impl Reconciler {
     /// Handles the LVs without an object that a comparison has found. Whatever fails is tried again after the next one.
     pub(super) async fn handle_orphans(&self, listing: Listing) {
-        let names: BTreeSet<_> = listing.suspects.keys().cloned().collect();
+        let names: BTreeSet<_> = listing.candidates.keys().cloned().collect();
         if self.must_look_at(&names)
             && let Err(error) = self.look_at_orphans(&listing).await
         {
@@ -69,10 +69,11 @@ impl Reconciler {
     async fn look_at_orphans(&self, listing: &Listing) -> Result<(), ApiError> {
         let Some(node) = self.server.read_node().await? else { return Ok(()) };
         self.measure_kept_times(listing, &node);
-        let orphans = if listing.suspects.is_empty() { Vec::new() } else { self.find_orphans(listing, &node).await? };
+        let orphans =
+            if listing.candidates.is_empty() { Vec::new() } else { self.find_orphans(listing, &node).await? };
         let told = self.handle_each(&node, &orphans).await;
         self.tell(&node, &orphans, told).await?;
-        let names = listing.suspects.keys().cloned().collect();
+        let names = listing.candidates.keys().cloned().collect();
         self.orphan_state.lock().looked = Some((names, Instant::now()));
         Ok(())
     }
@@ -82,23 +83,24 @@ impl Reconciler {
         let annotation = node.annotations().get(self.flavor.orphans()).map(String::as_str);
         // What cannot be read counts as nothing, so that they stay the longer
         let recorded = NodeOrphans::parse(annotation).unwrap_or_default();
-        let quarantined = listing.suspects.values();
-        let quarantined = quarantined.filter_map(|suspect| Some((suspect.lv.name.as_str(), suspect.quarantined_at?)));
+        let quarantined = listing.candidates.values();
+        let quarantined =
+            quarantined.filter_map(|candidate| Some((candidate.lv.name.as_str(), candidate.quarantined_at?)));
         self.orphan_state.lock().kept_times.see(quarantined, &recorded, Instant::now());
     }
 
     /// Returns for how long agents have seen an LV in quarantine.
-    fn kept_time(&self, suspect: &Suspect) -> Duration {
-        let Some(at) = suspect.quarantined_at else { return Duration::ZERO };
-        self.orphan_state.lock().kept_times.kept(&suspect.lv.name, at, Instant::now())
+    fn kept_time(&self, candidate: &Candidate) -> Duration {
+        let Some(at) = candidate.quarantined_at else { return Duration::ZERO };
+        self.orphan_state.lock().kept_times.kept(&candidate.lv.name, at, Instant::now())
     }
 
     /// Returns whether something is to be done about an LV.
-    fn is_due(&self, suspect: &Suspect) -> bool {
-        self.orphan_settings.is_due(suspect, self.kept_time(suspect), (self.now)())
+    fn is_due(&self, candidate: &Candidate) -> bool {
+        self.orphan_settings.is_due(candidate, self.kept_time(candidate), (self.now)())
     }
 
-    /// Finds the LVs without an object, each with the first doubt about it. What is in quarantine although its object
+    /// Finds the LVs without an object, each with the first blocker about it. What is in quarantine although its object
     /// is there is given back.
     async fn find_orphans<'a>(
         &self,
@@ -109,77 +111,77 @@ impl Reconciler {
         // Of many at once nothing has to be known but that they are many
         let asks = self.orphan_settings.policy != OrphanPolicy::Report && counts.orphans <= counts.limit();
         let mut found = Vec::new();
-        for suspect in listing.suspects.values() {
-            found.extend(self.find_evidence(suspect, asks).await?.map(|evidence| (suspect, evidence)));
+        for candidate in listing.candidates.values() {
+            found.extend(self.find_evidence(candidate, asks).await?.map(|evidence| (candidate, evidence)));
         }
         if self.orphan_settings.policy == OrphanPolicy::Report {
-            return Ok(found.into_iter().map(|(suspect, _)| Orphan { suspect, doubt: None }).collect());
+            return Ok(found.into_iter().map(|(candidate, _)| Orphan { candidate, blocker: None }).collect());
         }
         let server = self.server.read_state(node).await?;
-        let with_doubt = |(suspect, evidence): (&'a Suspect, Evidence)| Orphan {
-            suspect,
-            doubt: find_doubt(suspect, &server, &evidence, counts),
+        let with_blocker = |(candidate, evidence): (&'a Candidate, Evidence)| Orphan {
+            candidate,
+            blocker: find_blocker(candidate, &server, &evidence, counts),
         };
-        Ok(found.into_iter().map(with_doubt).collect())
+        Ok(found.into_iter().map(with_blocker).collect())
     }
 
     /// Collects what the cluster says about an LV, as far as it is asked; `None` if the LV has its object.
-    async fn find_evidence(&self, suspect: &Suspect, asks: bool) -> Result<Option<Evidence>, ApiError> {
+    async fn find_evidence(&self, candidate: &Candidate, asks: bool) -> Result<Option<Evidence>, ApiError> {
         let mut evidence = Evidence::default();
-        if asks || suspect.is_quarantined {
-            evidence.object = self.server.find_object(suspect).await?;
+        if asks || candidate.is_quarantined {
+            evidence.object = self.server.find_object(candidate).await?;
         }
         if let ObjectState::Exists(volume) = &evidence.object
             && volume.spec.node_name == self.node
         {
-            if suspect.is_quarantined {
-                self.give_back(suspect, volume).await;
+            if candidate.is_quarantined {
+                self.give_back(candidate, volume).await;
             }
             return Ok(None);
         }
         if asks {
-            evidence.persistent_volume = self.find_persistent_volume(suspect).await?;
-            evidence.is_in_use = self.is_in_use(suspect).await;
+            evidence.persistent_volume = self.find_persistent_volume(candidate).await?;
+            evidence.is_in_use = self.is_in_use(candidate).await;
         }
         Ok(Some(evidence))
     }
 
     /// Looks for the PersistentVolume of the object that an LV was made for, and returns its name. csi-provisioner
     /// gives it the name that the volume has.
-    async fn find_persistent_volume(&self, suspect: &Suspect) -> Result<Option<String>, ApiError> {
-        let Some(name) = &suspect.object else { return Ok(None) };
+    async fn find_persistent_volume(&self, candidate: &Candidate) -> Result<Option<String>, ApiError> {
+        let Some(name) = &candidate.object else { return Ok(None) };
         let is_there = self.server.references.has_persistent_volume(name).await?;
         Ok(is_there.then(|| name.clone()))
     }
 
     /// Counts the LVs that are without an object at once: those that are not in quarantine, or are to leave it.
     fn count(&self, listing: &Listing) -> Counts {
-        let counts = |suspect: &&Suspect| !suspect.is_quarantined || self.is_due(suspect);
-        Counts { volumes: listing.volumes, orphans: listing.suspects.values().filter(counts).count() }
+        let counts = |candidate: &&Candidate| !candidate.is_quarantined || self.is_due(candidate);
+        Counts { volumes: listing.volumes, orphans: listing.candidates.values().filter(counts).count() }
     }
 
     /// Does what is due, and returns what becomes of each LV.
     async fn handle_each(&self, node: &PartialObjectMeta<Node>, orphans: &[Orphan<'_>]) -> Vec<OrphanedVolume> {
         let (now, instant) = ((self.now)(), Instant::now());
-        let is_proven = |orphan: &&Orphan<'_>| orphan.doubt.is_none() && self.is_due(orphan.suspect);
-        let proven: Vec<_> = orphans.iter().filter(is_proven).map(|orphan| orphan.suspect.lv.name.as_str()).collect();
-        self.orphan_state.lock().sightings.see(&proven, instant);
+        let is_proven = |orphan: &&Orphan<'_>| orphan.blocker.is_none() && self.is_due(orphan.candidate);
+        let proven: Vec<_> = orphans.iter().filter(is_proven).map(|orphan| orphan.candidate.lv.name.as_str()).collect();
+        self.orphan_state.lock().observations.see(&proven, instant);
         let mut told = Vec::new();
-        for Orphan { suspect, doubt } in orphans {
-            let waited = self.orphan_state.lock().sightings.waited(&suspect.lv.name, instant);
-            let kept = self.kept_time(suspect);
-            let step = choose_step(&self.orphan_settings, suspect, doubt.as_ref(), waited, kept, now);
+        for Orphan { candidate, blocker } in orphans {
+            let waited = self.orphan_state.lock().observations.waited(&candidate.lv.name, instant);
+            let kept = self.kept_time(candidate);
+            let step = choose_step(&self.orphan_settings, candidate, blocker.as_ref(), waited, kept, now);
             let note = match step {
                 Step::Leave(note) => Some(note),
-                Step::Quarantine => self.quarantine(node, suspect).await,
-                Step::Remove(at) => self.remove_quarantined(node, suspect, at).await,
+                Step::Quarantine => self.quarantine(node, candidate).await,
+                Step::Remove(at) => self.remove_quarantined(node, candidate, at).await,
             };
             told.extend(note.map(|note| OrphanedVolume {
-                lv: suspect.lv.name.clone(),
-                logical_volume: suspect.object.clone().unwrap_or_default(),
-                device_class: suspect.class.clone(),
-                bytes: suspect.lv.size_bytes,
-                quarantined_at: suspect.quarantined_at,
+                lv: candidate.lv.name.clone(),
+                logical_volume: candidate.object.clone().unwrap_or_default(),
+                device_class: candidate.class.clone(),
+                bytes: candidate.lv.size_bytes,
+                quarantined_at: candidate.quarantined_at,
                 kept_seconds: to_record(kept),
                 note,
             }));
@@ -188,19 +190,19 @@ impl Reconciler {
     }
 
     /// Puts an LV into quarantine; returns why not. The next comparison finds it there.
-    async fn quarantine(&self, node: &PartialObjectMeta<Node>, suspect: &Suspect) -> Option<String> {
-        if let Some(doubt) = self.find_last_doubt(suspect).await {
-            return Some(doubt);
+    async fn quarantine(&self, node: &PartialObjectMeta<Node>, candidate: &Candidate) -> Option<String> {
+        if let Some(blocker) = self.find_last_blocker(candidate).await {
+            return Some(blocker);
         }
-        let (lv, object) = (&suspect.lv.name, suspect.object.as_deref().unwrap_or_default());
+        let (lv, object) = (&candidate.lv.name, candidate.object.as_deref().unwrap_or_default());
         let at = (self.now)().as_second();
-        if let Err(error) = self.lvmd.quarantine(lv, &suspect.class, at).await {
-            return Some(log_failure(suspect, "cannot move the logical volume to quarantine", &error));
+        if let Err(error) = self.lvmd.quarantine(lv, &candidate.class, at).await {
+            return Some(log_failure(candidate, "cannot move the logical volume to quarantine", &error));
         }
         let message = format!(
             "LV {lv} of device class {} was moved to quarantine: LogicalVolume {object} does not exist; list, restore \
              or delete it with kubectl topolvm orphans",
-            suspect.class
+            candidate.class
         );
         tracing::warn!(lv, object, message, "moved a logical volume to quarantine");
         self.events.volume_quarantined(&node_reference(node), &message).await;
@@ -208,13 +210,18 @@ impl Reconciler {
     }
 
     /// Removes an LV whose quarantine has ended; returns why not.
-    async fn remove_quarantined(&self, node: &PartialObjectMeta<Node>, suspect: &Suspect, at: i64) -> Option<String> {
-        if let Some(doubt) = self.find_last_doubt(suspect).await {
-            return Some(doubt);
+    async fn remove_quarantined(
+        &self,
+        node: &PartialObjectMeta<Node>,
+        candidate: &Candidate,
+        at: i64,
+    ) -> Option<String> {
+        if let Some(blocker) = self.find_last_blocker(candidate).await {
+            return Some(blocker);
         }
-        let (lv, object) = (&suspect.lv.name, suspect.object.as_deref().unwrap_or_default());
-        if let Err(error) = self.lvmd.remove_quarantined(lv, &suspect.class, at).await {
-            return Some(log_failure(suspect, "cannot remove the logical volume after its quarantine", &error));
+        let (lv, object) = (&candidate.lv.name, candidate.object.as_deref().unwrap_or_default());
+        if let Err(error) = self.lvmd.remove_quarantined(lv, &candidate.class, at).await {
+            return Some(log_failure(candidate, "cannot remove the logical volume after its quarantine", &error));
         }
         let message = format!("LV {lv} was removed after its quarantine: LogicalVolume {object} does not exist");
         tracing::warn!(lv, object, message, "removed a logical volume after its quarantine");
@@ -223,12 +230,12 @@ impl Reconciler {
     }
 
     /// Looks for an object of any name that refers to an LV which is about to be changed; returns what to tell.
-    async fn find_last_doubt(&self, suspect: &Suspect) -> Option<String> {
-        match self.server.references.search(&suspect.uid).await {
+    async fn find_last_blocker(&self, candidate: &Candidate) -> Option<String> {
+        match self.server.references.search(&candidate.uid).await {
             Ok(found) => found.map(|reference| format!("kept: {reference} still exists")),
             Err(error) => {
                 tracing::warn!(
-                    lv = suspect.lv.name,
+                    lv = candidate.lv.name,
                     error = error_chain(&error),
                     "cannot search for objects that refer to it"
                 );
@@ -238,29 +245,29 @@ impl Reconciler {
     }
 
     /// Gives an LV in quarantine back to its object, which is there again.
-    async fn give_back(&self, suspect: &Suspect, volume: &LogicalVolume) {
-        let Ok(size_bytes) = to_wire(suspect.lv.size_bytes) else { return };
+    async fn give_back(&self, candidate: &Candidate, volume: &LogicalVolume) {
+        let Ok(size_bytes) = to_wire(candidate.lv.size_bytes) else { return };
         let request = AdoptLvRequest {
-            name: suspect.lv.name.clone(),
-            device_class: suspect.class.clone(),
-            new_name: suspect.uid.clone(),
+            name: candidate.lv.name.clone(),
+            device_class: candidate.class.clone(),
+            new_name: candidate.uid.clone(),
             size_bytes,
             tags: self.lvm_tags(volume).await,
         };
         match self.lvmd.adopt(request).await {
             Ok(_) => {
-                tracing::warn!(volume = volume.name(), lv = suspect.uid, "the object exists again; restored its LV");
+                tracing::warn!(volume = volume.name(), lv = candidate.uid, "the object exists again; restored its LV");
             }
             Err(error) => {
-                log_failure(suspect, "cannot restore the logical volume to its object", &error);
+                log_failure(candidate, "cannot restore the logical volume to its object", &error);
             }
         }
     }
 
     /// Returns whether a device node of an LV is in use, or nobody knows.
-    async fn is_in_use(&self, suspect: &Suspect) -> bool {
-        let Some((device_uses, number)) = self.device_uses.as_ref().zip(suspect.lv.number) else { return false };
-        device_uses.find(number, suspect.lv.path.clone()).await.map_or(true, |uses| !uses.is_empty())
+    async fn is_in_use(&self, candidate: &Candidate) -> bool {
+        let Some((device_uses, number)) = self.device_uses.as_ref().zip(candidate.lv.number) else { return false };
+        device_uses.find(number, candidate.lv.path.clone()).await.map_or(true, |uses| !uses.is_empty())
     }
 
     /// Writes to the Node what becomes of each LV, if that has changed, and tells of new ones in an Event.
@@ -278,7 +285,7 @@ impl Reconciler {
         if !new.is_empty() {
             self.events.volumes_orphaned(&node_reference(node), &describe(&new)).await;
         }
-        self.orphan_state.lock().told = orphans.iter().map(|orphan| orphan.suspect.lv.name.clone()).collect();
+        self.orphan_state.lock().told = orphans.iter().map(|orphan| orphan.candidate.lv.name.clone()).collect();
         let (key, annotation) = (self.flavor.orphans(), NodeOrphans::of(told).to_annotation());
         if node.annotations().get(key) != annotation.as_ref() {
             self.server.annotate_node(key, annotation.as_deref()).await?;
@@ -298,11 +305,12 @@ impl Reconciler {
         }
         let Some(node) = self.server.read_node().await? else { return Ok(()) };
         let until = remembers_until(self.flavor, &node);
-        let is_forgotten = |suspect: &Suspect| {
-            !suspect.is_quarantined && suspect.created.is_some_and(|created| until.is_none_or(|until| created > until))
+        let is_forgotten = |candidate: &Candidate| {
+            !candidate.is_quarantined
+                && candidate.created.is_some_and(|created| until.is_none_or(|until| created > until))
         };
         if until.is_none_or(|until| until < newest) {
-            if listing.suspects.values().any(is_forgotten) {
+            if listing.candidates.values().any(is_forgotten) {
                 return Ok(());
             }
             let time = Timestamp::from_second(newest).unwrap_or_default().to_string();
@@ -314,8 +322,8 @@ impl Reconciler {
 }
 
 /// Logs that something could not be done with an LV, and returns what to tell.
-fn log_failure(suspect: &Suspect, what: &'static str, error: &LvmdError) -> String {
-    tracing::warn!(lv = suspect.lv.name, error = error_chain(error), "{what}; retrying");
+fn log_failure(candidate: &Candidate, what: &'static str, error: &LvmdError) -> String {
+    tracing::warn!(lv = candidate.lv.name, error = error_chain(error), "{what}; retrying");
     format!("{what}: {}", error.detail())
 }
 

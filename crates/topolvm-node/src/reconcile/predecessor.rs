@@ -4,7 +4,7 @@
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use super::{ReconcileError, Reconciler};
-use crate::orphans::Suspect;
+use crate::orphans::Candidate;
 use crate::volume_references::VolumeReference;
 
 /// Name of a request that asks what refers to a volume.
@@ -49,24 +49,25 @@ impl Reconciler {
             // The creation fails for the same reason, and its message counts
             Err(_) => return Ok(None),
         };
-        let has_this_name = |suspect: &Suspect| suspect.object.as_deref().is_none_or(|name| name == volume.name());
-        let suspects = listed.into_iter().filter_map(|lv| Suspect::of(self.flavor, class, lv));
-        let candidates: Vec<_> = suspects.filter(has_this_name).collect();
+        let has_this_name =
+            |candidate: &Candidate| candidate.object.as_deref().is_none_or(|name| name == volume.name());
+        let unreferenced = listed.into_iter().filter_map(|lv| Candidate::of(self.flavor, class, lv));
+        let candidates: Vec<_> = unreferenced.filter(has_this_name).collect();
         // An LV of this very object is one whose creation was interrupted, or one in quarantine that comes back
-        if candidates.is_empty() || candidates.iter().any(|suspect| suspect.uid == volume.uid()) {
+        if candidates.is_empty() || candidates.iter().any(|candidate| candidate.uid == volume.uid()) {
             return Ok(None);
         }
         let handle = self.find_volume_handle(volume).await?;
-        let is_predecessor = |suspect: &&Suspect| match &handle {
-            Some(handle) => suspect.uid == *handle,
-            None => suspect.object.is_some(),
+        let is_predecessor = |candidate: &&Candidate| match &handle {
+            Some(handle) => candidate.uid == *handle,
+            None => candidate.object.is_some(),
         };
-        let Some(suspect) = candidates.iter().find(is_predecessor) else { return Ok(None) };
-        if self.find_owner(volume, &suspect.lv.name, |_| true).await?.is_some() {
+        let Some(candidate) = candidates.iter().find(is_predecessor) else { return Ok(None) };
+        if self.find_owner(volume, &candidate.lv.name, |_| true).await?.is_some() {
             return Ok(None);
         }
-        let reference = self.find_reference(&suspect.uid).await?;
-        Ok(Some(Predecessor { lv: suspect.lv.name.clone(), reference }))
+        let reference = self.find_reference(&candidate.uid).await?;
+        Ok(Some(Predecessor { lv: candidate.lv.name.clone(), reference }))
     }
 
     /// Finds what refers to the volume that has or had this name in LVM.

@@ -93,7 +93,7 @@ impl FakeDisks {
     /// A blank disk is plugged in.
     pub(crate) fn plug(&self, path: &str, stable_name: &str) {
         let (path, stable_name) = (path.to_owned(), stable_name.to_owned());
-        let disk = DiskItem { path, stable_name, verdict: "candidate".to_owned(), ..DiskItem::default() };
+        let disk = DiskItem { path, stable_name, state: "candidate".to_owned(), ..DiskItem::default() };
         self.storage.send_modify(|storage| storage.disk_report.as_mut().unwrap().disks.push(disk));
     }
 
@@ -143,7 +143,7 @@ impl DiskService for FakeDisks {
         let answer = self.answer(format!("add {path} {stable_name}").trim_end().to_owned())?;
         self.storage.send_modify(|storage| {
             let mut disks = storage.disk_report.as_mut().unwrap().disks.iter_mut();
-            "member".clone_into(&mut disks.find(|disk| disk.path == path).unwrap().verdict);
+            "member".clone_into(&mut disks.find(|disk| disk.path == path).unwrap().state);
         });
         Ok(answer)
     }

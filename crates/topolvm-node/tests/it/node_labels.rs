@@ -95,7 +95,7 @@ async fn a_disk_joins_when_the_node_gets_the_label_and_no_other_when_it_has_lost
     let lvmd = LvmdProcess::start(&lvm, GROUP).await;
     lvmd.look_at_disks(&lvm, GROUP).await;
     let agent = Agent::start(&api, lvmd.client());
-    until_said(&api, "/status/disks/0/verdict", &json!("refused")).await;
+    until_said(&api, "/status/disks/0/state", &json!("refused")).await;
     sleep(MINUTE).await;
     let looking = lvmd.keep_looking_at_disks(&lvm, GROUP);
     until_said(&api, "/status/disks/0/reasons", &json!(["other_nodes"])).await;
@@ -105,14 +105,14 @@ async fn a_disk_joins_when_the_node_gets_the_label_and_no_other_when_it_has_lost
     assert_eq!((&status["diskGroups"][0]["exists"], &status["deviceClasses"]), (&json!(false), &json!(null)));
 
     agent.label(Some(labels(&[("kind", "fast")])));
-    until_said(&api, "/status/disks/0/verdict", &json!("member")).await;
+    until_said(&api, "/status/disks/0/state", &json!("member")).await;
     until_said(&api, "/status/deviceClasses/0/name", &json!("g")).await;
     agent.label(None);
     lvmd.until_labelled_as(&labels(&[])).await;
     lvm.plug("sdc", GIB);
     lvmd.look_at_disks(&lvm, GROUP).await;
     until_said(&api, "/status/disks/0/path", &json!("/dev/sdc")).await;
-    until_said(&api, "/status/disks/0/verdict", &json!("refused")).await;
+    until_said(&api, "/status/disks/0/state", &json!("refused")).await;
     until_said(&api, "/status/deviceClasses/0/name", &json!("g")).await;
     until_ready(&api, "True").await;
     assert_eq!(lvm.group_of_disk("sdc"), None);

@@ -329,7 +329,7 @@ async fn disks_are_in_the_object_and_what_becomes_of_them_is_told_once() {
     lvmd.look_at_disks(&lvm, &report).await;
     let candidate = json!([{
         "path": "/dev/sdb", "stableName": "/dev/disk/by-id/ata-fake_sdb", "size": "10Gi", "transport": "sata",
-        "rotational": false, "diskGroup": "g", "verdict": "candidate",
+        "rotational": false, "diskGroup": "g", "state": "candidate",
         "message": "would be added to disk group g (mode is report)",
     }]);
     until_said(&api, "/status/disks", &candidate).await;
@@ -353,7 +353,7 @@ async fn disks_are_in_the_object_and_what_becomes_of_them_is_told_once() {
     lvmd.look_at_disks(&lvm, &auto).await;
     until_said(&api, "/status/disks/0/reasons", &json!(["failed"])).await;
     lvmd.look_at_disks(&lvm, &auto).await;
-    until_said(&api, "/status/disks/0/verdict", &json!("member")).await;
+    until_said(&api, "/status/disks/0/state", &json!("member")).await;
     lvm.pull("sdb");
     lvmd.look_at_disks(&lvm, &auto).await;
     until_said(&api, "/status/diskGroups/0/missingDisks", &json!(1)).await;

@@ -346,10 +346,10 @@ impl Fault {
 #[case(Fault::OtherNode, "belongs to node n2")]
 #[case(Fault::Restored, "waits for it")]
 #[tokio::test]
-async fn an_lv_that_somebody_may_miss_is_only_reported(#[case] fault: Fault, #[case] doubt: &str) {
+async fn an_lv_that_somebody_may_miss_is_only_reported(#[case] fault: Fault, #[case] blocker: &str) {
     let agent = Agent::start(OrphanPolicy::Delete).await;
     fault.happen(&agent);
-    agent.until_told(GONE, doubt).await;
+    agent.until_told(GONE, blocker).await;
     agent.look().await;
     let lvs = agent.cluster.lvm.volumes(VG);
     assert!(lvs.contains(&GONE.to_owned()) && !lvs.contains(&KEPT.to_owned()), "{lvs:?}");

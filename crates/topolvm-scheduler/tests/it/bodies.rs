@@ -89,7 +89,7 @@ async fn a_body_that_does_not_arrive_is_given_up_after_half_a_minute() {
 }
 
 #[tokio::test]
-async fn requests_and_verdicts_are_counted() {
+async fn requests_and_results_are_counted() {
     let mut registry = Registry::default();
     let router = router(ApiFlavor::TopoLvm, &Config::default(), Watches::default(), Metrics::register(&mut registry));
     let nodes = [node("a", &[("ssd", "0")]), node("b", &[("ssd", "1073741824")])];
@@ -102,8 +102,8 @@ async fn requests_and_verdicts_are_counted() {
     for line in [
         r#"topolvm_scheduler_request_duration_seconds_count{path="/predicate",code="200"} 1"#,
         r#"topolvm_scheduler_request_duration_seconds_count{path="other",code="404"} 1"#,
-        r#"topolvm_scheduler_node_verdicts_total{verdict="fits"} 1"#,
-        r#"topolvm_scheduler_node_verdicts_total{verdict="out_of_space"} 1"#,
+        r#"topolvm_scheduler_node_results_total{result="fits"} 1"#,
+        r#"topolvm_scheduler_node_results_total{result="out_of_space"} 1"#,
     ] {
         assert!(page.contains(line), "{line} is missing in\n{page}");
     }

@@ -15,8 +15,8 @@ use tokio::runtime;
 use topolvm_api::{ApiFlavor, LogicalVolume, LogicalVolumeSpec, format_bytes, parse_bytes};
 
 use super::{NAMESPACE, allow_patches, publishing};
-use crate::bench::Figure;
-use crate::manifests::storage_class;
+use crate::figure::Figure;
+use system_tests::manifests::storage_class;
 
 const GIB: u64 = 1 << 30;
 const TIMES: u8 = 3;

@@ -17,7 +17,7 @@ use testbed::topolvm::{self, CONTROLLER, Topolvm, TopolvmSpec};
 use tokio::runtime;
 
 use super::{NAMESPACE, allow_patches, publishing};
-use crate::bench::Figure;
+use crate::figure::Figure;
 
 const NODES: usize = 500;
 const CLASSES: [&str; 3] = ["ssd", "hdd", "nvme"];

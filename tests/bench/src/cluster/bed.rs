@@ -13,8 +13,8 @@ use testbed::node::Node;
 use testbed::topolvm::THIN_CLASS;
 use topolvm_api::ApiFlavor;
 
-use crate::bench::metrics;
-use crate::manifests::{snapshot_class, storage_class};
+use crate::metrics;
+use system_tests::manifests::{snapshot_class, storage_class};
 
 /// Volume group of the node.
 pub(super) const VG: &str = "myvg1";

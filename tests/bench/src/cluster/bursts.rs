@@ -14,8 +14,8 @@ use topolvm_proto::csi::{
 
 use super::bed::{Bed, IMMEDIATE, VG, create, is_bound};
 use super::watching::time_until_all;
-use crate::bench::{Figure, median};
-use crate::manifests::{VolumeMode, claim};
+use crate::figure::{Figure, median};
+use system_tests::manifests::{VolumeMode, claim};
 use testbed::topolvm::controller_socket;
 
 const MIB: i64 = 1 << 20;

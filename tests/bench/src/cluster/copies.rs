@@ -7,8 +7,8 @@ use kube::api::DynamicObject;
 
 use super::bed::{Bed, SNAPSHOTS, THIN, create, is_bound, is_ready};
 use super::watching::time_until;
-use crate::bench::{Figure, median};
-use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot};
+use crate::figure::{Figure, median};
+use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot};
 
 const TIMES: u8 = 4;
 

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::bed::{Bed, WAITING, create, is_ready};
 use super::watching::{time_until, time_until_all};
-use crate::bench::{Figure, median};
-use crate::manifests::{VolumeMode, claim, pod};
+use crate::figure::{Figure, median};
+use system_tests::manifests::{VolumeMode, claim, pod};
 
 const TIMES: u8 = 5;
 /// After this time without a sync of the pod kubelet begins the next one at once: the generic PLEG, for whose next look

@@ -10,8 +10,8 @@ use super::bed::{Bed, IMMEDIATE, THIN, create, is_bound, is_ready};
 use super::copies::{time_restore, time_snapshot};
 use super::pods::has_size;
 use super::watching::time_until;
-use crate::bench::Figure;
-use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, pod};
+use crate::figure::Figure;
+use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod};
 
 /// Interval between reads of the agent's count of calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);

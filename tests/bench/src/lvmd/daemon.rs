@@ -15,8 +15,8 @@ use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvSnapshotRequest, GetLvListRequest, LogicalVolume, RemoveLvRequest, ResizeLvRequest,
 };
 
-use crate::bench::memory::{AT_REST, ResidentMemory};
-use crate::bench::metrics;
+use crate::memory::{AT_REST, ResidentMemory};
+use crate::metrics;
 
 /// Volume group of the default class, which is thick.
 pub(super) const VG: &str = "myvg1";
@@ -27,7 +27,7 @@ pub(super) const THIN: &str = "thin";
 const DIRECTORY: &str = "/run/bench";
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
 /// The systemd unit with the environment that a deployment gives lvmd.
-const UNIT: &str = include_str!("../../../../../systemd/lvmd.service");
+const UNIT: &str = include_str!("../../../../systemd/lvmd.service");
 /// A script that adds a byte to a file for each LVM process, and executes `lvm`.
 const COUNTING_LVM: &str = "#!/bin/sh\nprintf . >>/run/bench/count\nexec /sbin/lvm \"$@\"\n";
 

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::daemon::{Client, LvmCommand, Lvmd, VG};
 use super::shell::run_script;
 use super::speed;
-use crate::bench::memory::ResidentMemory;
+use crate::memory::ResidentMemory;
 
 const MIB: i64 = 1 << 20;
 /// Number of volumes in the metadata backup.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::daemon::{Client, VG};
 use super::shell::run_script;
-use crate::bench::median;
+use crate::figure::median;
 
 const MIB: i64 = 1 << 20;
 const VOLUMES: u8 = 100;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
-use crate::bench::metrics;
+use crate::metrics;
 
 /// Bytes that are read at once.
 const BUFFER: usize = 256 << 10;

@@ -16,7 +16,7 @@ use super::programs::Programs;
 use super::remap::{Remap, is_unchanged};
 use super::state::published;
 use super::workload::Workload;
-use crate::plugin;
+use system_tests::plugin;
 
 const LVMD_CONFIG: &str = "/etc/topolvm/lvmd.yaml";
 const LVM_LOCAL: &str = "/etc/lvm/lvmlocal.conf";

@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use super::class::Class;
 use super::foreign_group::ForeignGroup;
 use super::remap::Remap;
-use crate::lvm_settings::LVM_SETTINGS;
-use crate::random::Random;
+use system_tests::lvm_settings::LVM_SETTINGS;
+use system_tests::random::Random;
 
 /// Kinds of disturbances of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]

@@ -10,7 +10,7 @@ use testbed::node::Node;
 use testbed::topolvm::TopolvmSpec;
 
 use super::state::THICK_VG;
-use crate::isolated_lvm::{DEVICE, RUN_WITH_ONE_DEVICE};
+use system_tests::isolated_lvm::{DEVICE, RUN_WITH_ONE_DEVICE};
 
 /// Class and volume group that each node is configured for, and that no node has.
 const LATE_CLASS: &str = "late";

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::class::Class;
 use super::disturbance::{Disturbance, DisturbanceKind};
-use crate::random::Random;
+use system_tests::random::Random;
 
 /// Smallest volume in MiB: the minimum allocation of ext4, to which smaller requests would be raised.
 const MIN_MEBIBYTES: u64 = 32;

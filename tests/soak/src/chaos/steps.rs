@@ -10,7 +10,7 @@ use super::class::Class;
 use super::history::Fact;
 use super::objects::{Kind, Objects, text};
 use super::plan::{ClaimSource, Step};
-use crate::manifests::{DataSource, VolumeMode, claim, copied_claim, snapshot};
+use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, snapshot};
 
 /// Name of the VolumeSnapshotClass.
 pub(super) const SNAPSHOT_CLASS: &str = "chaos";

@@ -12,7 +12,7 @@ use testbed::node::Node;
 
 use super::class::Class;
 use super::fields::text;
-use crate::manifests::{VolumeMode, claim, pod};
+use system_tests::manifests::{VolumeMode, claim, pod};
 
 /// Size of each volume in MiB.
 pub(super) const MEBIBYTES: u64 = 48;

@@ -18,7 +18,7 @@ use topolvm_api::ApiFlavor::TopoLvm;
 use topolvm_api::{LogicalVolume, SELECTED_NODE, parse_bytes};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
-use super::verdict::{ClaimState, Verdict, judge};
+use super::waiting::{ClaimState, Reason, reason_of};
 use super::workload::Workload;
 use super::{Outcome, Settings};
 use crate::fake_node::FakeNodes;
@@ -79,19 +79,19 @@ struct Burst<'a> {
 struct State {
     scheduled: usize,
     volumes: usize,
-    /// Verdicts about the pods that are not scheduled, by name.
-    waiting: BTreeMap<String, Verdict>,
+    /// The reasons why pods are not scheduled, by name.
+    waiting: BTreeMap<String, Reason>,
     /// Bytes by which the volumes of nodes exceed what they have.
     excess: u64,
 }
 
 impl State {
     fn waits_for_nothing(&self) -> bool {
-        self.waiting.values().all(|verdict| *verdict == Verdict::NoRoom)
+        self.waiting.values().all(|reason| *reason == Reason::NoRoom)
     }
 
-    fn names(&self, wanted: &Verdict) -> Vec<String> {
-        let matching = self.waiting.iter().filter(|(_, verdict)| *verdict == wanted);
+    fn names(&self, wanted: &Reason) -> Vec<String> {
+        let matching = self.waiting.iter().filter(|(_, reason)| *reason == wanted);
         matching.map(|(name, _)| name.clone()).collect()
     }
 }
@@ -157,9 +157,9 @@ impl Burst<'_> {
         Ok(Outcome {
             settings: self.settings,
             scheduled: state.scheduled,
-            without_room: state.names(&Verdict::NoRoom),
-            overlooked: [state.names(&Verdict::Overlooked), state.names(&Verdict::InProgress)].concat(),
-            stranded: state.names(&Verdict::Stranded),
+            without_room: state.names(&Reason::NoRoom),
+            overlooked: [state.names(&Reason::Overlooked), state.names(&Reason::InProgress)].concat(),
+            stranded: state.names(&Reason::Stranded),
             excess: state.excess,
             refused: self.refused()? - refused,
             last_scheduled,
@@ -238,7 +238,7 @@ impl Burst<'_> {
                 .zip(sizes)
                 .map(|(number, bytes)| claim_state(claims.get(&claim_name(index, number)), *bytes, &provisioned))
                 .collect();
-            waiting.insert(pod.name_any(), judge(&claims, &free));
+            waiting.insert(pod.name_any(), reason_of(&claims, &free));
         }
         Ok(State { scheduled, volumes: provisioned.len(), waiting, excess: self.excess(&volumes) })
     }

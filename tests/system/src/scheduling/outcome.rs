@@ -41,7 +41,7 @@ impl fmt::Display for Outcome {
         let Self { settings, scheduled, without_room, overlooked, stranded, excess, refused, last_scheduled } = self;
         write!(
             f,
-            "{} SEED={}: {scheduled} of {} pods scheduled, the last after {:.1} s; {} without room, {} overlooked, \
+            "{} SEED={}: {scheduled} of {} pods scheduled, the last after {:.1} s; {} without space, {} overlooked, \
              {} stranded; {refused} volumes refused, {excess} bytes too many",
             settings.mode,
             settings.seed,

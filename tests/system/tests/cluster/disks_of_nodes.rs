@@ -84,15 +84,15 @@ fn capacity() -> String {
     format!(".metadata.annotations.capacity\\.topolvm\\.io/{GROUP}")
 }
 
-/// Waits until the NodeStorage has these SCSI disks, each with a verdict and words of its message.
+/// Waits until the NodeStorage has these SCSI disks, each with a state and words of its message.
 fn wait_for_disks(fixture: &Fixture, expected: &[(&str, &str)]) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let storage = fixture.get_object("nodestorages.topolvm.io", fixture.node.name())?;
         let disks: Vec<Value> = storage["status"]["disks"].as_array().cloned().unwrap_or_default();
         let is_scsi = |disk: &&Value| disk["path"].as_str().is_some_and(|path| path.starts_with("/dev/sd"));
         let disks: Vec<_> = disks.iter().filter(is_scsi).collect();
-        let is_so = |(disk, (verdict, words)): (&&Value, &(&str, &str))| {
-            disk["verdict"] == *verdict && disk["message"].as_str().is_some_and(|message| message.contains(words))
+        let is_so = |(disk, (state, words)): (&&Value, &(&str, &str))| {
+            disk["state"] == *state && disk["message"].as_str().is_some_and(|message| message.contains(words))
         };
         let all = disks.len() == expected.len() && disks.iter().zip(expected).all(is_so);
         ensure!(all, "{expected:?} is expected, and there is {disks:?}");

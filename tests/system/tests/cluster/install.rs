@@ -105,7 +105,7 @@ fn check_doctor(shared: &TestCluster, node: &Node) -> Result<()> {
     let without = format!("without a volume group: {}", other_node(shared)?.name());
     expect_of_doctor(shared, "ok", "node-agents", &without)?;
     // The controller has found the same by itself
-    let condition = Commands::of("doctor.md", "What the controller checks by itself")?;
+    let condition = Commands::of("doctor.md", "Checks that the controller runs")?;
     shared.cluster.ready("apiserver", || {
         let said = condition.run(&shared.cluster)?;
         ensure!(

@@ -65,16 +65,16 @@ fn report(config: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"))
 }
 
-/// Returns verdict and first reason of a disk.
-fn verdict(config: &str, disk: &str) -> (String, String) {
+/// Returns state and first reason of a disk.
+fn state(config: &str, disk: &str) -> (String, String) {
     let report = report(config);
     let found = report["disks"].as_array().unwrap().iter().find(|found| found["path"] == disk).cloned().unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    (text(&found["verdict"]), text(&found["reasons"][0]["reason"]))
+    (text(&found["state"]), text(&found["reasons"][0]["reason"]))
 }
 
-fn pair(verdict: &str, reason: &str) -> (String, String) {
-    (verdict.to_owned(), reason.to_owned())
+fn pair(state: &str, reason: &str) -> (String, String) {
+    (state.to_owned(), reason.to_owned())
 }
 
 fn reports_and_changes_nothing() {
@@ -83,7 +83,7 @@ fn reports_and_changes_nothing() {
     let config = group("report");
     let mut lvmd = Lvmd::start(&config);
     lvmd.until_logged("would be added to disk group scsi");
-    assert_eq!(verdict(&config, &device), pair("candidate", ""));
+    assert_eq!(state(&config, &device), pair("candidate", ""));
     ScsiDisks::plug_new();
     let second = disks.device(1);
     lvmd.until_logged(&second);
@@ -158,8 +158,8 @@ fn adds_no_disk_with_a_signature() {
     let _lvmd = Lvmd::start(&config);
     assert_eq!(until_members(1), [disks.device(SIGNATURES.len())]);
     for (signature, device) in &marked {
-        let (verdict, reason) = verdict(&config, device);
-        assert_eq!(verdict, "refused", "{}: {reason}", signature.name);
+        let (state, reason) = state(&config, device);
+        assert_eq!(state, "refused", "{}: {reason}", signature.name);
     }
     for ((signature, device), before) in marked.iter().zip(before) {
         assert!(contents(device) == before, "{} on {device} was overwritten", signature.name);
@@ -197,10 +197,10 @@ fn adds_no_disk_in_use() {
     let config = group("auto").replace("rescan-interval: 0", "rescan-interval: 1");
     let mut lvmd = Lvmd::start(&config);
     assert_eq!(until_members(1), std::slice::from_ref(&free));
-    assert_eq!(verdict(&config, &claimed), pair("refused", "in_use"));
-    assert_eq!(verdict(&config, &mapped), pair("refused", "in_use"));
-    assert_eq!(verdict(&config, &read_only), pair("refused", "read_only"));
-    assert_eq!(verdict(&config, &free), pair("member", ""));
+    assert_eq!(state(&config, &claimed), pair("refused", "in_use"));
+    assert_eq!(state(&config, &mapped), pair("refused", "in_use"));
+    assert_eq!(state(&config, &read_only), pair("refused", "read_only"));
+    assert_eq!(state(&config, &free), pair("member", ""));
     drop(claim);
     run_ok("dmsetup", &["remove", "theirs"]);
     run_ok("blockdev", &["--setrw", &read_only]);
@@ -209,7 +209,7 @@ fn adds_no_disk_in_use() {
     run_ok("blockdev", &["--setro", &free]);
     ScsiDisks::plug_new();
     lvmd.until_logged(&format!("disk {free} of volume group scsi is read-only"));
-    assert_eq!(verdict(&config, &free), pair("member", ""));
+    assert_eq!(state(&config, &free), pair("member", ""));
     assert!(contents(&disks.device(4)).iter().all(|byte| *byte == 0));
     run_ok("blockdev", &["--setrw", &free]);
     until_members(5);
@@ -227,7 +227,7 @@ fn adds_a_disk_of_two_groups_to_neither() {
     let config = format!("settle-time: 0\n{config}");
     let mut lvmd = Lvmd::start(&config);
     lvmd.until_logged("several disk groups select it: scsi, other");
-    assert_eq!(verdict(&config, &disks.device(0)), pair("refused", "several_groups"));
+    assert_eq!(state(&config, &disks.device(0)), pair("refused", "several_groups"));
     assert!(contents(&disks.device(0)).iter().all(|byte| *byte == 0));
 }
 
@@ -261,5 +261,5 @@ fn grows_with_the_disk() {
     disks.grow(0);
     let size = || run_ok("vgs", &["--noheadings", "--units=m", "--nosuffix", "-o", "vg_size", "scsi"]);
     until("the growth", || (size().trim().parse::<f64>().unwrap() > 900.0).then_some(()));
-    until("the report", || (verdict(&config, &disks.device(0)) == pair("member", "")).then_some(()));
+    until("the report", || (state(&config, &disks.device(0)) == pair("member", "")).then_some(()));
 }

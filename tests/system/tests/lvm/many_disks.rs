@@ -94,7 +94,7 @@ async fn until_members(client: &Client, count: u64) -> Vec<DiskItem> {
     let is_so = |told: &WatchStorageResponse| {
         told.disk_report.as_ref().is_some_and(|report| {
             report.disk_groups.iter().any(|group| group.disks == count)
-                && report.disks.iter().all(|disk| disk.verdict != "candidate")
+                && report.disks.iter().all(|disk| disk.state != "candidate")
         })
     };
     until_told(client, is_so).await.disk_report.unwrap().disks
@@ -107,7 +107,7 @@ fn assert_report(report: &[DiskItem], devices: &[String], marked: &[String], rea
         let found: Vec<_> = report.iter().filter(|disk| disk.path == *device).collect();
         let [disk] = found[..] else { panic!("{device} is listed {} times", found.len()) };
         let words: Vec<_> = disk.reasons.iter().map(String::as_str).collect();
-        match (disk.verdict.as_str(), &words[..]) {
+        match (disk.state.as_str(), &words[..]) {
             ("refused", ["signature" | "physical_volume" | "data"]) => assert!(marked.contains(device), "{disk:?}"),
             ("refused", [word]) => assert_eq!(*word, reason, "{disk:?}"),
             ("member", []) => assert!(!marked.contains(device), "{disk:?}"),

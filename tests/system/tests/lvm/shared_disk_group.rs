@@ -85,11 +85,11 @@ fn see_taken(marks: &Marks) {
     lvmd.kill();
     let config = group("/dev/ubd[ab]");
     // LVM does not read a disk that had nothing on it when it wrote its hints, until the next boot
-    assert_eq!(verdicts(&config)[1], pair(SHARED, "refused", "signature"));
+    assert_eq!(states(&config)[1], pair(SHARED, "refused", "signature"));
     fs::remove_file("/run/lvm/hints").unwrap();
     let mut lvmd = Lvmd::start(&config);
     until_created(&mut lvmd, "third");
-    let disks = verdicts(&config);
+    let disks = states(&config);
     assert_eq!(disks, [pair(OWN, "member", ""), pair(SHARED, "refused", "other_machine")]);
     wait(async {
         let client = lvmd.connect().await;
@@ -108,7 +108,7 @@ fn see_taken(marks: &Marks) {
     run_ok("blkdiscard", &["-z", OWN]);
     let mut lvmd = Lvmd::start(&config);
     lvmd.until_logged("volume group local belongs to another machine");
-    let disks = verdicts(&config);
+    let disks = states(&config);
     assert_eq!(disks, [pair(OWN, "refused", "other_machine"), pair(SHARED, "refused", "other_machine")]);
     wait(async {
         let status = create(&lvmd.connect().await, "fourth").await.unwrap_err();
@@ -161,8 +161,8 @@ fn overwrite(marks: &Marks) {
     marks.set("in use");
 }
 
-/// Returns path, verdict and first reason of each disk, as `lvmd disks` reports them.
-fn verdicts(config: &str) -> Vec<[String; 3]> {
+/// Returns path, state and first reason of each disk, as `lvmd disks` reports them.
+fn states(config: &str) -> Vec<[String; 3]> {
     let file = "/run/lvmd-disks.yaml";
     fs::write(file, config).unwrap();
     let lvmd = programs().join("lvmd");
@@ -170,9 +170,9 @@ fn verdicts(config: &str) -> Vec<[String; 3]> {
     let report: Value = serde_json::from_str(&run_ok(lvmd.to_str().unwrap(), &arguments)).unwrap();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let disks = report["disks"].as_array().unwrap().iter();
-    disks.map(|disk| [&disk["path"], &disk["verdict"], &disk["reasons"][0]["reason"]].map(text)).collect()
+    disks.map(|disk| [&disk["path"], &disk["state"], &disk["reasons"][0]["reason"]].map(text)).collect()
 }
 
-fn pair(path: &str, verdict: &str, reason: &str) -> [String; 3] {
-    [path, verdict, reason].map(str::to_owned)
+fn pair(path: &str, state: &str, reason: &str) -> [String; 3] {
+    [path, state, reason].map(str::to_owned)
 }

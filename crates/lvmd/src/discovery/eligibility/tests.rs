@@ -55,21 +55,21 @@ fn judge_one(disks: &[Disk], pvs: &[GroupDisk]) -> DiskFinding {
     Facts::new(&groups, pvs, &found, None, disks).judge(disks[0].clone())
 }
 
-fn verdict(disk: Disk, pvs: &[GroupDisk]) -> Verdict {
-    judge_one(&[disk], pvs).verdict
+fn state(disk: Disk, pvs: &[GroupDisk]) -> DiskState {
+    judge_one(&[disk], pvs).state
 }
 
 fn reasons(disk: Disk, pvs: &[GroupDisk]) -> Vec<&'static str> {
-    let verdict = verdict(disk, pvs);
-    let Verdict::Refused(reasons) = verdict else { panic!("{verdict:?}") };
+    let state = state(disk, pvs);
+    let DiskState::Refused(reasons) = state else { panic!("{state:?}") };
     reasons.iter().map(Refusal::label).collect()
 }
 
 #[test]
 fn a_disk_that_nothing_speaks_against_is_a_candidate_of_the_one_group_that_selects_it() {
     let found = judge_one(&[disk('b')], &[]);
-    assert_eq!((found.group.unwrap().as_str(), found.verdict), ("ssd", Verdict::Candidate));
-    assert_eq!(verdict(Disk { rotational: None, ..disk('b') }, &[]), Verdict::NotSelected);
+    assert_eq!((found.group.unwrap().as_str(), found.state), ("ssd", DiskState::Candidate));
+    assert_eq!(state(Disk { rotational: None, ..disk('b') }, &[]), DiskState::NotSelected);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn each_reason_against_a_disk_is_told(#[case] disk: Disk, #[case] expected: &[&s
 fn a_group_that_names_a_transport_takes_such_disks() {
     for (transport, removable) in [("usb", true), ("iscsi", false)] {
         let named = Disk { rotational: Some(true), transport: Some(transport), removable, ..disk('b') };
-        assert_eq!(verdict(named, &[]), Verdict::Candidate, "{transport}");
+        assert_eq!(state(named, &[]), DiskState::Candidate, "{transport}");
     }
 }
 
@@ -105,23 +105,23 @@ fn a_group_that_names_a_transport_takes_such_disks() {
 fn paths_to_the_same_disk_are_taken_by_nobody() {
     let path = |letter| Disk { wwid: Some("naa.5".to_owned()), ..disk(letter) };
     let found = judge_one(&[path('b'), path('c'), disk('d')], &[]);
-    assert_eq!(found.verdict, Verdict::Refused(vec![Refusal::SeveralPaths(vec!["/dev/sdc".to_owned()])]));
+    assert_eq!(found.state, DiskState::Refused(vec![Refusal::SeveralPaths(vec!["/dev/sdc".to_owned()])]));
 }
 
 #[test]
 fn a_member_stays_one_whatever_the_selectors_say() {
     let other = Disk { rotational: Some(true), read_only: true, path: "/dev/xyz".to_owned(), ..disk('b') };
-    assert_eq!(verdict(other, &[pv('b', Some("ssd"))]), Verdict::Member { has_grown: false, evacuation: None });
+    assert_eq!(state(other, &[pv('b', Some("ssd"))]), DiskState::Member { has_grown: false, evacuation: None });
     let grown = GroupDisk { device_size: 1 << 40, ..pv('b', Some("ssd")) };
-    assert_eq!(verdict(disk('b'), &[grown]), Verdict::Member { has_grown: true, evacuation: None });
+    assert_eq!(state(disk('b'), &[grown]), DiskState::Member { has_grown: true, evacuation: None });
 }
 
 #[test]
 fn a_member_that_is_to_be_emptied_is_known_by_its_tag() {
     for (used, evacuation) in [(1 << 30, Evacuation::Begun), (0, Evacuation::Done)] {
         let leaving = GroupDisk { tags: ["topolvm.io/evacuate=remove:0".into()].into(), used, ..pv('b', Some("ssd")) };
-        let expected = Verdict::Member { has_grown: false, evacuation: Some(evacuation) };
-        assert_eq!(verdict(disk('b'), &[leaving]), expected);
+        let expected = DiskState::Member { has_grown: false, evacuation: Some(evacuation) };
+        assert_eq!(state(disk('b'), &[leaving]), expected);
     }
 }
 
@@ -135,7 +135,7 @@ fn a_physical_volume_of_another_group_or_of_none_is_not_touched() {
 fn a_volume_group_of_the_name_that_is_not_tagged_is_not_extended() {
     let foreign = GroupDisk { vg_tags: ["topolvm.io/disk-group=other".into()].into(), ..pv('a', Some("ssd")) };
     assert_eq!(reasons(disk('b'), &[foreign]), ["group_not_ours"]);
-    assert_eq!(verdict(disk('b'), &[pv('a', Some("ssd"))]), Verdict::Candidate);
+    assert_eq!(state(disk('b'), &[pv('a', Some("ssd"))]), DiskState::Candidate);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn disk_of_another_machine_is_in_no_disk_group() {
     assert_eq!(reasons(disk('b'), &[foreign('b')]), ["other_machine"]);
     // A group of this machine of the same name
     for pvs in [[foreign('a'), pv('c', Some("ssd"))], [pv('c', Some("ssd")), foreign('a')]] {
-        assert_eq!(verdict(disk('b'), &pvs), Verdict::Candidate);
+        assert_eq!(state(disk('b'), &pvs), DiskState::Candidate);
         assert_eq!(reasons(disk('a'), &pvs), ["other_machine"]);
         let groups = Config::parse("f", CONFIG).unwrap().disk_groups;
         let found = find_groups(&groups, &pvs, None).remove(0);
@@ -173,9 +173,9 @@ fn a_group_without_one_of_its_disks_gets_no_other() {
 fn a_group_of_which_a_disk_is_read_only_gets_no_other() {
     let member = Disk { read_only: true, ..disk('a') };
     let found = judge_one(&[disk('b'), member], &[pv('a', Some("ssd"))]);
-    let Verdict::Refused(reasons) = &found.verdict else { panic!("{found:?}") };
+    let DiskState::Refused(reasons) = &found.state else { panic!("{found:?}") };
     assert_eq!(reasons[0].to_string(), "disk /dev/sda of volume group ssd is read-only");
-    assert_eq!(judge_one(&[disk('b'), disk('a')], &[pv('a', Some("ssd"))]).verdict, Verdict::Candidate);
+    assert_eq!(judge_one(&[disk('b'), disk('a')], &[pv('a', Some("ssd"))]).state, DiskState::Candidate);
 }
 
 #[test]
@@ -186,9 +186,9 @@ fn a_group_gets_no_more_disks_than_it_may_have() {
     let facts = Facts::new(&groups, &pvs, &found, None, &disks);
     let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.judge(disk)).collect();
     limit_candidates(&mut findings, &groups, &found);
-    let full = Verdict::Refused(vec![Refusal::GroupFull(2)]);
-    let verdicts: Vec<_> = findings.into_iter().map(|finding| finding.verdict).collect();
-    assert_eq!(verdicts, [Verdict::Candidate, full.clone(), full]);
+    let full = DiskState::Refused(vec![Refusal::GroupFull(2)]);
+    let states: Vec<_> = findings.into_iter().map(|finding| finding.state).collect();
+    assert_eq!(states, [DiskState::Candidate, full.clone(), full]);
 }
 
 /// Two groups of the same disks on nodes that exclude each other, and one of disks that may be the same, on others.
@@ -206,35 +206,35 @@ fn judge_on(config: &str, labels: Option<&str>, disk: &Disk, pvs: &[GroupDisk]) 
 }
 
 #[rstest]
-#[case("kind=fast", Some("fast"), Verdict::Candidate)]
-#[case("kind=old,zone=a", Some("slow"), Verdict::Candidate)]
-#[case("kind=fast,odd=", Some("fast"), Verdict::Candidate)]
-fn a_disk_is_for_the_group_of_its_node(#[case] labels: &str, #[case] group: Option<&str>, #[case] verdict: Verdict) {
+#[case("kind=fast", Some("fast"), DiskState::Candidate)]
+#[case("kind=old,zone=a", Some("slow"), DiskState::Candidate)]
+#[case("kind=fast,odd=", Some("fast"), DiskState::Candidate)]
+fn a_disk_is_for_the_group_of_its_node(#[case] labels: &str, #[case] group: Option<&str>, #[case] state: DiskState) {
     let found = judge_on(NODES, Some(labels), &disk('b'), &[]);
-    assert_eq!((found.group.as_ref().map(VgName::as_str), found.verdict), (group, verdict));
+    assert_eq!((found.group.as_ref().map(VgName::as_str), found.state), (group, state));
 }
 
 #[test]
 fn on_a_node_of_no_group_a_disk_is_taken_by_none_and_each_says_why() {
     for labels in ["", "kind=other", "odd=1"] {
         let found = judge_on(NODES, Some(labels), &disk('b'), &[]);
-        assert_eq!((&found.group, found.verdict.refusals().len()), (&None, 2), "{labels}");
+        assert_eq!((&found.group, found.state.refusals().len()), (&None, 2), "{labels}");
         let expected = "disk group fast applies to nodes with the labels kind=fast, which this node does not have; \
                         disk group slow applies to nodes with the labels kind in (old,slow), which this node does not \
                         have";
         assert_eq!(found.describe(None), expected);
-        assert!(found.verdict.refusals().iter().all(|refusal| refusal.label() == "other_nodes"));
+        assert!(found.state.refusals().iter().all(|refusal| refusal.label() == "other_nodes"));
     }
     assert_eq!(
-        judge_on(NODES, Some(""), &Disk { path: "/dev/vda".to_owned(), ..disk('b') }, &[]).verdict,
-        Verdict::NotSelected
+        judge_on(NODES, Some(""), &Disk { path: "/dev/vda".to_owned(), ..disk('b') }, &[]).state,
+        DiskState::NotSelected
     );
 }
 
 #[test]
 fn until_the_labels_are_known_a_disk_is_taken_by_none() {
     let found = judge_on(NODES, None, &disk('b'), &[]);
-    assert_eq!((&found.group, found.verdict.refusals().len()), (&None, 2));
+    assert_eq!((&found.group, found.state.refusals().len()), (&None, 2));
     let text = found.describe(None);
     assert!(
         text.starts_with("disk group fast applies to nodes with the labels kind=fast, and topolvm-node has not"),
@@ -250,13 +250,13 @@ fn a_group_that_may_turn_out_to_select_a_disk_keeps_it_from_others() {
     let odd = Disk { ids: vec!["x-odd".to_owned()], ..disk('b') };
     let found = judge_on(config, None, &odd, &[]);
     assert_eq!(found.group.as_ref().map(VgName::as_str), Some("odd"));
-    let [refusal] = found.verdict.refusals() else { panic!("{found:?}") };
+    let [refusal] = found.state.refusals() else { panic!("{found:?}") };
     assert_eq!(refusal.label(), "node_labels_unknown");
     for (labels, disk) in [(None, disk('b')), (Some(""), odd.clone()), (Some("odd="), disk('b'))] {
         let found = judge_on(config, labels, &disk, &[]);
-        assert_eq!((found.group.unwrap().as_str(), found.verdict), ("all", Verdict::Candidate));
+        assert_eq!((found.group.unwrap().as_str(), found.state), ("all", DiskState::Candidate));
     }
-    assert_eq!(judge_on(config, Some("odd="), &odd, &[]).verdict.refusals()[0].label(), "several_groups");
+    assert_eq!(judge_on(config, Some("odd="), &odd, &[]).state.refusals()[0].label(), "several_groups");
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_disk_that_two_groups_of_a_node_select_is_taken_by_neither() {
 fn a_member_stays_one_on_a_node_whose_label_has_gone() {
     for labels in [None, Some(""), Some("kind=slow")] {
         let found = judge_on(NODES, labels, &disk('b'), &[pv('b', Some("fast"))]);
-        assert_eq!(found.verdict, Verdict::Member { has_grown: false, evacuation: None });
+        assert_eq!(found.state, DiskState::Member { has_grown: false, evacuation: None });
         assert_eq!(found.group.unwrap().as_str(), "fast");
     }
 }

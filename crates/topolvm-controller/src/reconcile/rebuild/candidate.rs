@@ -23,7 +23,7 @@ pub(super) enum Loss {
 
 /// A claim whose node seems to be lost.
 #[derive(Clone, Debug)]
-pub(super) struct Suspect {
+pub(super) struct Candidate {
     pub(super) claim: PersistentVolumeClaim,
     pub(super) persistent: PersistentVolume,
     pub(super) node: String,
@@ -34,7 +34,7 @@ pub(super) struct Suspect {
 /// Answer about a claim.
 #[derive(Debug)]
 pub(super) enum Examined {
-    Suspect(Box<Suspect>),
+    Candidate(Box<Candidate>),
     /// Its node, in this version, is there and in service.
     Healthy {
         node: String,
@@ -44,7 +44,7 @@ pub(super) enum Examined {
     NotConcerned,
 }
 
-impl Suspect {
+impl Candidate {
     /// Describes the loss for users.
     pub(super) fn describe_loss(&self) -> String {
         match self.loss {
@@ -80,7 +80,7 @@ pub(super) async fn examine(
     Ok(match (find_loss(found.as_ref()), policy.trigger) {
         (Some(loss @ Loss::Deleted), Trigger::NodeDeleted | Trigger::OutOfServiceTaint)
         | (Some(loss @ Loss::OutOfService { .. }), Trigger::OutOfServiceTaint) => {
-            Examined::Suspect(Box::new(Suspect { claim, persistent, node, loss, policy }))
+            Examined::Candidate(Box::new(Candidate { claim, persistent, node, loss, policy }))
         }
         _ => Examined::Healthy { node, version: found.and_then(|node| node.resource_version()) },
     })

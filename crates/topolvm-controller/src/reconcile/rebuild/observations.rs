@@ -1,5 +1,5 @@
-//! Remembers on which occasion a claim was found to be lost first. What is found is believed when a later occasion,
-//! with a grace period in between and no doubt meanwhile, finds the same.
+//! Remembers the first observation of each lost claim. A claim counts as lost when a later observation, after a grace
+//! period without a blocker, finds the same.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::suspect::{Loss, Suspect};
+use super::candidate::{Candidate, Loss};
 
 /// Facts that were found of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,21 +18,21 @@ struct Evidence {
     loss: Loss,
 }
 
-/// The first occasions, by the UID of the claim. A new leader begins anew.
+/// First observations by the UID of the claim. A new leader starts again.
 #[derive(Debug, Default)]
-pub(super) struct Occasions {
+pub(super) struct Observations {
     first: HashMap<String, (Evidence, Instant)>,
 }
 
-impl Occasions {
-    /// Takes note of an occasion. Returns true when it was found to be so before, and the grace period has passed.
-    pub(super) fn note(&mut self, suspect: &Suspect, grace_period: Duration) -> bool {
+impl Observations {
+    /// Records an observation. Returns true if the first one was the same and the grace period has passed since.
+    pub(super) fn note(&mut self, candidate: &Candidate, grace_period: Duration) -> bool {
         let evidence = Evidence {
-            persistent_volume: suspect.persistent.uid(),
-            node: suspect.node.clone(),
-            loss: suspect.loss.clone(),
+            persistent_volume: candidate.persistent.uid(),
+            node: candidate.node.clone(),
+            loss: candidate.loss.clone(),
         };
-        let Some(uid) = suspect.claim.uid() else { return false };
+        let Some(uid) = candidate.claim.uid() else { return false };
         let now = Instant::now();
         match self.first.get(&uid) {
             Some((first, since)) if *first == evidence => now.duration_since(*since) >= grace_period,
@@ -50,7 +50,7 @@ impl Occasions {
         }
     }
 
-    /// Forgets the claims that were not found to be lost on this occasion.
+    /// Forgets the claims that were not found to be lost on this observation.
     pub(super) fn retain(&mut self, claims: &HashSet<String>) {
         self.first.retain(|uid, _| claims.contains(uid));
     }

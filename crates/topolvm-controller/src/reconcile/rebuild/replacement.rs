@@ -17,17 +17,21 @@ use topolvm_kube::{add_finalizer, has_finalizer, json_patch, list_in_pages, remo
 use super::super::Controllers;
 use super::super::claim::{full_name, is_mounted_by};
 use super::super::error::{ReconcileError, none_if_deleted, none_if_not_found};
-use super::suspect::Suspect;
+use super::candidate::Candidate;
 
 /// The finalizers of both API groups.
 const REBUILDING: [&str; 2] = [ApiFlavor::TopoLvm.rebuilding(), ApiFlavor::Legacy.rebuilding()];
 
 /// Deletes the claim of a node that is proven to be lost, and then its pods. Each write names the object and the
 /// version that were read for the proof.
-pub(super) async fn replace_claim(shared: &Controllers, suspect: &Suspect, note: &str) -> Result<(), ReconcileError> {
-    let claim = &suspect.claim;
-    if suspect.policy.keeps_volume {
-        keep_volume(shared, &suspect.persistent).await?;
+pub(super) async fn replace_claim(
+    shared: &Controllers,
+    candidate: &Candidate,
+    note: &str,
+) -> Result<(), ReconcileError> {
+    let claim = &candidate.claim;
+    if candidate.policy.keeps_volume {
+        keep_volume(shared, &candidate.persistent).await?;
     }
     let (api, name) = (claim_api(shared, claim), claim.name_any());
     let mut version = claim.resource_version();
@@ -40,7 +44,7 @@ pub(super) async fn replace_claim(shared: &Controllers, suspect: &Suspect, note:
     let exactly = Preconditions { uid: claim.uid(), resource_version: version };
     let deleted = api.delete(&name, &DeleteParams::default().preconditions(exactly)).await;
     deleted.map_err(ReconcileError::api("delete claim", full_name(claim)))?;
-    tracing::warn!(claim = full_name(claim), node = suspect.node, "deleted a claim of a lost node: its data is lost");
+    tracing::warn!(claim = full_name(claim), node = candidate.node, "deleted a claim of a lost node: its data is lost");
     shared.events.publish_warning(&claim.object_ref(&()), "Rebuilding", "DeleteClaim", note.to_owned()).await;
     finish_replacement(shared, claim).await
 }
@@ -57,7 +61,7 @@ pub(super) async fn finish_replacement(
     let is_this =
         |metadata: &kube::core::ObjectMeta| metadata.uid == seen.metadata.uid && metadata.deletion_timestamp.is_some();
     let Some(claim) = found.filter(|claim| is_this(&claim.metadata)) else { return Ok(()) };
-    // A pod that the StatefulSet controller was about to make is found on the next occasion
+    // A pod that the StatefulSet controller was about to make is found on the next observation
     if delete_pods(shared, seen).await? > 0 {
         return Ok(());
     }

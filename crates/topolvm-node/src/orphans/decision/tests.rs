@@ -10,7 +10,7 @@ const UID: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
 const HOUR: Duration = Duration::from_hours(1);
 const NOW: i64 = 1_000_000;
 
-fn suspect(quarantined_at: Option<i64>) -> Suspect {
+fn candidate(quarantined_at: Option<i64>) -> Candidate {
     let name = if quarantined_at.is_some() { format!("topolvm.quarantine.{UID}") } else { UID.to_owned() };
     let lv = Lv {
         name,
@@ -21,15 +21,15 @@ fn suspect(quarantined_at: Option<i64>) -> Suspect {
         attr: None,
         thin_used_bytes: None,
     };
-    Suspect::of(ApiFlavor::TopoLvm, "ssd", lv).unwrap()
+    Candidate::of(ApiFlavor::TopoLvm, "ssd", lv).unwrap()
 }
 
 fn settings(policy: OrphanPolicy) -> OrphanSettings {
     OrphanSettings { policy, grace_period: HOUR, quarantine_period: 24 * HOUR }
 }
 
-fn step(policy: OrphanPolicy, since: Option<i64>, doubt: Option<&Doubt>, waited: Option<Duration>) -> Step {
-    step_after(24 * HOUR, policy, since, doubt, waited)
+fn step(policy: OrphanPolicy, since: Option<i64>, blocker: Option<&Blocker>, waited: Option<Duration>) -> Step {
+    step_after(24 * HOUR, policy, since, blocker, waited)
 }
 
 /// The step with an LV that agents have seen in quarantine for so long.
@@ -37,10 +37,10 @@ fn step_after(
     kept: Duration,
     policy: OrphanPolicy,
     since: Option<i64>,
-    doubt: Option<&Doubt>,
+    blocker: Option<&Blocker>,
     waited: Option<Duration>,
 ) -> Step {
-    choose_step(&settings(policy), &suspect(since), doubt, waited, kept, Timestamp::from_second(NOW).unwrap())
+    choose_step(&settings(policy), &candidate(since), blocker, waited, kept, Timestamp::from_second(NOW).unwrap())
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn an_lv_is_renamed_first_and_removed_a_quarantine_and_another_proof_later() {
         step(Delete, None, None, Some(Duration::from_secs(3599))),
         step(Delete, None, None, None),
         step(Delete, expired, None, None),
-        step(Delete, None, Some(&Doubt::Forgotten), Some(24 * HOUR)),
-        step(Delete, expired, Some(&Doubt::InUse), Some(24 * HOUR)),
+        step(Delete, None, Some(&Blocker::Forgotten), Some(24 * HOUR)),
+        step(Delete, expired, Some(&Blocker::InUse), Some(24 * HOUR)),
     ] {
         assert!(matches!(left, Step::Leave(_)), "{left:?}");
     }
@@ -75,7 +75,7 @@ fn an_lv_is_renamed_first_and_removed_a_quarantine_and_another_proof_later() {
 
 #[test]
 fn people_are_told_what_becomes_of_it() {
-    let told = |policy, since, doubt: Option<&Doubt>| match step(policy, since, doubt, None) {
+    let told = |policy, since, blocker: Option<&Blocker>| match step(policy, since, blocker, None) {
         Step::Leave(note) => note,
         other @ (Step::Quarantine | Step::Remove(_)) => panic!("{other:?}"),
     };
@@ -84,8 +84,8 @@ fn people_are_told_what_becomes_of_it() {
     assert_eq!(told(delete, Some(NOW), None), "in quarantine until 1970-01-13T13:46:40Z, then removed");
     assert_eq!(told(delete, Some(0), None), "removed after it has been unreferenced for 1h");
     assert_eq!(told(OrphanPolicy::Report, None, None), "only reported (--orphans=report)");
-    let doubt = told(delete, None, Some(&Doubt::PersistentVolume("pvc-1".to_owned())));
-    assert_eq!(doubt, "kept: PersistentVolume pvc-1 still exists");
+    let blocker = told(delete, None, Some(&Blocker::PersistentVolume("pvc-1".to_owned())));
+    assert_eq!(blocker, "kept: PersistentVolume pvc-1 still exists");
 }
 
 proptest! {
@@ -93,12 +93,12 @@ proptest! {
     fn nothing_is_touched_without_permission_proof_and_time(
         policy in prop_oneof![Just(OrphanPolicy::Report), Just(OrphanPolicy::Quarantine), Just(OrphanPolicy::Delete)],
         since in proptest::option::of(NOW - 200_000..NOW + 10),
-        has_doubt in any::<bool>(),
+        has_blocker in any::<bool>(),
         waited in proptest::option::of(0..7200_u64),
     ) {
-        let doubt = has_doubt.then_some(Doubt::Forgotten);
-        let is_proven = !has_doubt && waited.is_some_and(|waited| waited >= 3600);
-        match step(policy, since, doubt.as_ref(), waited.map(Duration::from_secs)) {
+        let blocker = has_blocker.then_some(Blocker::Forgotten);
+        let is_proven = !has_blocker && waited.is_some_and(|waited| waited >= 3600);
+        match step(policy, since, blocker.as_ref(), waited.map(Duration::from_secs)) {
             Step::Leave(_) => {}
             Step::Quarantine => prop_assert!(is_proven && since.is_none() && policy != OrphanPolicy::Report),
             Step::Remove(at) => prop_assert!(

@@ -64,14 +64,14 @@ impl Facts {
         }
     }
 
-    fn suspect(&self) -> Suspect {
+    fn candidate(&self) -> Candidate {
         let tags: Vec<_> =
             TAGS.into_iter().zip(self.tags).filter(|(_, is_there)| *is_there).map(|(tag, _)| tag).collect();
         let attr = if self.is_writable { "-wi-a-----" } else { "-ri-a-----" }.parse().ok();
-        Suspect::of(ApiFlavor::TopoLvm, "ssd", Lv { attr, ..lv(&tags) }).unwrap()
+        Candidate::of(ApiFlavor::TopoLvm, "ssd", Lv { attr, ..lv(&tags) }).unwrap()
     }
 
-    fn find_doubt(&self) -> Option<Doubt> {
+    fn find_blocker(&self) -> Option<Blocker> {
         let server = ServerState {
             cluster: if self.is_same_cluster { "c1" } else { "c2" }.to_owned(),
             objects: self.objects,
@@ -82,30 +82,30 @@ impl Facts {
         });
         let persistent_volume = self.persistent_volume.then(|| "pvc-1".to_owned());
         let evidence = Evidence { object, persistent_volume, is_in_use: self.is_in_use };
-        find_doubt(&self.suspect(), &server, &evidence, self.counts)
+        find_blocker(&self.candidate(), &server, &evidence, self.counts)
     }
 }
 
 #[test]
 fn each_doubt_is_enough() {
     let orphan = Facts::of_orphan;
-    assert_eq!(orphan().find_doubt(), None);
+    assert_eq!(orphan().find_blocker(), None);
     for (tag, name) in TAGS.iter().enumerate() {
         let mut facts = orphan();
         facts.tags[tag] = false;
-        assert_eq!(facts.find_doubt(), Some(Doubt::Unmarked), "{name}");
+        assert_eq!(facts.find_blocker(), Some(Blocker::Unmarked), "{name}");
     }
-    let found = |facts: Facts| facts.find_doubt().unwrap();
-    assert_eq!(found(Facts { is_writable: false, ..orphan() }), Doubt::Snapshot);
-    assert_eq!(found(Facts { is_same_cluster: false, ..orphan() }), Doubt::OtherCluster);
-    assert_eq!(found(Facts { object: Some("n2"), ..orphan() }), Doubt::Elsewhere("n2".to_owned()));
-    assert_eq!(found(Facts { objects: 0, ..orphan() }), Doubt::NothingListed);
-    assert_eq!(found(Facts { remembers_until: None, ..orphan() }), Doubt::Forgotten);
-    assert_eq!(found(Facts { remembers_until: Some(CREATED - 1), ..orphan() }), Doubt::Forgotten);
-    assert_eq!(found(Facts { persistent_volume: true, ..orphan() }), Doubt::PersistentVolume("pvc-1".to_owned()));
-    assert_eq!(found(Facts { is_in_use: true, ..orphan() }), Doubt::InUse);
+    let found = |facts: Facts| facts.find_blocker().unwrap();
+    assert_eq!(found(Facts { is_writable: false, ..orphan() }), Blocker::Snapshot);
+    assert_eq!(found(Facts { is_same_cluster: false, ..orphan() }), Blocker::OtherCluster);
+    assert_eq!(found(Facts { object: Some("n2"), ..orphan() }), Blocker::Elsewhere("n2".to_owned()));
+    assert_eq!(found(Facts { objects: 0, ..orphan() }), Blocker::NothingListed);
+    assert_eq!(found(Facts { remembers_until: None, ..orphan() }), Blocker::Forgotten);
+    assert_eq!(found(Facts { remembers_until: Some(CREATED - 1), ..orphan() }), Blocker::Forgotten);
+    assert_eq!(found(Facts { persistent_volume: true, ..orphan() }), Blocker::PersistentVolume("pvc-1".to_owned()));
+    assert_eq!(found(Facts { is_in_use: true, ..orphan() }), Blocker::InUse);
     let counts = Counts { volumes: 19, orphans: 2 };
-    assert_eq!(found(Facts { counts, ..orphan() }), Doubt::TooMany { orphans: 2, limit: 1 });
+    assert_eq!(found(Facts { counts, ..orphan() }), Blocker::TooMany { orphans: 2, limit: 1 });
 }
 
 #[test]
@@ -135,6 +135,6 @@ proptest! {
         let agree = tags == [true; 4] && is_writable && is_same_cluster && object.is_none() && objects > 0
             && remembers_until.is_some_and(|until| until >= CREATED) && !persistent_volume && !is_in_use
             && orphans <= 10 && (orphans <= 1 || orphans * 10 <= volumes);
-        prop_assert_eq!(facts.find_doubt().is_none(), agree);
+        prop_assert_eq!(facts.find_blocker().is_none(), agree);
     }
 }

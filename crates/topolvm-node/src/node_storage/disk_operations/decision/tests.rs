@@ -16,10 +16,10 @@ fn reading() -> Reading {
             {"uuid": "gone", "missing": true},
         ]}],
         "disks": [
-            {"path": "/dev/sde", "stableName": BLANK, "verdict": "candidate"},
-            {"path": "/dev/vdb", "verdict": "refused"},
-            {"path": "/dev/sdb", "stableName": "/dev/disk/by-id/ata-M", "verdict": "member"},
-            {"path": "/dev/sdg", "stableName": "/dev/disk/by-id/ata-N", "verdict": "member", "diskGroup": "data"},
+            {"path": "/dev/sde", "stableName": BLANK, "state": "candidate"},
+            {"path": "/dev/vdb", "state": "refused"},
+            {"path": "/dev/sdb", "stableName": "/dev/disk/by-id/ata-M", "state": "member"},
+            {"path": "/dev/sdg", "stableName": "/dev/disk/by-id/ata-N", "state": "member", "diskGroup": "data"},
         ],
     }));
     Reading { status: Some(status.unwrap()), knows_disks: true, is_connected: true }

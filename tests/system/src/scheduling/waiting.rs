@@ -1,4 +1,4 @@
-//! Verdicts about pods that are not scheduled: whether they wait with good reason.
+//! Reasons of pods that are not scheduled: whether they wait with good reason.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ pub(super) struct ClaimState {
     pub(super) is_selected: bool,
 }
 
-/// Verdict about a pod that is not scheduled.
+/// The reason why a pod is not scheduled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Reason {
     /// All its volumes exist, or are being created.
     InProgress,
     /// Some of its volumes are on a node that has no room for the others.
@@ -25,18 +25,18 @@ pub(super) enum Verdict {
     NoRoom,
 }
 
-/// Judges a pod with these claims, given the free bytes of each node.
-pub(super) fn judge(claims: &[ClaimState], free: &BTreeMap<String, u64>) -> Verdict {
+/// Returns the reason of a pod with these claims, given the free bytes of each node.
+pub(super) fn reason_of(claims: &[ClaimState], free: &BTreeMap<String, u64>) -> Reason {
     let missing = claims.iter().filter(|claim| claim.node.is_none());
     if claims.iter().any(|claim| claim.is_selected) || missing.clone().count() == 0 {
-        return Verdict::InProgress;
+        return Reason::InProgress;
     }
     let wanted: u64 = missing.map(|claim| claim.bytes).sum();
     match claims.iter().find_map(|claim| claim.node.as_ref()) {
-        Some(node) if free.get(node).is_some_and(|free| *free >= wanted) => Verdict::Overlooked,
-        Some(_) => Verdict::Stranded,
-        None if free.values().any(|free| *free >= wanted) => Verdict::Overlooked,
-        None => Verdict::NoRoom,
+        Some(node) if free.get(node).is_some_and(|free| *free >= wanted) => Reason::Overlooked,
+        Some(_) => Reason::Stranded,
+        None if free.values().any(|free| *free >= wanted) => Reason::Overlooked,
+        None => Reason::NoRoom,
     }
 }
 
@@ -51,17 +51,17 @@ mod tests {
     #[test]
     fn a_pod_waits_with_good_reason_only_where_no_node_has_room_for_all_its_volumes() {
         let free = BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 1)]);
-        assert_eq!(judge(&[claim(3, None)], &free), Verdict::Overlooked);
-        assert_eq!(judge(&[claim(2, None), claim(2, None)], &free), Verdict::NoRoom);
-        assert_eq!(judge(&[claim(9, Some("a")), claim(3, None)], &free), Verdict::Overlooked);
-        assert_eq!(judge(&[claim(9, Some("b")), claim(3, None)], &free), Verdict::Stranded);
+        assert_eq!(reason_of(&[claim(3, None)], &free), Reason::Overlooked);
+        assert_eq!(reason_of(&[claim(2, None), claim(2, None)], &free), Reason::NoRoom);
+        assert_eq!(reason_of(&[claim(9, Some("a")), claim(3, None)], &free), Reason::Overlooked);
+        assert_eq!(reason_of(&[claim(9, Some("b")), claim(3, None)], &free), Reason::Stranded);
     }
 
     #[test]
     fn a_pod_whose_volumes_are_being_made_is_not_judged() {
         let free = BTreeMap::from([("a".to_owned(), 3)]);
-        assert_eq!(judge(&[claim(1, Some("a"))], &free), Verdict::InProgress);
+        assert_eq!(reason_of(&[claim(1, Some("a"))], &free), Reason::InProgress);
         let selected = ClaimState { is_selected: true, ..claim(9, None) };
-        assert_eq!(judge(&[selected, claim(1, None)], &free), Verdict::InProgress);
+        assert_eq!(reason_of(&[selected, claim(1, None)], &free), Reason::InProgress);
     }
 }

@@ -1,4 +1,4 @@
-//! Judges by measurements whether a volume is too small. Pure.
+//! Decides by measurements whether a volume is too small. Pure.
 
 use linux_mount::FilesystemUsage;
 use topolvm_api::GrowthThresholds;
@@ -25,7 +25,7 @@ pub(super) struct Measurement {
 /// Returns the measurement to remember, and the size at which the volume is too small, if it is. `told` is that which
 /// the object says now. A volume that has just grown says nothing until its filesystem has grown, too: it is as full as
 /// before, and would be grown twice.
-pub(super) fn judge(
+pub(super) fn decide(
     before: Option<Measurement>,
     told: Option<u64>,
     size: u64,
@@ -94,22 +94,22 @@ mod tests {
         #[case] usage: FilesystemUsage,
         #[case] expected: Option<u64>,
     ) {
-        assert_eq!(judge(None, told, SIZE, &usage, TENTH).1, expected);
+        assert_eq!(decide(None, told, SIZE, &usage, TENTH).1, expected);
     }
 
     #[test]
     fn a_filesystem_that_has_yet_to_grow_is_waited_for() {
         let full = usage(900, 10, 100, 50);
-        let (before, told) = judge(None, None, SIZE, &full, TENTH);
+        let (before, told) = decide(None, None, SIZE, &full, TENTH);
         assert_eq!(told, Some(SIZE));
-        let (waiting, still) = judge(Some(before), told, 2 * SIZE, &full, TENTH);
+        let (waiting, still) = decide(Some(before), told, 2 * SIZE, &full, TENTH);
         assert_eq!(still, told);
         let grown = usage(1800, 910, 200, 150);
-        assert_eq!(judge(Some(waiting), still, 2 * SIZE, &grown, TENTH).1, None);
+        assert_eq!(decide(Some(waiting), still, 2 * SIZE, &grown, TENTH).1, None);
         let full_again = usage(1800, 10, 200, 150);
-        assert_eq!(judge(Some(waiting), still, 2 * SIZE, &full_again, TENTH).1, Some(2 * SIZE));
-        let patient = (0..PATIENCE).fold(before, |before, _| judge(Some(before), told, 2 * SIZE, &full, TENTH).0);
-        assert_eq!(judge(Some(patient), told, 2 * SIZE, &full, TENTH).1, Some(2 * SIZE));
+        assert_eq!(decide(Some(waiting), still, 2 * SIZE, &full_again, TENTH).1, Some(2 * SIZE));
+        let patient = (0..PATIENCE).fold(before, |before, _| decide(Some(before), told, 2 * SIZE, &full, TENTH).0);
+        assert_eq!(decide(Some(patient), told, 2 * SIZE, &full, TENTH).1, Some(2 * SIZE));
     }
 
     proptest! {
@@ -120,8 +120,8 @@ mod tests {
             told in prop::option::of(0_u64..2000),
         ) {
             let usage = usage(total, available.min(total), inodes, free.min(inodes));
-            let (before, first) = judge(None, told, SIZE, &usage, TENTH);
-            prop_assert_eq!(judge(Some(before), first, SIZE, &usage, TENTH), (before, first));
+            let (before, first) = decide(None, told, SIZE, &usage, TENTH);
+            prop_assert_eq!(decide(Some(before), first, SIZE, &usage, TENTH), (before, first));
             prop_assert!(first.is_none_or(|first| first == SIZE));
         }
     }

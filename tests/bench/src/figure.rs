@@ -1,55 +1,41 @@
-//! Measurements and their goals. A goal is reported, never asserted by a test: machines are noisy.
-
-pub mod agent;
-pub mod capacity;
-pub mod cluster;
-pub mod create;
-pub mod images;
-pub mod install;
-pub mod io;
-pub mod lvmd;
-mod memory;
-mod metrics;
-pub mod scheduler;
-pub mod volume_metrics;
-pub mod web_page;
+//! A measured figure beside its goal, which is reported and never asserted by a test: machines are noisy.
 
 use std::fmt;
 
 /// Unit of what a device does divided by what the bare one does: more is better, and the goal is a lower bound.
-pub const SHARE: &str = "of raw";
+pub(crate) const SHARE: &str = "of raw";
 
 /// A measured figure beside its goal, which is an upper bound but for a [`SHARE`].
 #[derive(Clone, Debug)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// Dotted name, `csi.create.p50_ms`.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Measured value, in `unit`.
-    pub value: f64,
+    pub(crate) value: f64,
     /// `ms`, `ratio`, `MiB`, ...
-    pub unit: &'static str,
+    pub(crate) unit: &'static str,
     /// Largest value that meets the goal, of a [`SHARE`] the smallest; infinite for a figure without a goal, which
     /// stands beside another figure.
-    pub goal: f64,
+    pub(crate) goal: f64,
 }
 
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, value, unit, goal } = self;
         let is_met = if *unit == SHARE { value >= goal } else { value <= goal };
-        let verdict = if is_met { "ok" } else { "short" };
+        let result = if is_met { "ok" } else { "short" };
         if goal.is_infinite() {
-            return write!(f, "bench {name} {value:.2} {unit} goal - {verdict}");
+            return write!(f, "bench {name} {value:.2} {unit} goal - {result}");
         }
-        write!(f, "bench {name} {value:.2} {unit} goal {goal} {verdict}")
+        write!(f, "bench {name} {value:.2} {unit} goal {goal} {result}")
     }
 }
 
 /// Selects figures by the prefix of their names, which is a family of them.
-pub type Selector<'a> = dyn Fn(&str) -> bool + Sync + 'a;
+pub(crate) type Selector<'a> = dyn Fn(&str) -> bool + Sync + 'a;
 
 /// Returns the median; of an even number of values, the upper one of the middle two.
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()
 }
