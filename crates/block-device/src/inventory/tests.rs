@@ -89,7 +89,7 @@ fn what_is_no_disk_is_left_out() {
 }
 
 #[test]
-fn partitions_what_is_made_of_them_and_what_is_mounted_of_that_use_a_disk() {
+fn disk_uses_include_partitions_holders_mounts_and_swap() {
     let files = FakeFiles::new();
     files.add("sda", "8:0", SATA);
     files.add("dm-0", "253:0", "virtual");
@@ -113,7 +113,7 @@ fn partitions_what_is_made_of_them_and_what_is_mounted_of_that_use_a_disk() {
 }
 
 #[test]
-fn a_filesystem_of_several_disks_is_known_by_its_source_and_a_block_volume_by_its_device() {
+fn disk_uses_include_btrfs_mount_block_volume_and_loop_device() {
     let files = FakeFiles::new();
     files.add("sda", "8:0", SATA);
     files.add("loop3", "7:3", "virtual");
