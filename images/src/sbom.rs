@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_linked_is_listed_and_what_only_builds_or_tests_is_not() {
+    fn sbom_lists_linked_crates_and_no_build_dependencies() {
         let package = |name: &str, source: Value| {
             let licence = "MIT/Apache-2.0";
             json!({ "id": name, "name": name, "version": "1.0.0", "license": licence, "source": source })
