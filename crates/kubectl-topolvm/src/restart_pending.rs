@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pods_that_only_lack_the_resource_are_deleted_where_somebody_makes_them_anew() {
+    async fn restart_pending_deletes_only_pods_with_a_controller() {
         let (server, cluster) = server();
         let rows = restart(&cluster, None, false).await.unwrap();
         let fates: Vec<_> = rows.iter().map(|row| (row.pod.as_str(), row.owner.as_str(), row.fate)).collect();

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_looks_like_a_secret_is_taken_out_of_objects_and_the_rest_stays() {
+    fn redaction_removes_secrets_from_objects_and_keeps_the_rest() {
         let mut list = json!([{
             "kind": "Pod",
             "metadata": {

@@ -204,7 +204,7 @@ async fn stop_deletes_the_operation_or_adds_the_disk() {
 }
 
 #[tokio::test]
-async fn without_disk_groups_there_is_nothing_to_add_and_a_missing_right_is_named() {
+async fn disk_command_names_a_missing_right_and_missing_disk_groups() {
     let (server, cluster) = server();
     server.fail_next("create", OPERATIONS, 1, 403);
     let error = run_words(&cluster, &["evacuate", "n1", "u-b"]).await.unwrap_err();

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_class_comes_after_those_that_are_there_or_is_the_only_one() {
+    fn trial_class_follows_existing_classes_or_is_the_default() {
         let parse = |text: String| serde_json::from_str::<Value>(&text).unwrap();
         let added = parse(loop_file(false).add_class(CONFIG).unwrap());
         let class = json!({ "name": "trial", "volume-group": "topolvm-trial", "spare-gb": 0, "optional": true });

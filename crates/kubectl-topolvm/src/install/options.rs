@@ -174,13 +174,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_of_older_versions_have_the_defaults_for_what_they_lack() {
+    fn options_of_older_records_get_defaults_for_missing_fields() {
         let options: Options = serde_json::from_str(r#"{"lvmd": "host"}"#).unwrap();
         assert_eq!(options, Options { lvmd: Lvmd::Host, ..Options::default() });
     }
 
     #[test]
-    fn the_labels_of_the_component_are_those_that_the_checks_look_for() {
+    fn node_labels_match_the_node_label_component() {
         let options = Options { components: vec![NODE_LABEL.to_owned()], ..Options::default() };
         let labels = format!("{}={},{}={}", STORAGE_LABEL.0, STORAGE_LABEL.1, SUPEREDGE_LABEL.0, SUPEREDGE_LABEL.1);
         let component = include_str!("../../../../deploy/manifests/components/node-label/kustomization.yaml");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_volume_groups_of_a_configuration_are_those_of_its_classes() {
+    fn volume_groups_are_those_of_the_device_classes() {
         let options = Options { volume_group: Some("fast".to_owned()), ..Options::default() };
         // Nodes without the group that --volume-group names have no storage, and everything else works there
         let alone = VolumeGroups { optional: vec!["fast".to_owned()], ..VolumeGroups::default() };

@@ -68,7 +68,7 @@ async fn what_the_agents_tell_is_listed() {
 }
 
 #[tokio::test]
-async fn a_restored_lv_has_a_logical_volume_a_persistent_volume_and_a_claim_and_a_second_run_changes_nothing() {
+async fn orphan_restoration_creates_volume_pv_and_claim_only_once() {
     let (server, cluster) = server();
     let flags = flags(&["--claim=data", "--storage-class=fast", "--filesystem=xfs"]);
     let (restored, object) = tokio::join!(restoration::run(&cluster, &flags, "shop"), answer(&server, ready()));

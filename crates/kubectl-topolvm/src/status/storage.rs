@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_and_problems_are_below_the_classes_and_disks_where_there_is_room() {
+    fn status_shows_pools_and_problems_and_disks_only_when_wide() {
         let narrow = "
 NODE   THIN POOL   SIZE   DATA   METADATA
 n1     vg/pool     4Gi    61%    -
@@ -195,7 +195,7 @@ n1: /dev/sdd of volume group vg is empty
     }
 
     #[test]
-    fn where_there_is_nothing_to_say_nothing_is_and_a_missing_right_is_named() {
+    fn status_shows_nothing_if_healthy_and_names_a_missing_right() {
         let healthy: NodeStorage = serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap();
         assert_eq!(describe(&Ok(vec![healthy]), false), "");
         let refused = RequestError::Forbidden { verb: "list", resource: "nodestorages.topolvm.io".to_owned() };

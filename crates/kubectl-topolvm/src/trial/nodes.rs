@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_node_need_not_be_named_and_a_second_run_is_for_those_of_the_first() {
+    fn trial_nodes_default_to_the_only_worker_or_labelled_nodes() {
         let taint = json!({"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]});
         let mut nodes = vec![node("master", &json!({}), &taint), node("worker", &json!({}), &json!({}))];
         assert_eq!(chosen(&nodes, &[]).unwrap(), ["worker"]);

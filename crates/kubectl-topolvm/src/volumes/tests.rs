@@ -185,7 +185,7 @@ fn what_is_under_way_is_no_problem(#[case] changes: Value) {
 }
 
 #[test]
-fn foreign_claims_are_no_rows_and_a_namespace_has_its_claims_only() {
+fn volume_rows_omit_foreign_claims_and_filter_by_namespace() {
     let foreign = objects(&json!({"persistent": {"spec": {"csi": {"driver": "other"}}}}));
     let names = |objects: &Objects, namespace| {
         let rows = rows(TopoLvm, objects, namespace, NOW);
