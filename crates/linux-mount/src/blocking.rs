@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_lock_that_a_hung_thread_holds_is_released_when_the_thread_ends() {
+    async fn hung_task_holds_its_lock_until_the_thread_ends() {
         let (release, released) = mpsc::channel::<()>();
         let hung = run_blocking(Duration::from_millis(1), Path::new("/disk"), move |_| Ok(released.recv()));
         let Err(MountError::Hung { hung_task, .. }) = hung.await else { panic!("it hangs") };

@@ -203,7 +203,7 @@ mod tests {
     #[case(4)]
     #[case(4 | 1)]
     #[case(4 | 8)]
-    fn a_filesystem_that_the_check_cannot_repair_is_damaged_and_the_message_names_the_remedy(#[case] code: i32) {
+    fn ext4_damage_that_e2fsck_cannot_repair_is_an_error_with_a_fix(#[case] code: i32) {
         let error = e2fsck(code).unwrap_err();
         assert!(matches!(error, MountError::Damaged { .. }), "{error}");
         let expected = "the ext4 filesystem on /dev/x is damaged and is not mounted: /dev/x: recovering journal / \

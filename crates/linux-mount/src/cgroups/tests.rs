@@ -175,7 +175,7 @@ fn the_cgroup_of_a_pod_is_found_by_its_uid_in_any_layout(#[case] path: &str) {
 }
 
 #[test]
-fn limits_are_changed_and_taken_away_and_those_of_other_devices_stay() {
+fn io_limits_of_one_device_change_and_those_of_others_stay() {
     let path = format!("kubepods/burstable/pod{UID}");
     let machine = Machine::unified(&path);
     machine.cgroups.limit(UID, NEIGHBOUR, &limits()).unwrap();
@@ -213,7 +213,7 @@ fn a_pod_that_is_elsewhere_by_now_is_found_there() {
 }
 
 #[test]
-fn a_controller_that_is_not_enabled_for_pods_is_enabled_down_to_the_pod() {
+fn io_controller_is_enabled_down_to_the_pod_if_limits_are_set() {
     let path = format!("kubepods/burstable/pod{UID}");
     let machine = Machine::new(UNIFIED, FakeKernel::default());
     machine.make("sys/fs/cgroup", &path, "cpu io memory", false);
@@ -226,7 +226,7 @@ fn a_controller_that_is_not_enabled_for_pods_is_enabled_down_to_the_pod() {
 }
 
 #[test]
-fn limits_are_lost_with_the_controller_and_with_what_others_write_and_not_with_the_pod() {
+fn lost_io_limits_are_found_unless_the_pod_is_gone() {
     let path = format!("kubepods/pod{UID}");
     let machine = Machine::unified(&path);
     let expected = vec![PodLimits { pod: UID.to_owned(), device: DEVICE, limits: limits() }];
@@ -243,7 +243,7 @@ fn limits_are_lost_with_the_controller_and_with_what_others_write_and_not_with_t
 }
 
 #[test]
-fn in_version_1_a_container_that_has_just_started_lacks_the_limits() {
+fn cgroup_v1_container_that_starts_lacks_limits_until_reapplied() {
     let machine = Machine::new(BLKIO, FakeKernel::default());
     let pod = format!("kubepods/pod{UID}");
     machine.make_blkio(&pod);
@@ -258,7 +258,7 @@ fn in_version_1_a_container_that_has_just_started_lacks_the_limits() {
 }
 
 #[test]
-fn a_controller_that_cannot_be_enabled_is_an_error_that_names_the_file() {
+fn io_controller_enablement_error_names_the_file() {
     let machine = Machine::new(UNIFIED, FakeKernel { refuses: true, ..FakeKernel::default() });
     machine.make("sys/fs/cgroup", &format!("kubepods/pod{UID}"), "cpu io memory", false);
     let error = machine.limit(&limits()).unwrap_err();
@@ -275,7 +275,7 @@ fn what_the_kernel_does_not_show_is_not_in_force() {
 }
 
 #[test]
-fn without_the_controller_of_memory_writes_through_the_page_cache_are_an_exception() {
+fn write_limits_have_page_cache_exception_without_memory_cgroup() {
     let machine = Machine::new(UNIFIED, FakeKernel::default());
     machine.make("sys/fs/cgroup", &format!("kubepods/pod{UID}"), "cpu io", true);
     let in_force = machine.limit(&limits()).unwrap();

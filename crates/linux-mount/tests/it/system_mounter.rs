@@ -135,7 +135,7 @@ fn device_for(filesystem: Filesystem) -> Option<LoopDevice> {
 #[case(Filesystem::Xfs)]
 #[case(Filesystem::Btrfs)]
 #[tokio::test]
-async fn a_filesystem_is_made_mounted_grown_and_unmounted_on_a_real_device(#[case] filesystem: Filesystem) {
+async fn filesystem_is_formatted_mounted_grown_and_unmounted(#[case] filesystem: Filesystem) {
     let Some(device) = device_for(filesystem) else { return };
     let (machine, target, disk) = (SystemMounter::new(), device.target(), &device.path);
     let before = machine.block_device(disk).await.unwrap();
@@ -300,7 +300,7 @@ async fn a_filesystem_is_found_whatever_its_files_look_like(#[case] filesystem: 
 
 /// Within an ext4 there are files where other filesystems have their superblock.
 #[tokio::test]
-async fn a_recorded_filesystem_is_found_though_a_file_in_it_looks_like_another() {
+async fn recorded_filesystem_is_found_despite_a_foreign_superblock() {
     const BTRFS: u64 = 64 << 10;
     let Some(device) = device_for(Filesystem::Ext4) else { return };
     let Some(other) = device_for(Filesystem::Btrfs) else { return };
@@ -369,7 +369,7 @@ async fn a_damaged_filesystem_is_not_mounted(
 }
 
 #[tokio::test]
-async fn a_filesystem_that_was_not_unmounted_is_repaired_and_keeps_its_files() {
+async fn unclean_ext4_is_repaired_and_keeps_its_files() {
     let Some(source) = device_for(Filesystem::Ext4) else { return };
     let machine = SystemMounter::new();
     machine.format(&source.path, Filesystem::Ext4, &MkfsOptions::default()).await.unwrap();
@@ -443,7 +443,7 @@ fn process(shell: &[&str], script: &str) -> std::process::Child {
 }
 
 #[tokio::test]
-async fn a_device_is_in_use_while_it_is_bound_or_a_container_has_its_node() {
+async fn device_is_in_use_while_bind_mounted_or_in_a_container() {
     let Some(device) = device_for(Filesystem::Ext4) else { return };
     let machine = SystemMounter::new();
     let number = machine.block_device(&device.path).await.unwrap().number;
@@ -472,7 +472,7 @@ async fn a_device_is_in_use_while_it_is_bound_or_a_container_has_its_node() {
 }
 
 #[tokio::test]
-async fn a_device_is_held_only_by_its_number_and_by_its_node_and_not_by_a_link() {
+async fn open_device_refuses_a_link_that_changed_or_is_gone() {
     let (Some(device), Some(other)) = (device_for(Filesystem::Ext4), device_for(Filesystem::Ext4)) else { return };
     let machine = SystemMounter::new();
     let link = device.dir.path().join("link");

@@ -100,7 +100,7 @@ async fn what_was_fsynced_is_in_a_copy_of_a_btrfs_beside_its_source() {
 /// The kernel takes the copy of one of several devices for a part of the mounted filesystem, as it takes every copy
 /// before Linux 6.7.
 #[tokio::test]
-async fn a_log_that_the_kernel_does_not_replay_stays_in_the_copy_and_the_message_says_what_to_do() {
+async fn btrfs_copy_keeps_a_log_that_the_kernel_does_not_replay() {
     let (Some(source), Some(second)) = (device_for(Filesystem::Btrfs), device_for(Filesystem::Btrfs)) else { return };
     let machine = SystemMounter::new();
     let paths = [&source, &second].map(|device| device.path.display().to_string());
