@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_hangs_in_the_middle_of_its_metadata_holds_up_no_other_disk() {
+    fn hung_metadata_read_of_one_disk_blocks_no_other_disk() {
         let devices = SystemDevices::new("/");
         let (hang, hangs) = std::sync::mpsc::channel();
         let (release, released) = std::sync::mpsc::channel::<()>();
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn another_physical_volume_of_the_group_on_the_same_device_is_an_error() {
+    fn read_version_refuses_a_device_with_another_pv_uuid() {
         let devices = SystemDevices::new("/");
         let read = |range| Ok(physical_volume(range, UUIDS[1], "vg"));
         assert_eq!(devices.read_version(UUIDS[1], read).unwrap().unwrap().seqno, 7);

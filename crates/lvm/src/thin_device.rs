@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_only_the_kernel_knows_goes_if_nobody_can_have_used_it() {
+    fn thin_device_check_accepts_only_devices_never_in_use() {
         let status = status("7 1/2 1/2 - rw");
         check_consistent(&volumes(), &status, &"pool".parse().unwrap()).unwrap();
         let devices = thin_devices("  1   25600  0\n  2  0  3\n  3  12  7\n  4  12  3\n").unwrap();

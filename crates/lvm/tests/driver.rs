@@ -177,7 +177,7 @@ async fn snapshots_that_would_go_with_their_origin_are_known() {
 }
 
 #[tokio::test]
-async fn a_volume_that_could_not_be_wiped_was_not_made_although_its_mark_is_gone() {
+async fn lvcreate_fails_if_the_new_lv_could_not_be_wiped() {
     let (fake, lvm) = one_group();
     fake.fail_after_success("lvcreate", 1, Fault::says("Aborting. Failed to wipe start of new LV."));
     let error = create(&lvm, "a", 4096).await.unwrap_err();

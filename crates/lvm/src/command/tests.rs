@@ -23,7 +23,7 @@ fn words_reach_lvms_shell_as_they_are() {
 }
 
 #[test]
-fn settings_of_an_administrator_are_part_of_the_one_option_that_lvm_takes() {
+fn lvm_config_option_merges_settings_of_an_administrator() {
     for options in [&["-Zn", "--config", "a/b=1", "x"][..], &["-Zn", "--config=a/b=1", "x"]] {
         let command = LvmCommand::new(Effect::Change, ["lvcreate"].into_iter().chain(options.iter().copied()));
         let settings = format!("{SETTINGS} {PROCESS_SETTINGS} a/b=1");

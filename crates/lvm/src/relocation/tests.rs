@@ -43,7 +43,7 @@ fn owned(volume: &str, start: u64, length: u64, target: &str) -> (String, u64, u
 }
 
 #[test]
-fn a_volume_is_moved_in_pieces_to_the_one_disk_that_has_room_for_all_of_it() {
+fn relocation_moves_pieces_to_the_disk_that_fits_the_volume() {
     let ranges = [range("a", 0, 10, "v"), range("b", 0, 5, "other")];
     assert_eq!(
         moves(&ranges, &[("b", 9), ("c", 12)], 4),
@@ -84,7 +84,7 @@ fn mirror() -> Vec<UsedRange> {
 }
 
 #[test]
-fn an_image_goes_to_no_disk_with_another_image_of_the_same_mirror() {
+fn relocation_keeps_images_of_a_mirror_on_different_disks() {
     assert_eq!(
         moves(&mirror(), &[("b", 100), ("c", 11)], 100),
         [owned("m_rimage_0", 1, 10, "c"), owned("m_rmeta_0", 0, 1, "c")]
@@ -155,7 +155,7 @@ fn what_lvm_has_begun_to_move_comes_first() {
 }
 
 #[test]
-fn what_has_arrived_is_what_was_not_there_before_although_segments_grow_together() {
+fn arrived_ranges_exclude_previous_ones_in_merged_segments() {
     let before = [range("b", 10, 5, "v"), range("b", 30, 2, "v"), range("b", 0, 4, "other"), range("a", 0, 9, "v")];
     let after = [range("b", 8, 14, "v"), range("b", 30, 2, "v"), range("b", 40, 1, "v"), range("c", 0, 3, "v")];
     assert_eq!(arrived(&before, &after, "v", "b"), [(8, 2), (15, 7), (40, 1)]);

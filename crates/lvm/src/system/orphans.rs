@@ -76,7 +76,7 @@ mod tests {
     use crate::system::tests::{change, program};
 
     #[tokio::test]
-    async fn a_change_that_outlived_its_lvmd_is_waited_for_and_those_of_others_are_not() {
+    async fn orphaned_lvm_command_is_awaited_by_its_owner_only() {
         let dir = tempfile::tempdir().unwrap();
         let (started, go) = (dir.path().join("started"), dir.path().join("go"));
         for path in [&started, &go] {

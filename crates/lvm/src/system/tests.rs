@@ -101,7 +101,7 @@ async fn what_hangs_is_stopped_at_its_deadline_with_its_children() {
 }
 
 #[tokio::test]
-async fn a_change_goes_on_after_its_caller_has_gone_and_a_read_does_not() {
+async fn lvm_change_survives_a_dropped_caller_and_a_read_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let (started, go, done) = (dir.path().join("started"), dir.path().join("go"), dir.path().join("done"));
     for path in [&started, &go, &done] {
@@ -164,7 +164,7 @@ async fn a_program_that_is_missing_is_named() {
 }
 
 #[tokio::test]
-async fn without_a_shell_every_command_is_a_process_and_a_failure_ends_the_changes() {
+async fn lvm_without_a_shell_runs_processes_and_failure_ends_changes() {
     let dir = tempfile::tempdir().unwrap();
     let body = r#"[ $# = 0 ] && exit 3; echo "$1"; [ "$1" = lvremove ] && { echo no >&2; exit 5; }; exit 0"#;
     let runner = program(&dir, body);

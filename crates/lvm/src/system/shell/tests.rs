@@ -72,7 +72,7 @@ async fn changes_at_the_same_time_do_not_wait_for_one_shell() {
 }
 
 #[tokio::test]
-async fn all_that_a_shell_writes_before_its_end_belongs_to_its_commands() {
+async fn shell_output_is_read_completely_for_all_its_commands() {
     let dir = tempfile::tempdir().unwrap();
     let runner = shell(&dir, "head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2; echo >&2");
     for _ in 0..3 {
@@ -129,7 +129,7 @@ async fn a_shell_that_hangs_is_stopped_at_the_deadline_and_replaced() {
 }
 
 #[tokio::test]
-async fn shells_end_when_there_is_nothing_more_to_do_and_with_their_runner() {
+async fn idle_shells_end_after_the_timeout_and_with_their_runner() {
     let dir = tempfile::tempdir().unwrap();
     let runner = SystemRunner { shells: IdleShells::new(Duration::from_millis(20)), ..shell(&dir, "echo") };
     runner.run(&[change(), change()]).await.unwrap();
@@ -142,7 +142,7 @@ async fn shells_end_when_there_is_nothing_more_to_do_and_with_their_runner() {
 }
 
 #[tokio::test]
-async fn commands_of_a_program_that_holds_back_its_output_get_a_process_each() {
+async fn commands_run_as_processes_if_the_shell_buffers_its_output() {
     let dir = tempfile::tempdir().unwrap();
     // Its input ends before it says anything
     let runner = program(
