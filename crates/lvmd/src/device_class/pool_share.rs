@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_pool_takes_its_part_with_its_metadata_twice_and_no_more_than_is_free() {
+    fn pool_share_counts_metadata_twice_and_fits_free_space() {
         let group = group(100 * GIB);
         // 90 GiB of chunks of 64 KiB need 50 MiB of metadata
         let sizes = share(90).sizes(&group, &room(100 * GIB)).unwrap();

@@ -73,7 +73,7 @@ mod tests {
     const LONG: Duration = Duration::from_mins(1);
 
     #[tokio::test]
-    async fn a_silent_disk_costs_one_thread_and_no_other_disk_waits_for_it() {
+    async fn unresponsive_disk_costs_one_thread_and_blocks_no_other_disk() {
         let silence = Silence::default();
         let (answer, answered) = mpsc::channel::<()>();
         let hanging = move || answered.recv().is_ok();

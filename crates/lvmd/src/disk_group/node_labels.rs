@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn without_labels_that_are_known_only_a_group_of_all_nodes_is_decided() {
+    fn unknown_node_labels_decide_only_groups_without_a_selector() {
         assert_eq!(selector(&[]).selects(None), Some(true));
         assert_eq!(selector(&["a"]).selects(None), None);
     }

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_differ_and_names_of_other_kinds_are_for_the_machine_to_tell() {
+    fn overlap_of_different_patterns_or_name_kinds_is_not_assumed() {
         assert!(!overlap(&of_paths(&["/dev/sd[a-c]"]), &of_paths(&["/dev/sd[c-e]"])));
         let by_id = Selector { ids: patterns(&["wwn-.*"]), ..Selector::default() };
         assert!(!overlap(&of_paths(&["/dev/sd.*"]), &by_id));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_without_names_overlaps_with_all_that_no_property_tells_apart() {
+    fn overlap_without_name_patterns_depends_on_disk_properties() {
         assert!(overlap(&turning(true), &of_paths(&["/dev/sd.*"])));
         assert!(overlap(&turning(true), &turning(true)));
         assert!(!overlap(&turning(true), &turning(false)));

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_number_that_a_disk_does_not_tell_is_not_the_wanted_one() {
+    fn serial_selector_does_not_match_a_disk_without_a_serial() {
         let selector = Selector { serials: patterns(&[".*"]), ..Selector::default() };
         assert!(!selector.matches(&disk()));
     }

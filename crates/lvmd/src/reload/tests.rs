@@ -112,7 +112,7 @@ async fn a_file_that_cannot_work_changes_nothing_until_it_is_right() {
 }
 
 #[tokio::test]
-async fn device_classes_that_would_count_space_twice_are_not_taken_and_the_metric_says_so() {
+async fn reload_refuses_classes_that_share_space_and_sets_the_metric() {
     let mut following = Following::start();
     let thin = |name| {
         format!("{{name: {name}, volume-group: vg, type: thin, thin-pool: {{name: p, overprovision-ratio: 2}}}}")
@@ -127,7 +127,7 @@ async fn device_classes_that_would_count_space_twice_are_not_taken_and_the_metri
 }
 
 #[tokio::test]
-async fn device_classes_that_cannot_be_used_are_tried_again_at_the_next_reading() {
+async fn reload_retries_device_classes_that_could_not_be_applied() {
     let mut following = Following::start();
     *following.answer.lock().await = Err("there is no volume group vg2");
     let other = "device-classes: [{name: two, volume-group: vg2}]";

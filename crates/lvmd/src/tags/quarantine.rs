@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_says_whose_volume_it_was_and_other_names_say_nothing() {
+    fn quarantined_uid_is_parsed_from_quarantine_names_only() {
         let uid = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
         assert_eq!(quarantined_uid(quarantine_name(uid).unwrap().as_str()), Some(uid));
         for name in [uid, "topolvm.quarantine.root", "topolvm.quarantine.", "topolvm.wiping.x"] {

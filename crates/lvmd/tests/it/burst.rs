@@ -44,7 +44,7 @@ fn commands_after_the_first_report(node: &Node) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_that_wait_share_the_removal_of_their_tags_and_a_report() {
+async fn burst_of_creations_shares_one_lvchange_and_one_report() {
     let node = Node::start().await;
     let volumes = create_all(&node, || {}).await;
     assert_eq!(volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>(), WAITING);
@@ -59,7 +59,7 @@ async fn volumes_that_wait_share_the_removal_of_their_tags_and_a_report() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_volume_of_a_burst_has_its_own_making_tag_until_it_is_created() {
+async fn burst_volumes_have_own_making_tags_until_created() {
     let node = Node::start().await;
     let lvm = node.lvm.clone();
     node.lvm.before("lvchange", move |command| {
@@ -156,7 +156,7 @@ async fn a_volume_that_nobody_waits_for_any_more_is_not_created() {
 
 /// With the spare, 2 GiB less than these take.
 #[tokio::test(start_paused = true)]
-async fn what_does_not_fit_beside_the_others_is_refused_and_the_rest_is_created() {
+async fn burst_refuses_only_the_volume_that_does_not_fit() {
     let node = Node::start().await;
     node.lvm.set_latency(Duration::from_millis(20));
     let wanted = [("a", 4 * GIB), ("b", 3 * GIB), ("c", 4 * GIB), ("d", 2 * GIB)];
@@ -177,7 +177,7 @@ async fn a_volume_that_is_asked_for_twice_at_once_is_created_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_with_options_are_created_alone_in_the_midst_of_a_burst() {
+async fn burst_creates_volumes_with_lvcreate_options_separately() {
     let lvm = FakeLvm::new();
     lvm.add_group("vg", 10 * GIB, 2);
     let config = r"

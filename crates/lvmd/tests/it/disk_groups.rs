@@ -83,7 +83,7 @@ async fn in_the_mode_report_nothing_is_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn blank_disks_make_a_tagged_group_whose_class_is_offered_at_once() {
+async fn disk_group_is_created_from_blank_disks_and_offers_its_class() {
     let lvm = FakeLvm::new();
     lvm.plug("sdb", 10 * GIB);
     let mut disks = Disks::start(&lvm, "auto", "").await;
@@ -130,7 +130,7 @@ async fn whatever_speaks_against_a_disk_keeps_it_as_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signature_that_appears_at_the_last_moment_stays_and_is_not_tried_again_at_once() {
+async fn disk_with_late_signature_is_kept_and_retried_after_a_delay() {
     let lvm = FakeLvm::new();
     lvm.plug("sdb", 10 * GIB);
     let mut disks = Disks::start(&lvm, "auto", "").await;
@@ -166,7 +166,7 @@ async fn what_changes_between_two_looks_is_seen_by_the_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_is_added_when_it_has_been_blank_for_the_time_to_settle() {
+async fn disk_is_added_after_being_blank_for_the_settle_time() {
     let lvm = FakeLvm::new();
     lvm.plug("sdb", 10 * GIB);
     let group = "settle-time: 60\ndisk-groups: [{name: ssd, mode: auto, paths: [/dev/sd.]}]";
@@ -210,7 +210,7 @@ async fn a_group_that_lacks_a_disk_gets_no_other_and_loses_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_of_somebody_else_is_left_alone_until_an_administrator_tags_it() {
+async fn foreign_volume_group_is_not_extended_until_it_is_tagged() {
     let lvm = FakeLvm::new().with_group("ssd", GIB);
     lvm.plug("sda", GIB);
     lvm.edit_disk("sda", |disk| disk.vg = Some("ssd".to_owned()));
@@ -297,7 +297,7 @@ async fn a_failing_lvm_leaves_the_last_report_and_says_why() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_tell_the_disks_of_each_group_and_why_others_are_not_added() {
+async fn disk_group_metrics_count_disks_and_refusals_by_reason() {
     let lvm = FakeLvm::new();
     for name in ["sdb", "sdc", "sdd", "sde"] {
         lvm.plug(name, GIB);
@@ -331,7 +331,7 @@ async fn metrics_tell_the_disks_of_each_group_and_why_others_are_not_added() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_stream_of_the_storage_tells_of_disks_when_they_were_looked_at_and_when_something_changed() {
+async fn storage_stream_reports_disks_after_a_scan_and_on_changes() {
     let lvm = FakeLvm::new();
     lvm.plug("sdb", 10 * GIB);
     lvm.plug("sdc", 5 * GIB);

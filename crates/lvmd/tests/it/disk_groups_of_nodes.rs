@@ -39,7 +39,7 @@ fn assert_healthy(node: &Node) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_goes_to_the_group_of_its_node_when_the_labels_are_told() {
+async fn disk_joins_the_group_of_its_node_when_labels_are_reported() {
     for (kind, other) in [("fast", "slow"), ("slow", "fast")] {
         let lvm = FakeLvm::new();
         lvm.plug("sdb", GIB);
@@ -64,7 +64,7 @@ async fn a_disk_goes_to_the_group_of_its_node_when_the_labels_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_its_label_a_group_keeps_its_disks_and_its_class_and_gets_no_more() {
+async fn disk_group_without_its_node_label_keeps_disks_and_gets_none() {
     let lvm = FakeLvm::new();
     lvm.plug("sdb", GIB);
     let mut disks = Disks::start_with(&lvm, CONFIG).await;
@@ -96,7 +96,7 @@ async fn without_its_label_a_group_keeps_its_disks_and_its_class_and_gets_no_mor
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_grows_makes_its_group_larger_also_without_the_label() {
+async fn disk_group_grows_with_its_member_also_without_node_label() {
     let lvm = FakeLvm::new();
     lvm.plug("sdb", 10 * GIB);
     let mut disks = Disks::start_with(&lvm, CONFIG).await;

@@ -58,7 +58,7 @@ async fn an_lvm_that_does_not_work_is_reported_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_whose_name_another_has_is_told_and_keeps_nobody_from_starting() {
+async fn duplicate_volume_group_name_is_a_problem_and_lvmd_starts() {
     let lvm = FakeLvm::new().with_group("vg1", 20 * GIB).with_group("vg2", 20 * GIB);
     // The report on both, that on the first, and the next one
     for nth in [1, 2, 4] {
@@ -79,7 +79,7 @@ async fn a_group_whose_name_another_has_is_told_and_keeps_nobody_from_starting()
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_group_that_cannot_be_read_does_not_hide_the_volumes_of_a_former_class() {
+async fn unreadable_group_does_not_hide_volumes_of_a_former_class() {
     let lvm = FakeLvm::new().with_group("vg1", 20 * GIB).with_group("vg2", 20 * GIB);
     lvm.add_group("broken", GIB, 1);
     lvm.add_group("former", GIB, 1);
@@ -96,7 +96,7 @@ async fn another_group_that_cannot_be_read_does_not_hide_the_volumes_of_a_former
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_in_the_process_of_a_client_answer_unavailable_with_the_reason_until_the_group_is_there() {
+async fn embedded_lvmd_answers_unavailable_until_the_group_exists() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("lvmd.yaml");
     fs::write(&file, "device-classes: [{name: ssd, volume-group: vg1, spare-gb: 0}]").unwrap();

@@ -43,7 +43,7 @@ async fn two_lvmds_see_each_others_changes_within_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_lvmds_in_turn_never_fail_and_never_wait_to_notice_each_other() {
+async fn two_lvmds_see_each_others_changes_without_delay_or_failure() {
     let one = Node::start().await;
     let two = one.start_beside(CONFIG).await;
     let begun = tokio::time::Instant::now();
@@ -146,7 +146,7 @@ async fn disks_that_cannot_be_read_cost_one_process_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_others_do_is_seen_within_a_minute_when_disks_cannot_be_read() {
+async fn external_changes_are_seen_in_a_minute_with_unreadable_disks() {
     let node = Node::start().await;
     node.lvm.hide_metadata("vg-ssd", true);
     node.notice().await;
@@ -207,7 +207,7 @@ async fn devices_that_changed_places_are_listed_where_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_deactivated_or_activated_is_seen_within_two_seconds() {
+async fn volume_activation_change_is_seen_within_two_seconds() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     node.notice().await;
@@ -220,7 +220,7 @@ async fn a_volume_that_is_deactivated_or_activated_is_seen_within_two_seconds() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_is_lost_and_comes_back_is_seen_within_two_seconds() {
+async fn volume_group_loss_and_return_are_seen_within_two_seconds() {
     let node = Node::start().await;
     node.notice().await;
     node.lvm.remove_group("vg-ssd");
@@ -250,7 +250,7 @@ async fn a_group_that_gets_its_name_back_is_seen_within_two_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_was_made_anew_and_counts_from_the_beginning_is_seen_within_two_seconds() {
+async fn recreated_volume_group_is_seen_within_two_seconds() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     node.notice().await;
@@ -307,7 +307,7 @@ async fn what_is_refused_costs_no_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_disks_that_cannot_be_read_a_change_costs_one_process_more() {
+async fn change_costs_one_more_lvm_process_if_disks_are_unreadable() {
     let node = Node::start().await;
     node.lvm.hide_metadata("vg-ssd", true);
     let before = node.lvm.processes();
@@ -331,7 +331,7 @@ async fn what_others_made_a_moment_ago_counts_in_a_change() {
 
 /// On a clock that runs: whoever waits for the disk waits in a thread.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_hangs_hides_neither_device_mapper_nor_other_groups() {
+async fn hung_disk_hides_neither_device_mapper_nor_other_groups() {
     let lvm = FakeLvm::new().with_group("vg-ssd", 10 * GIB);
     lvm.add_group("vg", 20 * GIB, 2);
     lvm.add_volume("vg", "pool", FakeVolume::thin_pool(4 * GIB));

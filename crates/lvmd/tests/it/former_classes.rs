@@ -89,7 +89,7 @@ async fn volumes_of_a_class_that_is_gone_can_still_be_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_of_a_class_that_was_gone_at_the_start_can_still_be_removed() {
+async fn volume_removal_works_for_a_class_that_was_gone_at_start() {
     let node = Node::start().await;
     node.create("hdd", "a", GIB).await.unwrap();
     let next = node.restart(OTHER_CONFIG).await;
@@ -108,7 +108,7 @@ async fn what_lvmd_did_not_make_is_not_removed_for_an_unknown_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_no_group_is_not_proven_absent_for_an_unknown_class() {
+async fn volume_of_an_unknown_class_is_not_reported_absent() {
     let node = Node::start().await;
     assert_eq!(code(node.remove("gone", "a").await), Code::FailedPrecondition);
     let lost = node.create("hdd", "a", GIB).await.unwrap();
@@ -129,7 +129,7 @@ async fn an_lvm_that_fails_proves_nothing_for_an_unknown_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_in_use_or_with_snapshots_is_not_removed_for_an_unknown_class_either() {
+async fn volume_in_use_or_with_snapshots_stays_for_an_unknown_class() {
     let node = Node::start().await;
     for name in ["a", "b"] {
         node.create("hdd", name, GIB).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_volume_in_use_or_with_snapshots_is_not_removed_for_an_unknown_class_e
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_made_or_listed_for_an_unknown_class_and_what_is_there_can_grow() {
+async fn unknown_class_refuses_creation_and_lists_but_allows_resize() {
     let node = Node::start().await;
     let tagged = FakeVolume { tags: vec![MANAGED.to_owned()], ..FakeVolume::thick(GIB) };
     node.lvm.add_volume("vg-hdd", "a", tagged);
@@ -154,7 +154,7 @@ async fn nothing_is_made_or_listed_for_an_unknown_class_and_what_is_there_can_gr
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_is_looked_after_once_however_often_its_classes_come_and_go() {
+async fn volume_group_monitor_is_not_duplicated_by_class_changes() {
     let node = Node::start().await;
     for _ in 0..3 {
         node.engine.reconfigure(parse(OTHER_CONFIG)).await.unwrap();

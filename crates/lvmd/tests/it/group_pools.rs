@@ -40,7 +40,7 @@ fn classes(disks: &Disks) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_is_made_with_the_first_disk_and_its_class_is_offered_from_then_on() {
+async fn thin_pool_is_created_with_the_first_disk_for_its_class() {
     let lvm = FakeLvm::new();
     let mut disks = Disks::start(&lvm, "auto", POOL).await;
     disks.node.notice().await;
@@ -67,7 +67,7 @@ async fn a_pool_is_made_with_the_first_disk_and_its_class_is_offered_from_then_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_grows_with_each_disk_and_with_a_disk_that_grows_and_never_shrinks() {
+async fn thin_pool_grows_with_each_disk_and_never_shrinks() {
     let (lvm, mut disks) = with_disk(10 * GIB, "auto", POOL).await;
     let size = || lvm.volume("ssd", "pool").unwrap().bytes();
     let first = size();
@@ -129,7 +129,7 @@ async fn a_pool_without_the_tag_serves_its_class_and_is_not_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_made_in_a_group_that_is_not_ours_or_lacks_a_disk_or_where_the_name_is_taken() {
+async fn thin_pool_needs_a_tagged_complete_group_and_a_free_name() {
     let lvm = with_group(&[]);
     let disks = Disks::start(&lvm, "auto", POOL).await;
     disks.node.notice().await;
@@ -198,7 +198,7 @@ async fn a_volume_that_only_looks_like_a_leftover_is_not_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_that_fails_is_said_and_tried_again_later_and_later() {
+async fn thin_pool_creation_is_retried_with_backoff_and_reported() {
     let lvm = with_group(&[TAG]);
     lvm.fail_always("lvcreate", Fault::says("no pools here"));
     let disks = Disks::start(&lvm, "auto", POOL).await;

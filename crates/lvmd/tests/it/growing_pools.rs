@@ -168,7 +168,7 @@ async fn an_extension_that_fails_is_told_and_tried_again_later() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_is_broken_or_inactive_or_lacks_a_disk_is_not_extended() {
+async fn thin_pool_extension_skips_broken_inactive_incomplete_pools() {
     type Break = fn(&FakeLvm);
     let breaks: [Break; 3] = [
         |lvm| lvm.edit_volume("vg", "pool", |pool| "twi-aotzF-".clone_into(&mut pool.attr)),

@@ -31,7 +31,7 @@ fn calls(log: &Log) -> Vec<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_change_leaves_one_line_that_says_what_where_and_at_what_cost() {
+async fn log_line_of_each_change_has_method_volume_and_lvm_processes() {
     let log = Log::default();
     let writer = log.clone();
     // As the program does at its usual level

@@ -43,7 +43,7 @@ async fn a_class_says_how_its_volumes_are_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_option_class_takes_the_place_of_the_settings_of_the_device_class() {
+async fn lvcreate_option_class_replaces_device_class_settings() {
     let node = Node::start().await;
     let request = CreateLvRequest { lvcreate_option_class: "mirrored".to_owned(), ..create_request("hdd", "a", GIB) };
     node.create_with(request).await.unwrap();
@@ -170,7 +170,7 @@ async fn a_thin_pool_of_that_name_is_in_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_somebody_else_makes_at_the_same_moment_is_in_the_way() {
+async fn lvcreate_race_with_a_foreign_volume_is_already_exists() {
     let node = Node::start().await;
     let lvm = node.lvm.clone();
     node.lvm.before("lvcreate", move |_| lvm.add_volume("vg-ssd", "a", FakeVolume::thick(GIB)));
@@ -178,7 +178,7 @@ async fn a_volume_that_somebody_else_makes_at_the_same_moment_is_in_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_time_out_nothing_is_left_and_the_next_attempt_makes_the_volume() {
+async fn volume_creation_is_retried_cleanly_after_a_timeout() {
     let node = Node::start().await;
     node.lvm.fail_after_success("lvchange", 1, Fault::Timeout);
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::DeadlineExceeded);
@@ -341,7 +341,7 @@ async fn growing_beyond_the_free_space_names_what_is_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_with_missing_disks_has_no_room_and_changes_are_refused_with_the_remedy() {
+async fn incomplete_volume_group_has_no_capacity_and_refuses_changes() {
     let node = Node::start().await;
     node.create("hdd", "a", GIB).await.unwrap();
     let mut problems = node.engine.storage_problems();
@@ -367,7 +367,7 @@ async fn a_group_with_missing_disks_has_no_room_and_changes_are_refused_with_the
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_promised_out_of_a_thin_pool_in_a_group_with_missing_disks() {
+async fn thin_pool_in_an_incomplete_volume_group_has_no_capacity() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
     node.lvm.set_missing_pvs("vg", 1);
@@ -454,7 +454,7 @@ lvcreate-option-classes: [{name: mirrored, options: [--type=raid1]}]
 #[case::class(PLAIN)]
 #[case::another_class_has_the_group("device-classes: [{name: other, volume-group: vg-hdd, spare-gb: 4}]")]
 #[tokio::test(start_paused = true)]
-async fn growth_is_checked_against_what_the_volume_takes_and_not_against_its_class(#[case] config: &str) {
+async fn volume_growth_is_checked_against_its_layout_not_its_class(#[case] config: &str) {
     let node = Node::start().await.restart(PLAIN).await;
     let request = CreateLvRequest { lvcreate_option_class: "mirrored".to_owned(), ..create_request("plain", "a", GIB) };
     node.create_with(request).await.unwrap();

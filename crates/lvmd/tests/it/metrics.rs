@@ -21,7 +21,7 @@ fn value(node: &Node, line: &str) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_lvm_cannot_be_asked_about_is_stale_and_grows_old() {
+async fn volume_group_is_stale_and_ages_while_lvm_reports_fail() {
     let node = Node::start().await;
     let stale =
         |node: &Node, vg: &str| value(node, &format!("topolvm_lvmd_volume_group_stale{{volume_group=\"{vg}\"}}"));
@@ -35,7 +35,7 @@ async fn a_group_that_lvm_cannot_be_asked_about_is_stale_and_grows_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_of_whose_name_there_is_a_second_one_is_stale_and_not_gone() {
+async fn volume_group_with_a_duplicate_name_is_stale_and_not_gone() {
     let node = Node::start().await;
     node.lvm.fail_always("fullreport", two_of_one_name("vg-ssd"));
     node.lvm.extend_group("vg-ssd", GIB);

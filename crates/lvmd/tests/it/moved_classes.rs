@@ -82,7 +82,7 @@ async fn a_group_that_came_later_is_searched_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn existing_volumes_of_a_class_that_is_gone_are_found_and_grown_and_no_new_ones_are_made() {
+async fn removed_class_keeps_its_volumes_usable_and_creates_none() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
     node.create("thick", "b", GIB).await.unwrap();
@@ -103,7 +103,7 @@ async fn existing_volumes_of_a_class_that_is_gone_are_found_and_grown_and_no_new
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_means_another_pool_of_its_group_finds_its_volumes() {
+async fn class_moved_to_another_pool_still_finds_its_volumes() {
     let node = Node::start_thin().await;
     node.create("thin", UID, GIB).await.unwrap();
     let swapped = THIN_CONFIG
@@ -192,7 +192,7 @@ async fn what_topolvm_made_is_known_by_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_untagged_volume_in_a_group_without_classes_is_neither_removed_nor_taken_for_gone() {
+async fn untagged_volume_outside_of_classes_is_kept_and_reported() {
     let node = Node::start().await;
     node.lvm.add_group("vg-other", 5 * GIB, 1);
     node.lvm.add_volume("vg-other", UID, FakeVolume::thick(GIB));
@@ -246,7 +246,7 @@ async fn a_volume_of_a_class_that_wiped_is_wiped(#[case] config: &str, #[values(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_whose_class_moved_before_its_answer_came_is_not_made_twice() {
+async fn volume_of_a_moved_class_is_not_created_a_second_time() {
     let node = moved("ssd", MOVED, false).await;
     let status = node.create("ssd", UID, GIB).await.unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);

@@ -19,7 +19,7 @@ async fn start() -> Node {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_whose_group_may_be_missing_is_offered_when_the_group_comes_and_not_when_it_has_gone() {
+async fn optional_class_is_offered_only_while_its_group_exists() {
     let node = start().await;
     assert_eq!(offered(&node), ["ssd"]);
     node.create("ssd", "a", GIB).await.unwrap();
@@ -38,14 +38,14 @@ async fn a_class_whose_group_may_be_missing_is_offered_when_the_group_comes_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_a_group_that_is_not_there_yet_never_looks_like_one_that_is_gone() {
+async fn volume_in_a_missing_optional_group_is_not_reported_absent() {
     let node = start().await;
     let status = node.remove("late", "b").await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_with_an_optional_class_more_is_taken_without_its_group() {
+async fn optional_class_is_added_by_reload_without_its_group() {
     let node = Node::start().await;
     let others = "device-classes: [{name: ssd, volume-group: vg-ssd, spare-gb: 0}, ";
     let required = format!("{others}{{name: late, volume-group: vg-late}}]");

@@ -170,7 +170,7 @@ fn a_flag_for_profiles_is_taken_and_warned_of() {
 
 /// As containers of TopoLVM have them.
 #[test]
-fn flags_of_klog_and_zap_are_taken_and_those_without_effect_are_warned_of_once() {
+fn klog_and_zap_flags_are_accepted_and_warn_once_if_ignored() {
     let log = |flags: &[&str]| {
         let output = Place::new().lvmd(&[flags, &["check-config"]].concat()).output().unwrap();
         assert!(output.status.success(), "{flags:?}");

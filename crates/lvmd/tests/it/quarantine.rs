@@ -44,7 +44,7 @@ async fn remove(node: &Node, at: i64) -> Result<(), Status> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_in_quarantine_keeps_its_space_and_its_tags_under_another_name() {
+async fn quarantined_volume_keeps_its_space_and_tags_when_renamed() {
     let node = start().await;
     let (free, before) = (node.free("ssd").await.unwrap(), node.lvm.volume(VG, OLD).unwrap());
     quarantine(&node, OLD).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_volume_in_quarantine_keeps_its_space_and_its_tags_under_another_name(
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_lvmd_made_for_an_object_and_nobody_has_open_comes_into_quarantine() {
+async fn quarantine_accepts_only_closed_volumes_that_lvmd_created() {
     let node = start().await;
     node.lvm.hide_devices();
     node.lvm.edit_volume(VG, OLD, |volume| volume.open = true);
@@ -74,7 +74,7 @@ async fn only_what_lvmd_made_for_an_object_and_nobody_has_open_comes_into_quaran
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quarantine_that_broke_off_between_tag_and_name_is_finished_by_the_next_request() {
+async fn quarantine_without_its_rename_is_finished_by_a_retry() {
     let node = start().await;
     node.lvm.fail("lvrename", 1, Fault::says("Interrupted"));
     quarantine(&node, OLD).await.unwrap_err();
@@ -84,7 +84,7 @@ async fn a_quarantine_that_broke_off_between_tag_and_name_is_finished_by_the_nex
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_in_quarantine_can_only_be_given_back_or_removed_from_there() {
+async fn quarantined_volume_is_protected_until_it_is_adopted() {
     let node = start().await;
     quarantine(&node, OLD).await.unwrap();
     // As when its object is there again: a new and empty volume would hide the data
@@ -101,9 +101,7 @@ async fn what_is_in_quarantine_can_only_be_given_back_or_removed_from_there() {
 #[case::in_quarantine(true)]
 #[case::not_in_quarantine(false)]
 #[tokio::test(start_paused = true)]
-async fn another_object_gets_the_volume_with_its_own_name_and_tags_and_a_repeated_request_changes_nothing(
-    #[case] is_quarantined: bool,
-) {
+async fn adoption_renames_and_retags_the_volume_and_is_idempotent(#[case] is_quarantined: bool) {
     let node = start().await;
     let uuid = node.lvm.volume(VG, OLD).unwrap().uuid;
     if is_quarantined {
@@ -149,7 +147,7 @@ async fn an_object_gets_no_volume_but_the_one_that_it_names() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_quarantine_of_the_time_that_the_client_names_ends_with_the_removal() {
+async fn quarantine_removal_requires_the_start_time_of_the_quarantine() {
     let node = start().await;
     assert_eq!(code(remove(&node, 7).await), Code::NotFound);
     quarantine(&node, OLD).await.unwrap();
@@ -169,7 +167,7 @@ async fn only_the_quarantine_of_the_time_that_the_client_names_ends_with_the_rem
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_a_class_that_wipes_is_wiped_when_its_quarantine_ends() {
+async fn quarantined_volume_of_a_wiping_class_is_wiped_on_removal() {
     let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
     let config = "device-classes: [{name: ssd, volume-group: vg-ssd, default: true, spare-gb: 1, wipe: zero}]";
     let node = Node::start_with(lvm, config).await;

@@ -53,7 +53,7 @@ async fn a_failing_lvm_never_looks_like_a_volume_that_is_gone(
 #[case::hanging(Fault::Timeout)]
 #[case::garbled(Fault::Garbled)]
 #[tokio::test(start_paused = true)]
-async fn a_report_that_fails_after_a_removal_never_looks_like_a_volume_that_was_gone_before(#[case] fault: Fault) {
+async fn failed_report_after_lvremove_is_not_taken_for_an_absent_lv(#[case] fault: Fault) {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     node.lvm.fail("lvremove", 1, Fault::says("device-mapper: remove ioctl failed"));
@@ -64,7 +64,7 @@ async fn a_report_that_fails_after_a_removal_never_looks_like_a_volume_that_was_
 }
 
 #[tokio::test(start_paused = true)]
-async fn disks_that_show_no_change_prove_that_a_volume_is_gone_while_lvm_fails() {
+async fn unchanged_disks_prove_a_volume_absent_while_lvm_fails() {
     let node = Node::start().await;
     node.lvm.fail_always("fullreport", Fault::Timeout);
     assert_eq!(code(node.remove("ssd", "a").await), Code::NotFound);

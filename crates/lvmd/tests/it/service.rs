@@ -66,7 +66,7 @@ async fn channel(socket: &Path) -> Channel {
 }
 
 #[test]
-fn systemd_hears_that_it_is_ready_when_it_serves_then_that_it_lives_and_that_it_stops() {
+fn systemd_is_notified_of_readiness_watchdog_and_stop() {
     let place = Place::new();
     let systemd = Systemd::new(&place);
     let mut server = systemd.start(&place);
@@ -79,7 +79,7 @@ fn systemd_hears_that_it_is_ready_when_it_serves_then_that_it_lives_and_that_it_
 }
 
 #[test]
-fn a_configuration_that_cannot_work_is_told_to_systemd_and_lvmd_goes_on() {
+fn invalid_configuration_is_reported_to_systemd_and_not_applied() {
     let place = Place::new();
     let systemd = Systemd::new(&place);
     let mut server = systemd.start(&place);

@@ -40,7 +40,7 @@ async fn a_snapshot_is_as_large_as_its_source_unless_told_otherwise() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_restored_from_a_snapshot_is_writable_and_can_be_larger() {
+async fn restored_volume_is_writable_and_may_be_larger_than_snapshot() {
     let node = node().await;
     node.snapshot(read_only("s")).await.unwrap();
     let wanted = CreateLvSnapshotRequest { source_volume: "s".to_owned(), ..sized("restored", GIB + 1) };
@@ -58,7 +58,7 @@ async fn a_snapshot_is_never_smaller_than_its_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_needs_its_whole_size_of_what_the_pool_may_still_promise() {
+async fn snapshot_reserves_its_full_size_of_the_pool_capacity() {
     let node = node().await;
     assert_eq!(code(node.snapshot(sized("s", 4 * GIB + 1)).await), Code::ResourceExhausted);
     node.snapshot(sized("s", 4 * GIB)).await.unwrap();

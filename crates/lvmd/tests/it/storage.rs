@@ -52,7 +52,7 @@ fn class(name: &str, volume_group: &str, size_bytes: u64, free_bytes: u64) -> De
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_message_comes_at_once_and_has_groups_disks_and_classes() {
+async fn storage_stream_starts_with_groups_disks_and_classes() {
     let node = Node::start().await;
     let mut stream = watch(&node).await;
     let group = |name: &str, size: u64, disks: u32| VolumeGroupItem {
@@ -80,7 +80,7 @@ async fn the_first_message_comes_at_once_and_has_groups_disks_and_classes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pools_are_there_with_their_fill_and_a_message_comes_for_each_whole_percent_only() {
+async fn storage_stream_reports_pool_usage_per_whole_percent() {
     let node = Node::start_thin().await;
     let mut stream = watch(&node).await;
     let first = next(&mut stream).await;
@@ -105,7 +105,7 @@ async fn pools_are_there_with_their_fill_and_a_message_comes_for_each_whole_perc
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_disk_is_named_by_its_last_path_and_is_a_problem_until_it_is_back() {
+async fn missing_disk_is_a_problem_with_its_last_path_until_back() {
     let node = Node::start().await;
     node.notice().await;
     let mut stream = watch(&node).await;
@@ -134,7 +134,7 @@ async fn a_missing_disk_is_named_by_its_last_path_and_is_a_problem_until_it_is_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_has_gone_is_a_problem_and_one_that_cannot_be_read_keeps_its_last_state() {
+async fn missing_group_is_a_problem_and_an_unreadable_one_keeps_state() {
     let node = Node::start().await;
     let mut stream = watch(&node).await;
     let before = next(&mut stream).await;
@@ -155,7 +155,7 @@ async fn a_group_that_has_gone_is_a_problem_and_one_that_cannot_be_read_keeps_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_volumes_of_a_group_are_counted_and_the_copy_on_write_snapshots_among_them() {
+async fn storage_stream_counts_volumes_and_their_cow_snapshots() {
     let node = Node::start().await;
     let mut stream = watch(&node).await;
     next(&mut stream).await;
@@ -167,7 +167,7 @@ async fn the_volumes_of_a_group_are_counted_and_the_copy_on_write_snapshots_amon
 }
 
 #[tokio::test(start_paused = true)]
-async fn pools_that_take_no_volumes_and_volumes_with_a_failed_part_are_problems() {
+async fn storage_problems_include_full_pools_and_failed_volumes() {
     let node = Node::start_thin().await;
     let mut stream = watch(&node).await;
     next(&mut stream).await;
@@ -188,7 +188,7 @@ async fn pools_that_take_no_volumes_and_volumes_with_a_failed_part_are_problems(
 }
 
 #[tokio::test(start_paused = true)]
-async fn groups_that_nobody_uses_are_left_out_and_no_lvm_process_is_started() {
+async fn storage_stream_omits_unused_groups_and_runs_no_lvm_process() {
     let lvm = FakeLvm::new().with_group("vg", 20 * GIB).with_group("left", GIB).with_group("theirs", GIB);
     lvm.add_volume("vg", "pool", FakeVolume::thin_pool(4 * GIB));
     lvm.add_volume("vg", "pool2", FakeVolume::thin_pool(GIB));

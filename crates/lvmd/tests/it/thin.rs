@@ -34,7 +34,7 @@ async fn a_thin_volume_lives_in_the_pool_of_its_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_list_of_a_class_tells_what_thin_volumes_take_in_their_pool() {
+async fn thin_volume_list_shows_bytes_used_in_the_pool() {
     let node = Node::start_thin().await;
     for name in ["a", "inactive"] {
         node.create("thin", name, GIB).await.unwrap();
@@ -51,7 +51,7 @@ async fn the_list_of_a_class_tells_what_thin_volumes_take_in_their_pool() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_promises_its_size_times_its_ratio_less_the_spare_and_not_an_extent_more() {
+async fn thin_pool_capacity_is_size_times_ratio_less_the_spare() {
     let node = Node::start_thin().await;
     assert_eq!(node.free("thin").await.unwrap(), 5 * GIB);
     let status = node.create("thin", "a", 5 * GIB + 4096).await.unwrap_err();
@@ -121,7 +121,7 @@ async fn each_class_lists_its_own_volumes_only() {
 #[case::other_pool("other")]
 #[case::no_pool("thick")]
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_the_same_name_elsewhere_in_the_group_is_never_touched(#[case] class: &str) {
+async fn thin_class_never_changes_a_same_named_volume_elsewhere(#[case] class: &str) {
     let node = Node::start_thin().await;
     node.create(class, "a", GIB).await.unwrap();
     let before = node.lvm.volume("vg", "a");
@@ -169,7 +169,7 @@ async fn a_thick_volume_that_thin_snapshots_read_from_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_pool_is_neither_empty_nor_full_nor_a_missing_volume() {
+async fn missing_thin_pool_is_neither_empty_nor_full_nor_not_found() {
     let node = Node::start_thin().await;
     node.lvm.remove_volume("vg", "pool");
     node.notice().await;
@@ -270,7 +270,7 @@ async fn promised(node: &Node) -> u64 {
 #[case::above_the_threshold("twi-aotz--", 70.5, 1.0)]
 #[case::metadata_above_the_threshold("twi-aotz--", 1.0, 70.5)]
 #[tokio::test(start_paused = true)]
-async fn a_pool_in_which_lvm_makes_nothing_has_no_capacity_until_it_does_again(
+async fn thin_pool_refused_by_lvm_has_no_capacity_until_it_recovers(
     #[case] attr: &str,
     #[case] data: f64,
     #[case] metadata: f64,
@@ -330,7 +330,7 @@ async fn a_pool_that_fills_up_at_the_same_moment_is_no_internal_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_whose_threshold_cannot_be_learned_takes_volumes_until_it_is_full() {
+async fn thin_pool_with_an_unknown_threshold_has_capacity_until_full() {
     let node = Node::start_thin().await;
     node.lvm.fail_always("lvmconfig", Fault::says("oops"));
     let node = node.restart(THIN_CONFIG).await;

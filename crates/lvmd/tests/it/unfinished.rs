@@ -169,7 +169,7 @@ async fn asking_again_after_a_crash_gives_the_whole_snapshot(#[case] command: &s
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_start_removes_unfinished_volumes_of_every_kind_and_nothing_else() {
+async fn unfinished_volumes_and_no_others_are_removed_at_start() {
     let node = Node::start_thin().await;
     node.lvm.add_volume("vg", "thick", unfinished(FakeVolume::thick(GIB)));
     node.lvm.add_volume("vg", "thin", unfinished(FakeVolume::thin(GIB, "pool2")));
@@ -186,7 +186,7 @@ async fn the_next_start_removes_unfinished_volumes_of_every_kind_and_nothing_els
 
 /// An lvcreate lives on when lvmd is killed, and may do its work after the next lvmd has looked.
 #[tokio::test(start_paused = true)]
-async fn an_unfinished_volume_that_appears_later_is_removed_within_ten_minutes() {
+async fn unfinished_volume_that_appears_late_is_removed_in_10_minutes() {
     let node = Node::start().await;
     node.notice().await;
     node.lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(GIB)));
@@ -244,7 +244,7 @@ async fn what_another_lvmd_makes_ready_in_time_is_not_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unfinished_volume_that_cannot_be_removed_does_not_keep_lvmd_from_starting() {
+async fn unfinished_volume_in_use_does_not_block_the_start() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", FakeVolume { open: true, ..unfinished(FakeVolume::thick(GIB)) });
     node.lvm.add_volume("vg-ssd", "b", unfinished(FakeVolume::thick(GIB)));
@@ -256,7 +256,7 @@ async fn an_unfinished_volume_that_cannot_be_removed_does_not_keep_lvmd_from_sta
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unfinished_volume_with_snapshots_is_left_to_the_administrator() {
+async fn unfinished_volume_with_snapshots_is_not_removed() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(GIB)));
     node.lvm.add_volume("vg-ssd", "backup", FakeVolume::snapshot(GIB, "a"));
@@ -274,7 +274,7 @@ async fn a_volume_that_cannot_be_made_ready_is_not_left_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_vanishes_while_it_is_made_is_not_reported_as_proven_absent() {
+async fn volume_that_vanishes_during_creation_is_an_internal_error() {
     let node = Node::start().await;
     let lvm = node.lvm.clone();
     node.lvm.after("lvcreate", move |_| lvm.remove_volume("vg-ssd", "a"));
@@ -292,7 +292,7 @@ async fn after_a_time_out_the_next_attempt_makes_the_volume_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_could_not_be_wiped_is_removed_although_its_making_tag_is_gone() {
+async fn volume_that_cannot_be_wiped_is_removed_without_a_making_tag() {
     let node = Node::start().await;
     node.lvm.fail_after_success("lvcreate", 1, Fault::says("Aborting. Failed to wipe start of new LV."));
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::Internal);

@@ -11,7 +11,7 @@ use topolvm_testkit::lvm::{EXTENT, FakeVolume, Fault};
 use crate::node::{GIB, Node, THIN_CONFIG, code, create_request};
 
 #[tokio::test(start_paused = true)]
-async fn a_list_has_the_volumes_of_the_class_with_everything_about_them() {
+async fn volume_list_has_all_properties_of_the_volumes_of_a_class() {
     let node = Node::start().await;
     node.create("hdd", "other", GIB).await.unwrap();
     let volume = FakeVolume { tags: vec!["x".to_owned(), "y=z".to_owned()], ..FakeVolume::thick(GIB) };
@@ -181,7 +181,7 @@ async fn what_is_free_and_what_can_be_made_of_it_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watchers_are_told_the_largest_volume_of_each_option_class_with_another_layout() {
+async fn capacity_stream_has_the_largest_volume_per_lvcreate_layout() {
     let options = "lvcreate-option-classes: [{name: ahead, options: [--readahead=8]}, {name: mirrored, options: \
          [--type=raid1]}, {name: striped, options: [-i2]}]";
     let config =

@@ -120,7 +120,7 @@ async fn a_stream_outlives_a_failing_lvm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_begins_while_lvm_fails_tells_what_was_last_known() {
+async fn capacity_stream_starts_with_last_known_state_if_lvm_fails() {
     let node = Node::start().await;
     node.lvm.fail_always("fullreport", Fault::Timeout);
     node.lvm.add_volume("vg-ssd", "a", FakeVolume::thick(GIB));
@@ -209,7 +209,7 @@ async fn requests_that_cannot_be_granted_say_nothing_about_health() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_renamed_by_hand_brings_a_message_although_the_room_is_the_same() {
+async fn capacity_stream_sends_a_message_after_a_manual_lvrename() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     let mut stream = watch(&node).await;

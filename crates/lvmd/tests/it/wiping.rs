@@ -53,7 +53,7 @@ async fn a_volume_without_a_wish_to_wipe_is_removed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn removing_answers_when_the_volume_is_tagged_and_before_it_is_wiped() {
+async fn volume_removal_returns_after_tagging_and_before_wiping() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     let stop = node.lvm.stop_wiping_at(512 * MIB);
@@ -87,7 +87,7 @@ async fn the_whole_volume_is_wiped_as_its_class_says_and_then_removed(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_being_wiped_is_told_to_nobody_and_its_room_is_not_given_away() {
+async fn volume_being_wiped_is_not_listed_and_its_space_stays_used() {
     let node = start().await;
     let all = node.free("ssd").await.unwrap();
     node.create("ssd", "a", 4 * GIB).await.unwrap();
@@ -173,7 +173,7 @@ async fn the_next_lvmd_begins_anew_and_finishes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_finished_although_the_class_and_its_group_have_left_the_configuration() {
+async fn wiping_continues_after_a_restart_without_its_device_class() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     let stop = node.lvm.stop_wiping_at(512 * MIB);
@@ -189,7 +189,7 @@ async fn it_is_finished_although_the_class_and_its_group_have_left_the_configura
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_finished_although_the_class_is_taken_out_of_the_running_configuration() {
+async fn wiping_continues_after_a_reload_without_its_device_class() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     let stop = node.lvm.stop_wiping_at(512 * MIB);
@@ -204,7 +204,7 @@ async fn it_is_finished_although_the_class_is_taken_out_of_the_running_configura
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_a_class_that_was_renamed_is_wiped_as_the_new_one_says() {
+async fn wiping_uses_the_settings_of_the_renamed_device_class() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     let next = node.restart(&CONFIG.replace("name: ssd", "name: fast")).await;
@@ -242,7 +242,7 @@ async fn removing_again_what_has_the_tag_and_not_the_name_is_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tag_that_fails_does_not_keep_a_renamed_volume_from_being_wiped() {
+async fn wiping_proceeds_after_the_rename_if_the_tag_fails() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     // LVM's shell goes on with the rename.
@@ -255,7 +255,7 @@ async fn a_tag_that_fails_does_not_keep_a_renamed_volume_from_being_wiped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rename_that_fails_is_an_error_and_removing_again_is_success() {
+async fn removal_with_a_failed_rename_is_an_error_and_retry_succeeds() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     let stop = node.lvm.stop_wiping_at(0);
@@ -267,7 +267,7 @@ async fn a_rename_that_fails_is_an_error_and_removing_again_is_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_device_that_cannot_be_written_keeps_its_room_and_is_tried_again() {
+async fn wiping_failure_keeps_the_space_and_is_retried() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     node.lvm.edit_volume("vg-ssd", "a", |volume| volume.broken_at = Some(100 * MIB));
@@ -355,7 +355,7 @@ async fn a_volume_with_the_tag_that_lvmd_did_not_make_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_names_of_volumes_that_are_being_wiped_cannot_be_asked_for() {
+async fn wiping_names_are_refused_in_requests() {
     let node = start().await;
     let name = "topolvm.wiping.x";
     assert_eq!(code(node.create("ssd", name, GIB).await), Code::InvalidArgument);
@@ -411,10 +411,7 @@ fn thin(attr: &str, wipe: &str) -> (FakeLvm, String) {
 #[case("twi-aotz--", "zero")]
 #[case("twi-aot---", "discard")]
 #[tokio::test(start_paused = true)]
-async fn a_thin_volume_is_removed_at_once_because_its_pool_shows_nobody_what_was_in_it(
-    #[case] attr: &str,
-    #[case] wipe: &str,
-) {
+async fn thin_volume_is_removed_without_wiping(#[case] attr: &str, #[case] wipe: &str) {
     let (lvm, config) = thin(attr, wipe);
     let node = Node::start_with(lvm, &config).await;
     node.create("thin", "a", GIB).await.unwrap();

@@ -10,7 +10,7 @@ fn parse(groups: &str) -> Result<Config, String> {
 const GROUP: &str = "disk-groups: [{name: ssd, paths: [/dev/sd.]}]";
 
 #[test]
-fn a_group_reports_unless_an_administrator_says_otherwise_and_has_a_class_that_may_be_missing() {
+fn disk_group_defaults_to_report_mode_and_an_optional_class() {
     let config = parse(GROUP).unwrap();
     let group = &config.disk_groups.groups[0];
     assert_eq!((group.mode, group.max_disks), (Mode::Report, None));
@@ -23,7 +23,7 @@ fn a_group_reports_unless_an_administrator_says_otherwise_and_has_a_class_that_m
 }
 
 #[test]
-fn a_group_can_have_a_class_of_another_name_and_one_that_is_configured() {
+fn disk_group_uses_a_renamed_class_or_a_configured_class() {
     let config = parse(
         "disk-groups: [{name: vg1, device-class: fast, spare-gb: 1, rotational: false, mode: auto, max-disks: 2}, \
          {name: vg2, rotational: true}]\n\
@@ -77,7 +77,7 @@ fn mistakes_are_named_with_their_line(#[case] groups: &str, #[case] expected: &s
 }
 
 #[test]
-fn groups_of_nodes_that_exclude_each_other_may_select_the_same_disks() {
+fn disk_groups_of_disjoint_nodes_may_select_the_same_disks() {
     let groups = "disk-groups:
       - {name: fast, paths: [/dev/sd.], node-labels: [storage.example.com/kind=fast, topology.kubernetes.io/zone]}
       - {name: slow, paths: [/dev/sd.], node-labels: [storage.example.com/kind=slow, storage.example.com/kind=old]}";
@@ -146,7 +146,7 @@ fn all_of_a_pool_can_be_said() {
 }
 
 #[test]
-fn a_configured_class_can_have_the_pool_of_the_group_and_another_class_the_rest() {
+fn disk_group_pool_serves_one_class_and_the_rest_another() {
     let thin = "{name: t, volume-group: ssd, type: thin, thin-pool: {name: pool, overprovision-ratio: 2}}";
     let config = parse_pool("{}", &format!("\ndevice-classes: [{thin}, {{name: rest, volume-group: ssd}}]")).unwrap();
     let names: Vec<_> = config.classes.iter().map(|class| class.name.as_str()).collect();

@@ -66,7 +66,7 @@ fn reasons(disk: Disk, pvs: &[GroupDisk]) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_disk_that_nothing_speaks_against_is_a_candidate_of_the_one_group_that_selects_it() {
+fn disk_without_refusal_is_a_candidate_of_its_disk_group() {
     let found = judge_one(&[disk('b')], &[]);
     assert_eq!((found.group.unwrap().as_str(), found.state), ("ssd", DiskState::Candidate));
     assert_eq!(state(Disk { rotational: None, ..disk('b') }, &[]), DiskState::NotSelected);
@@ -132,7 +132,7 @@ fn a_physical_volume_of_another_group_or_of_none_is_not_touched() {
 }
 
 #[test]
-fn a_volume_group_of_the_name_that_is_not_tagged_is_not_extended() {
+fn volume_group_without_the_disk_group_tag_is_not_extended() {
     let foreign = GroupDisk { vg_tags: ["topolvm.io/disk-group=other".into()].into(), ..pv('a', Some("ssd")) };
     assert_eq!(reasons(disk('b'), &[foreign]), ["group_not_ours"]);
     assert_eq!(state(disk('b'), &[pv('a', Some("ssd"))]), DiskState::Candidate);
@@ -215,7 +215,7 @@ fn a_disk_is_for_the_group_of_its_node(#[case] labels: &str, #[case] group: Opti
 }
 
 #[test]
-fn on_a_node_of_no_group_a_disk_is_taken_by_none_and_each_says_why() {
+fn disk_is_refused_by_each_group_whose_node_labels_differ() {
     for labels in ["", "kind=other", "odd=1"] {
         let found = judge_on(NODES, Some(labels), &disk('b'), &[]);
         assert_eq!((&found.group, found.state.refusals().len()), (&None, 2), "{labels}");
@@ -243,7 +243,7 @@ fn until_the_labels_are_known_a_disk_is_taken_by_none() {
 }
 
 #[test]
-fn a_group_that_may_turn_out_to_select_a_disk_keeps_it_from_others() {
+fn disk_of_a_group_with_unknown_node_labels_joins_no_other() {
     let config = "disk-groups:
       - {name: all, paths: [/dev/sd.]}
       - {name: odd, by-id: [.*-odd], node-labels: [odd]}";

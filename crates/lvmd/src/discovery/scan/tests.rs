@@ -87,7 +87,7 @@ impl Host for Stuck {
 }
 
 #[tokio::test]
-async fn disks_for_which_lvm_waits_are_named_and_no_second_lvm_waits_for_them() {
+async fn hung_disks_are_named_and_block_only_one_lvm_process() {
     let machine = Stuck::default();
     let (_, labels) = watch::channel(None);
     let scanner = Scanner { patience: PATIENCE, ..Scanner::new(machine.clone(), Lvm::new(machine.clone()), labels) };
