@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_are_one_annotation_that_counts_while_the_device_class_has_what_it_says() {
+    fn layout_capacity_annotation_counts_only_if_class_bytes_match() {
         let mirrored = LayoutCapacity { free: 3, stripes: 1, images: 2 };
         let mut capacity = NodeCapacity::default();
         for class in ["", "ssd"] {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_class_is_listed_once_and_under_its_name_where_that_can_be_told() {
+    fn default_class_is_listed_once_and_named_if_unambiguous() {
         let listed = |classes: &[(&str, u64)]| {
             let mut capacity = NodeCapacity::default();
             for (class, bytes) in classes {

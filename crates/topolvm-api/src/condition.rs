@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_carries_the_message_and_the_generation_that_it_is_about() {
+    fn ready_condition_has_the_message_and_observed_generation() {
         let written = after(status("", 8, "full", None));
         let json = serde_json::to_value(&written.status.unwrap().conditions).unwrap();
         let expected = serde_json::json!([{
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_volume_is_not_ready_whatever_its_status_says_and_the_message_names_the_remedy() {
+    fn lost_volume_is_not_ready_and_the_message_names_the_fix() {
         let good = status("u", 0, "", Some(1 << 30));
         let mut volume = after(good.clone());
         assert!(!volume.is_lost());

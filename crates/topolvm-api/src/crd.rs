@@ -95,7 +95,7 @@ mod tests {
     use crate::schema::LONGEST_MESSAGE;
 
     #[test]
-    fn the_definition_is_of_the_type_that_the_programs_read_and_write() {
+    fn crd_matches_the_rust_type_in_group_kind_and_version() {
         for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
             let CustomResourceDefinition { metadata, spec, .. } = crd(flavor);
             assert_eq!(spec.group, LogicalVolume::group(&flavor));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_condition_of_a_type_and_each_says_all_that_kubernetes_asks_for() {
+    fn crd_conditions_are_a_map_by_type_with_required_fields() {
         let definition = serde_json::to_value(crd(ApiFlavor::TopoLvm)).unwrap();
         let schema = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/conditions";
         let conditions = definition.pointer(schema).unwrap();

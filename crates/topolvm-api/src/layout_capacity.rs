@@ -60,7 +60,7 @@ mod tests {
     #[case::copies_from_parity(RAID5, MIRRORED, 5, 30)]
     #[case::too_large(RAID5, MIRRORED, u64::MAX, u64::MAX)]
     #[case::nonsense(LayoutCapacity { stripes: 0, ..LINEAR }, LayoutCapacity { stripes: 0, images: 0, free: 1 }, 5, 5)]
-    fn a_volume_takes_no_less_than_its_images_from_volumes_of_another_layout(
+    fn layout_capacity_taken_by_other_layouts_is_not_underestimated(
         #[case] asked: LayoutCapacity,
         #[case] made: LayoutCapacity,
         #[case] bytes: u64,

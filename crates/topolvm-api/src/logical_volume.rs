@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_may_be_a_bare_number_and_the_current_size_may_be_missing() {
+    fn logical_volume_accepts_a_numeric_size_and_no_current_size() {
         let volume: LogicalVolume = serde_json::from_value(serde_json::json!({
             "metadata": {"name": "pvc-1"},
             "spec": {"name": "pvc-1", "nodeName": "n1", "size": 1_073_741_824},

@@ -89,7 +89,7 @@ mod tests {
     #[case("a=1", &[("a", "2"), ("topolvm.io/has-volumes", "true")], NodeState::Retained)]
     #[case("a=1", &[("a", "2")], NodeState::Excluded)]
     #[case("a=1", &[], NodeState::Excluded)]
-    fn a_node_is_in_service_by_any_label_and_as_long_as_it_has_volumes(
+    fn node_state_is_selected_by_any_label_and_retained_by_volumes(
         #[case] selection: &str,
         #[case] labels: &[(&str, &str)],
         #[case] expected: NodeState,

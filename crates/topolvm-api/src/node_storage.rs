@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_is_read_and_written_back_unchanged_and_what_is_usual_is_left_out() {
+    fn node_storage_round_trips_and_omits_default_values() {
         let json = serde_json::json!({
             "apiVersion": "topolvm.io/v1", "kind": "NodeStorage", "metadata": {"name": "n1"},
             "status": {

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_says_what_there_is_and_no_annotation_that_there_is_nothing() {
+    fn orphans_annotation_round_trips_and_is_absent_without_orphans() {
         let orphans = NodeOrphans::of(vec![
             orphan("u1"),
             OrphanedVolume { quarantined_at: Some(7), kept_seconds: Some(3600), ..orphan("u2") },

@@ -21,7 +21,7 @@ fn limits(list: &[(IoLimit, u64)]) -> IoLimits {
 }
 
 #[test]
-fn parameters_are_quantities_of_bytes_and_whole_numbers_of_operations() {
+fn io_limit_parameters_parse_byte_quantities_and_operations() {
     let found = parse(&[
         ("topolvm.io/read-bytes-per-second", "10Mi"),
         ("topolvm.io/write-bytes-per-second", "5M"),
@@ -69,7 +69,7 @@ fn the_lower_limit_counts_where_both_name_one() {
 }
 
 #[test]
-fn annotations_name_all_limits_so_that_those_which_are_gone_are_taken_away() {
+fn io_limit_annotations_remove_limits_that_are_unset() {
     let written: Vec<_> =
         limits(&[(IoLimit::WriteBytes, 3 << 20), (IoLimit::ReadOperations, 1024)]).annotations(FLAVOR).collect();
     let expected = [
