@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_removed_before_its_capacity_is_published_is_not_reserved_any_more() {
+    async fn unsettled_reservation_ends_when_its_volume_is_removed() {
         let (mut landings, now) = (Landings::default(), Instant::now());
         landings.add("n1", &"ssd".into(), 5, now);
         landings.add("n1", &"ssd".into(), 3, now);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_publishes_nothing_is_waited_for_five_seconds_and_no_longer() {
+    async fn unsettled_reservation_expires_after_five_seconds() {
         let (mut landings, now) = (Landings::default(), Instant::now());
         landings.add("n1", &"ssd".into(), 5, now);
         assert_eq!(landings.next_end(), Some(now + LANDING_TIME));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_whose_size_is_told_later_has_the_size_it_was_asked_to_have() {
+    fn volume_without_current_size_counts_with_its_requested_size() {
         let mut volume = two().ready("u", "1Gi").build();
         volume.status.as_mut().unwrap().current_size = None;
         assert_eq!(VolumeBytes::from_object(&volume).on_disk, 2 * GIB);

@@ -69,7 +69,7 @@ async fn totals_count_missing_and_unreadable_annotations_as_nothing() {
 }
 
 #[tokio::test]
-async fn a_segment_is_the_label_of_a_node_or_the_name_of_one_without_label() {
+async fn capacity_segment_is_the_topology_label_or_the_node_name() {
     let capacity =
         nodes(&[("n1", Some("n1"), &[("", "1")]), ("n2", Some("rack"), &[("", "2")]), ("n3", None, &[("", "3")])]);
     assert_eq!(free(&capacity, "n1", ""), Some(1));
@@ -84,7 +84,7 @@ async fn a_segment_is_the_label_of_a_node_or_the_name_of_one_without_label() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_promised_is_not_free_and_free_space_is_never_below_zero() {
+async fn free_space_excludes_reservations_and_is_never_negative() {
     let capacity = empty();
     capacity.apply_node(&Event::Apply(node_meta(node("n1").capacity("ssd", 3).build())));
     let promised = |name: &str| Event::Apply(logical_volume(name).class("ssd").sized("2Gi").build());
@@ -98,7 +98,7 @@ async fn what_is_promised_is_not_free_and_free_space_is_never_below_zero() {
 
 /// A node publishes its default class twice, and not under which name it is there a second time.
 #[tokio::test(start_paused = true)]
-async fn a_promise_in_the_default_class_counts_in_the_class_with_as_much_free_space_too() {
+async fn reservation_in_the_default_class_counts_in_its_named_class() {
     let capacity = empty();
     let of_node = node("n1").capacity("", 9).capacity("ssd", 9).capacity("hdd", 5);
     capacity.apply_node(&Event::Apply(node_meta(of_node.build())));
@@ -109,7 +109,7 @@ async fn a_promise_in_the_default_class_counts_in_the_class_with_as_much_free_sp
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_stays_reserved_until_its_node_has_published_that_it_is_there() {
+async fn volume_stays_reserved_until_its_node_publishes_the_capacity() {
     let capacity = empty();
     let publish = |gib| capacity.apply_node(&Event::Apply(node_meta(node("n1").capacity("ssd", gib).build())));
     let volume = logical_volume("pvc-1").class("ssd").sized("2Gi");
@@ -213,7 +213,7 @@ async fn volumes_that_come_together_take_from_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_with_copies_stays_reserved_until_its_own_figure_has_fallen() {
+async fn mirrored_volume_stays_reserved_until_its_layout_figure_falls() {
     let capacity = with_copies();
     let volume = logical_volume("pvc-1").class("ssd").option_class("mirrored").sized("3Gi");
     capacity.apply_volume(&Event::Apply(volume.clone().build()));
@@ -225,7 +225,7 @@ async fn a_volume_with_copies_stays_reserved_until_its_own_figure_has_fallen() {
 }
 
 #[tokio::test]
-async fn device_classes_are_told_with_what_is_published_and_what_is_promised() {
+async fn device_class_list_has_published_and_reserved_bytes() {
     let capacity = nodes(&[("n1", None, &[("", "9"), ("ssd", "9"), ("hdd", "5")]), ("n2", None, &[])]);
     let _hold = capacity.hold("pvc-1", "n1", "ssd".into(), 4);
     let mut classes = capacity.device_classes();

@@ -84,7 +84,7 @@ fn volume(uid: &str) -> LogicalVolumeBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_is_reserved_once_from_the_choice_of_its_node_until_its_node_counts_it() {
+async fn volume_is_reserved_once_from_node_selection_to_publication() {
     let mut world = World::new();
     world.claim(&selected("1", "n1"));
     assert_eq!(world.reserved("n1"), 2);
@@ -101,7 +101,7 @@ async fn a_volume_is_reserved_once_from_the_choice_of_its_node_until_its_node_co
 
 /// The node publishes its capacity before the status of the volume is written.
 #[tokio::test(start_paused = true)]
-async fn bytes_that_the_published_capacity_counts_already_are_not_reserved_beside_it() {
+async fn published_bytes_are_not_reserved_in_addition() {
     let mut world = World::new();
     world.apply(volume("1"));
     world.apply(volume("2"));
@@ -119,7 +119,7 @@ async fn bytes_that_the_published_capacity_counts_already_are_not_reserved_besid
 
 /// One of them has taken what the capacity has fallen by, and the other one may still come.
 #[tokio::test(start_paused = true)]
-async fn of_two_layouts_at_once_neither_is_released_by_what_the_node_publishes() {
+async fn reservations_of_two_layouts_are_not_released_by_publication() {
     let mut world = World::new();
     world.apply(volume("1"));
     world.apply(volume("2").option_class("mirrored"));
@@ -146,7 +146,7 @@ async fn a_node_that_does_not_publish_ends_the_reservation_by_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_was_there_at_the_start_is_on_the_disks_and_published() {
+async fn ready_volume_at_the_start_is_not_reserved() {
     let mut reservations = Reservations::new(ApiFlavor::TopoLvm, MINIMUMS);
     let now = Instant::now();
     let volumes = [volume("1").ready("u", "2Gi"), volume("2")].map(|volume| Event::InitApply(volume.build()));
@@ -172,7 +172,7 @@ async fn only_what_a_growing_volume_lacks_is_reserved() {
 
 /// Short-lived volumes come and go between two publications, of which neither shows them.
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_removed_before_its_node_publishes_is_not_reserved_any_more() {
+async fn volume_removed_before_publication_is_not_reserved_any_more() {
     let mut world = World::new();
     for uid in ["1", "2"] {
         world.apply(volume(uid));
@@ -259,7 +259,7 @@ async fn what_a_new_list_lacks_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_creation_reserves_in_place_of_the_claim_until_the_object_is_seen() {
+async fn volume_creation_reserves_in_place_of_the_claim() {
     let mut world = World::new();
     world.claim(&selected("1", "n1"));
     let key = VolumeKey::from_name("pvc-1");

@@ -61,7 +61,7 @@ async fn a_node_without_room_for_all_volumes_of_a_pod_gets_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_alone_that_is_larger_than_what_is_published_is_left_to_the_node() {
+async fn single_volume_above_the_published_capacity_is_admitted() {
     let capacity = with_node(2);
     assert_eq!(create(&capacity, &wanted("pvc-1", 3), &[]), Ok(()));
 }
@@ -85,7 +85,7 @@ async fn room_for_volumes_that_nobody_asks_for_is_free_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_is_avoided_for_a_pod_that_has_room_on_another_until_it_has_gone_there() {
+async fn node_avoidance_ends_when_the_pod_has_gone_to_another_node() {
     let capacity = with_node(6);
     let (data, log) = (wanted("pvc-1", 3), wanted("pvc-2", 4));
     let refuse = || capacity.admit("n1", &data, std::slice::from_ref(&log)).map(drop).unwrap_err();
@@ -117,7 +117,7 @@ async fn a_node_is_avoided_for_a_pod_that_has_room_on_another_until_it_has_gone_
 
 /// Free space is published by one replica, and volumes may be asked of another.
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_was_not_asked_has_the_node_avoided_when_a_claim_of_the_pod_is_given_back() {
+async fn node_avoidance_also_begins_when_selected_node_is_removed() {
     let capacity = with_node(6);
     capacity.apply_class(&Event::Apply(storage_class("fast").device_class("ssd").build()));
     let bytes = || capacity.free_bytes("n1", &"ssd".into(), &Exemption::default()).unwrap();
