@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_allocations_of_every_filesystem_reach_the_configuration() {
+    fn minimum_allocations_of_all_filesystems_are_configured() {
         let minimums = config(&[
             "--minimum-allocation-block=1Mi",
             "--minimum-allocation-ext4",
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_election_and_clean_up_are_as_in_topolvm_unless_told_otherwise() {
+    fn leader_election_and_cleanup_defaults_match_topolvm() {
         let defaults = config(&[]);
         let seconds = Duration::from_secs;
         let timing =
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_are_served_when_they_are_asked_for_or_have_a_certificate() {
+    fn webhooks_are_served_if_enabled_or_with_a_certificate() {
         assert_eq!(config(&[]).webhooks, None);
         assert_eq!(config(&["--cert-dir=/certs", "--enable-webhooks=false"]).webhooks, None);
         let files = config(&["--cert-dir=/certs"]).webhooks.unwrap();

@@ -141,7 +141,7 @@ mod tests {
 
     /// Refusals of another replica are not in the memory of this one.
     #[tokio::test(start_paused = true)]
-    async fn a_node_is_avoided_for_a_pod_whose_claim_external_provisioner_gives_back() {
+    async fn node_avoidance_begins_when_the_provisioner_resets_a_claim() {
         const GIB: u64 = 1 << 30;
         let (flavor, server, shutdown) = (ApiFlavor::TopoLvm, ApiServer::new(), CancellationToken::new());
         server.apply_json(storage_class("fast").device_class("ssd").build());

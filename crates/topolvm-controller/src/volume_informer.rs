@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_waiter_checks_each_state_of_its_object_once_and_no_changes_of_others() {
+    async fn informer_wait_checks_each_state_of_its_object_once() {
         let (change, changed) = watch::channel(());
         let mut writer = LogicalVolumeWriter::default();
         let informer = VolumeInformer { cache: writer.as_reader(), changed };

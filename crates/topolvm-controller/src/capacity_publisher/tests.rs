@@ -144,7 +144,7 @@ async fn less_than_the_smallest_volume_is_published_as_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_when_nothing_has_changed_and_by_the_next_leader() {
+async fn csi_storage_capacities_are_written_only_when_they_change() {
     let api = server();
     let first = Harness::start(&api);
     first.settled().await;
@@ -189,7 +189,7 @@ fn left(name: &str, class: &str, labels: &Value, topology: &Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_that_external_provisioner_left_are_adopted_or_removed() {
+async fn csi_storage_capacities_left_behind_are_adopted_or_removed() {
     let api = server();
     let labels =
         |driver: &str, by: &str| json!({"csi.storage.k8s.io/drivername": driver, "csi.storage.k8s.io/managed-by": by});
@@ -237,7 +237,7 @@ async fn the_deployment_of_the_pod_owns_the_objects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_that_fail_are_done_again_and_objects_that_somebody_deletes_come_back() {
+async fn csi_storage_capacities_recover_from_failures_and_deletion() {
     let api = server();
     api.fail_next("create", OBJECTS, 2, 500);
     let harness = Harness::start(&api);

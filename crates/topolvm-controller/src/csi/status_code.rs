@@ -153,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_can_be_nowhere_else_and_its_nodes_code_travels_unchanged() {
+    fn copy_error_code_of_the_node_is_returned_unchanged() {
         for code in all_but(&[]) {
             assert_eq!(created(code, true), code);
         }
     }
 
     #[test]
-    fn a_node_that_cannot_expand_a_volume_never_says_that_it_is_in_use_nor_that_the_same_size_will_do_later() {
+    fn expand_error_is_never_failed_precondition_or_exhausted() {
         assert_eq!(expanded(Code::ResourceExhausted), Code::OutOfRange);
         assert_eq!(expanded(Code::FailedPrecondition), Code::Internal);
         for code in all_but(&[Code::ResourceExhausted, Code::FailedPrecondition]) {

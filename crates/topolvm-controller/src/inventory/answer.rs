@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nodes_that_answer_are_arrays_and_the_others_are_told_in_headers() {
+    async fn inventory_has_lists_in_the_body_and_errors_in_headers() {
         let mut answer = Answer::default();
         answer.add("n2".to_owned(), Ok(Bytes::from_static(b"[]")));
         answer.add("n3".to_owned(), Err(AskError::NoPod));

@@ -125,7 +125,7 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn each_agent_that_answers_has_its_list_and_each_node_without_one_has_a_reason() {
+async fn inventory_has_a_list_or_a_reason_for_each_node() {
     let bed = Bed::start().await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for (node, port) in [("n1", Some(bed.agent.port())), ("n2", None), ("n3", Some(closed))] {

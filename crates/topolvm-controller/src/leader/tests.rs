@@ -103,7 +103,7 @@ async fn seconds(seconds: u64) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_three_replicas_one_leads_and_when_it_stops_another_does_at_once() {
+async fn leader_election_has_one_leader_and_replaces_it_at_once() {
     let harness = Harness::new();
     let first = harness.replica("a");
     seconds(1).await;
@@ -140,7 +140,7 @@ async fn a_lease_that_nobody_holds_is_acquired_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_of_topolvm_is_respected_until_it_has_not_changed_for_its_duration_whatever_the_clocks_say() {
+async fn lease_of_topolvm_expires_only_if_unchanged_for_its_duration() {
     let harness = Harness::new();
     harness.held_by_another();
     let replica = harness.replica("a");
@@ -194,7 +194,7 @@ async fn a_renewal_right_before_the_acquisition_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leader_stops_before_the_lease_expires_when_the_api_server_is_away_and_leads_again_afterwards() {
+async fn leader_stops_in_an_api_outage_before_its_lease_expires() {
     let harness = Harness::new();
     let replica = harness.replica("a");
     seconds(5).await;
@@ -240,7 +240,7 @@ async fn answers_that_are_lost_and_changed_labels_do_not_end_the_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_lease_was_acquired_by_another_or_deleted_stops_at_its_next_renewal() {
+async fn leader_whose_lease_is_taken_or_deleted_must_acquire_it_again() {
     let harness = Harness::new();
     let replica = harness.replica("a");
     seconds(1).await;
@@ -258,7 +258,7 @@ async fn a_leader_whose_lease_was_acquired_by_another_or_deleted_stops_at_its_ne
 }
 
 #[tokio::test(start_paused = true)]
-async fn controllers_that_fail_end_the_election_with_their_error_and_release_the_lease() {
+async fn election_ends_with_the_controller_error_and_releases_lease() {
     let harness = Harness::new();
     let lease = LeaseName { namespace: Some("ns".to_owned()), name: "topolvm".to_owned() };
     let client = harness.server.client();

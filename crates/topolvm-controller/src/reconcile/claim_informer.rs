@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_claims_that_may_be_of_this_driver_are_cached_and_of_them_only_what_is_read() {
+    fn claim_cache_holds_only_read_fields_of_own_claims() {
         let ours = claim("a").class("fast").selected_node("n1").bound_to("pvc-1").build();
         let Some(Event::Apply(cached)) = filter_and_prune(ApiFlavor::TopoLvm, Event::Apply(ours)) else {
             panic!("dropped")

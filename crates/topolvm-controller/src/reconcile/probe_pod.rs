@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_was_scheduled_proves_nothing_and_one_that_was_not_tried_has_no_answer() {
+    fn probe_pod_that_was_scheduled_or_untried_proves_nothing() {
         assert!(matches!(answer("True", "", ""), Some(Answer::Unclear(_))));
         assert_eq!(answer("False", "SchedulingGated", "gated"), None);
         assert_eq!(read_answer(ApiFlavor::TopoLvm, &probe_pod(ApiFlavor::TopoLvm)), None);

@@ -35,7 +35,7 @@ fn count(page: &str, controller: &str, result: &str) -> Option<Value> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reconciles_that_fail_and_that_succeed_are_counted_for_each_controller() {
+async fn reconcile_metrics_count_success_and_failure_per_controller() {
     let server = ApiServer::new();
     server.apply_json(node("n1").finalizer("topolvm.io/node").build());
     server.delete("nodes", "", "n1");

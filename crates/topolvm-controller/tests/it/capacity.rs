@@ -208,7 +208,7 @@ async fn the_first_node_with_room_is_one_that_has_promised_less() {
 #[case::the_fullest_anywhere(Some(NodeStrategy::Binpack), &[], None, "n4")]
 #[case::selected(Some(NodeStrategy::Spread), &["n3", "n1", "n2", "n4"], Some("n3"), "n3")]
 #[tokio::test(start_paused = true)]
-async fn a_volume_for_which_no_node_was_selected_goes_where_the_strategy_says(
+async fn volume_without_selected_node_is_placed_by_the_strategy(
     #[case] strategy: Option<NodeStrategy>,
     #[case] nodes: &[&str],
     #[case] selected: Option<&str>,
@@ -229,7 +229,7 @@ async fn a_volume_for_which_no_node_was_selected_goes_where_the_strategy_says(
 
 /// All are asked for before the watch has told of the first.
 #[tokio::test(start_paused = true)]
-async fn volumes_that_are_created_at_once_never_take_more_of_a_node_than_there_is() {
+async fn volume_creation_in_parallel_never_exceeds_node_capacity() {
     let harness = Harness::new().await;
     let creations = (0..6).map(|number| {
         let request = sized(volume(&format!("pvc-{number}")), 6 * GIB, 0);

@@ -122,7 +122,7 @@ async fn a_copy_with_another_filesystem_than_its_source_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_the_scheduler_wants_on_another_node_lets_it_choose_again() {
+async fn copy_scheduled_to_another_node_is_resource_exhausted() {
     let harness = harness().await;
     let request = restored(on_nodes(volume("pvc-2"), &["n1"]), "s-1");
     let (code, message) = refusal(harness.create(sized(request, 2 * GIB, 0)).await);
@@ -136,10 +136,7 @@ async fn a_copy_that_the_scheduler_wants_on_another_node_lets_it_choose_again() 
 #[case::about_to_be_chosen_again(None, false)]
 #[case::bound_immediately(None, true)]
 #[tokio::test(start_paused = true)]
-async fn a_copy_is_made_beside_its_source_whatever_node_is_named_first(
-    #[case] selected_node: Option<&str>,
-    #[case] immediate: bool,
-) {
+async fn copy_is_created_on_the_node_of_its_source(#[case] selected_node: Option<&str>, #[case] immediate: bool) {
     let harness = harness().await;
     harness.claim("2", selected_node, immediate);
     let request = restored(on_nodes(volume("pvc-2"), &["n1", "n2"]), "s-1");
@@ -184,7 +181,7 @@ async fn a_source_that_is_being_deleted_is_not_copied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_copy_again_is_the_same_volume_also_when_its_source_is_gone() {
+async fn copy_is_idempotent_also_after_its_source_is_deleted() {
     let harness = harness().await;
     let request = || sized(restored(on_nodes(volume("pvc-2"), &["n2"]), "s-1"), 2 * GIB, 0);
     let first = harness.create(request()).await.unwrap();
@@ -197,9 +194,7 @@ async fn the_same_copy_again_is_the_same_volume_also_when_its_source_is_gone() {
 #[case::clone(|request| cloned(request, "u-1"))]
 #[case::restore(|request| restored(request, "s-1"))]
 #[tokio::test(start_paused = true)]
-async fn the_same_copy_again_is_the_same_volume_whatever_node_is_allowed_by_now(
-    #[case] copied: fn(CreateVolumeRequest) -> CreateVolumeRequest,
-) {
+async fn copy_is_idempotent_whatever_node_is_allowed(#[case] copied: fn(CreateVolumeRequest) -> CreateVolumeRequest) {
     let harness = harness().await;
     let request = |node| sized(copied(on_nodes(volume("pvc-2"), &[node])), 2 * GIB, 0);
     let first = harness.create(request("n2")).await.unwrap();
@@ -209,7 +204,7 @@ async fn the_same_copy_again_is_the_same_volume_whatever_node_is_allowed_by_now(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_clone_again_is_the_same_volume_although_its_source_has_grown_and_gone() {
+async fn clone_is_idempotent_after_its_source_has_grown_and_gone() {
     let harness = harness().await;
     let request = || sized(cloned(on_nodes(volume("pvc-2"), &["n2"]), "u-1"), 1025 * MIB, 0);
     let first = harness.create(request()).await.unwrap();
@@ -230,7 +225,7 @@ async fn a_copy_that_does_not_fit_the_request_is_not_the_answer_to_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_copy_that_is_still_to_be_made_where_it_is_not_allowed_any_more_is_asked_for_elsewhere() {
+async fn copy_pending_on_a_disallowed_node_is_resource_exhausted() {
     let harness = Harness::new().await;
     harness.api.apply_json(logical_volume("pvc-1").on("n2").uid("u-1").ready("u-1", "1Gi").build());
     harness.api.apply_json(logical_volume("pvc-2").on("n2").from_source("pvc-1", "rw").build());
@@ -262,7 +257,7 @@ async fn a_copy_of_something_else_under_the_same_name_is_refused() {
 
 /// Weak point 3 of what this replaces: a source without a size crashed the controller.
 #[tokio::test(start_paused = true)]
-async fn a_source_whose_real_size_is_not_known_is_copied_in_the_size_it_was_asked_to_be() {
+async fn copy_of_a_source_without_current_size_has_requested_size() {
     let harness = Harness::new().await;
     harness.api.apply_json(logical_volume("pvc-1").uid("u-1").build());
     harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"] = json!({"volumeID": "u-1"}));

@@ -42,7 +42,7 @@ async fn the_object_has_all_that_the_node_agent_needs_from_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_object_names_the_claim_that_the_watch_or_the_request_knows() {
+async fn logical_volume_names_the_claim_from_watch_or_request() {
     let harness = Harness::with_agent().await;
     harness.claim("1", Some("n1"), false);
     harness.driver.reserve_for_claims(&harness.tasks, &harness.shutdown);
@@ -120,7 +120,7 @@ async fn options_for_mkfs_reach_the_node_with_every_mount() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn options_for_mkfs_that_the_node_would_refuse_are_refused_before_anything_is_made() {
+async fn mkfs_options_that_are_not_allowed_prevent_creation() {
     let harness = Harness::with_agent().await;
     let request = with_parameter(on_nodes(volume("pvc-1"), &["n1"]), "topolvm.io/mkfs-options", "-d etc");
     let status = harness.create(request).await.unwrap_err();
@@ -138,7 +138,7 @@ async fn options_for_mkfs_that_the_node_would_refuse_are_refused_before_anything
 #[case::all_are_full(&["n1", "n2"], 21, "n1")]
 #[case::the_only_one_knows_better_what_it_has(&["n1"], 11, "n1")]
 #[tokio::test(start_paused = true)]
-async fn the_first_node_with_room_has_the_volume_of_a_claim_that_binds_immediately(
+async fn immediate_binding_uses_the_first_node_with_free_space(
     #[case] nodes: &[&str],
     #[case] gib: u64,
     #[case] place: &str,
@@ -180,7 +180,7 @@ async fn a_volume_for_a_pod_is_made_on_the_node_of_the_pod_or_nowhere(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_whose_claim_is_not_found_is_created_on_the_first_node_or_nowhere() {
+async fn volume_without_a_known_claim_uses_the_first_node_or_fails() {
     let harness = Harness::new().await;
     harness.start(&Agent::with_free(GIB));
     harness.claim("other", None, true);
@@ -189,8 +189,7 @@ async fn a_volume_whose_claim_is_not_found_is_created_on_the_first_node_or_nowhe
 }
 
 #[tokio::test(start_paused = true)]
-async fn claims_are_read_only_where_the_first_node_has_no_room_and_an_api_server_that_does_not_answer_decides_nothing()
-{
+async fn claims_are_read_only_if_first_node_is_full_and_must_succeed() {
     let harness = Harness::with_agent().await;
     harness.claim("1", None, true);
     harness.create(on_nodes(volume("pvc-2"), &["n1", "n2"])).await.unwrap();
@@ -205,7 +204,7 @@ async fn claims_are_read_only_where_the_first_node_has_no_room_and_an_api_server
 
 /// The agent of n2 has not answered, and the scheduler has chosen again since.
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_still_to_be_made_elsewhere_is_asked_for_on_the_chosen_node() {
+async fn pending_volume_moves_to_the_newly_selected_node() {
     let harness = Harness::new().await;
     harness.api.apply_json(logical_volume("pvc-1").on("n2").build());
     harness.claim("1", Some("n1"), false);
@@ -266,7 +265,7 @@ async fn node_whose_topology_label_another_has_gets_no_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_exists_is_found_on_a_node_that_is_being_deleted() {
+async fn existing_volume_is_found_on_a_node_in_deletion() {
     let harness = Harness::with_agent().await;
     let first = harness.create(on_nodes(volume("pvc-1"), &["n2"])).await.unwrap();
     harness.api.apply_json(node("n2").capacity("", 20).finalizer("topolvm.io/node").build());

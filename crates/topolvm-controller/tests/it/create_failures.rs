@@ -23,7 +23,7 @@ async fn a_node_that_cannot_passes_its_code_on_and_nothing_is_left() {
 #[case::the_volume_group_is_missing(9)]
 #[case::the_class_is_missing_says_topolvm(5)]
 #[tokio::test(start_paused = true)]
-async fn a_node_that_lacks_what_the_volume_needs_lets_the_scheduler_choose_again(#[case] code: i32) {
+async fn volume_creation_without_group_or_class_is_rescheduled(#[case] code: i32) {
     let harness = Harness::new().await;
     let creating = harness.beside(create(harness.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
     harness.api.until(LVS, "", "pvc-1", |object| object.map(drop)).await;

@@ -19,7 +19,7 @@ async fn the_same_request_again_is_the_same_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repeated_request_that_prefers_another_node_is_told_where_the_volume_is() {
+async fn repeated_creation_returns_the_volume_on_its_actual_node() {
     let harness = Harness::with_agent().await;
     harness.create(on_nodes(volume("pvc-1"), &["n1"])).await.unwrap();
     let preferring = harness.create(on_nodes(volume("pvc-1"), &["n2", "n1"])).await.unwrap();
@@ -29,7 +29,7 @@ async fn a_repeated_request_that_prefers_another_node_is_told_where_the_volume_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_still_to_be_made_stays_on_a_node_that_is_allowed() {
+async fn pending_volume_stays_on_its_allowed_node() {
     let harness = Harness::new().await;
     harness.api.apply_json(logical_volume("pvc-1").on("n1").build());
     harness.start(&Agent::with_free(GIB));
@@ -38,7 +38,7 @@ async fn a_volume_that_is_still_to_be_made_stays_on_a_node_that_is_allowed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_without_a_volume_on_a_node_that_is_not_allowed_is_replaced() {
+async fn pending_volume_on_a_disallowed_node_is_replaced() {
     let harness = Harness::new().await;
     harness.api.apply_json(logical_volume("pvc-1").on("n1").build());
     let request = on_nodes(volume("pvc-1"), &["n2"]);
@@ -76,7 +76,7 @@ async fn a_clone_of_that_name_is_another_volume() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_request_repeated_after_an_expansion_is_the_same_volume() {
+async fn repeated_creation_after_expansion_returns_the_same_volume() {
     let harness = Harness::with_agent().await;
     let small = harness.create(volume("pvc-1")).await.unwrap();
     harness.expand(&small.volume_id, 2 * GIB).await.unwrap();
@@ -145,7 +145,7 @@ async fn a_second_call_for_the_same_name_is_aborted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_no_final_error_and_the_next_call_finds_the_volume() {
+async fn lost_create_answer_is_unavailable_and_a_retry_succeeds() {
     let harness = Harness::with_agent().await;
     harness.api.inject("create", LVS, 1, Failure::LostAnswer);
     let request = || on_nodes(volume("pvc-1"), &["n1"]);

@@ -49,7 +49,7 @@ async fn an_object_without_finalizer_is_gone_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_the_watch_has_not_seen_is_found_with_one_small_question() {
+async fn volume_unknown_to_the_watch_is_found_by_field_selector() {
     let harness = blind().await;
     harness.start(&Agent::with_free(GIB));
     harness.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
@@ -63,14 +63,14 @@ async fn a_volume_that_the_watch_has_not_seen_is_found_with_one_small_question()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_the_watch_has_not_seen_is_not_called_done_early() {
+async fn volume_deletion_unseen_by_the_watch_is_not_reported_done() {
     let harness = blind().await;
     harness.api.apply_json(logical_volume("pvc-1").uid("u-1").finalizer(FINALIZER).ready("u-1", "1Gi").build());
     assert_eq!(refusal(harness.delete("u-1").await).0, Code::DeadlineExceeded);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_the_watch_sees_before_the_answer_comes_is_done() {
+async fn volume_deletion_seen_by_the_watch_before_the_answer_is_done() {
     let api = ApiServer::new();
     api.apply_json(node("n1").build());
     let through = api.client();

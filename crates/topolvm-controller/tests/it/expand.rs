@@ -78,7 +78,7 @@ async fn expanding_to_no_more_than_there_is_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_node_is_out_of_range_so_that_the_user_can_ask_for_less() {
+async fn expansion_on_a_full_node_is_out_of_range_and_may_be_reduced() {
     let harness = Harness::new().await;
     let agent = Agent::with_free(2 * GIB);
     harness.start(&agent);
@@ -94,7 +94,7 @@ async fn a_full_node_is_out_of_range_so_that_the_user_can_ask_for_less() {
 
 /// For external-resizer "failed precondition" means that the volume is in use: it would wait until no pod uses it.
 #[tokio::test(start_paused = true)]
-async fn a_node_without_the_volume_group_does_not_say_that_the_volume_is_in_use() {
+async fn expansion_without_the_volume_group_is_an_internal_error() {
     let harness = Harness::new().await;
     existing(&harness);
     let expanding = harness.expanding();
@@ -131,7 +131,7 @@ async fn the_same_failure_again_is_told_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_with_the_old_words_is_new_after_the_agent_has_begun_again() {
+async fn expansion_failure_with_unchanged_message_is_recognized() {
     let harness = Harness::new().await;
     failed_before(&harness);
     let expanding = harness.expanding();
@@ -176,7 +176,7 @@ async fn a_volume_whose_size_is_not_known_is_not_made_smaller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_user_who_steps_back_to_what_there_is_asks_for_no_more_than_that() {
+async fn expansion_reduced_to_the_current_size_resets_the_request() {
     let harness = Harness::new().await;
     failed_before(&harness);
     harness.api.edit(LVS, "", "pvc-1", |volume| volume["spec"]["size"] = "100Gi".into());

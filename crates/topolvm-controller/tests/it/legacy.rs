@@ -15,7 +15,7 @@ fn without_size(harness: &Harness, name: &str, id: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_without_real_size_is_listed_with_the_size_it_was_asked_to_be() {
+async fn legacy_volume_without_current_size_lists_requested_size() {
     let harness = Harness::new().await;
     without_size(&harness, "pvc-1", "u-1");
     harness.api.until(LVS, "", "pvc-1", |object| object?["status"]["volumeID"].as_str().map(drop)).await;
@@ -42,7 +42,7 @@ async fn a_volume_without_real_size_grows_and_is_deleted() {
 
 /// Weak point 3 of what this replaces: a source without a size crashed the controller.
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_of_a_volume_without_real_size_has_the_size_that_the_volume_was_asked_to_be() {
+async fn snapshot_of_a_volume_without_current_size_has_requested_size() {
     let harness = Harness::new().await;
     without_size(&harness, "pvc-1", "u-1");
     let making = async {
@@ -90,7 +90,7 @@ async fn a_snapshot_of_topolvm_outlives_its_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_topolvm_restored_is_the_same_when_asked_for_again() {
+async fn volume_restored_by_topolvm_is_returned_by_a_new_request() {
     let harness = Harness::with_agent().await;
     let snapshot = logical_volume("snapshot-1").from_source("pvc-1", "ro").uid("s-1").ready("s-1", "1Gi");
     harness.api.apply_json(snapshot.build());

@@ -58,7 +58,7 @@ async fn all_volumes_are_listed_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_go_on_where_the_last_one_ended_also_when_that_volume_is_gone() {
+async fn volume_list_pages_continue_after_a_deleted_volume() {
     let harness = harness().await;
     let (first, token) = volumes(&harness, 2, "").await;
     assert_eq!(first, ["u-0", "u-1"]);
@@ -140,7 +140,7 @@ async fn nothing_is_listed_before_the_volumes_are_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_volumes_with_a_health_error_are_listed_with_their_health() {
+async fn volume_health_list_has_only_volumes_with_errors() {
     let harness = harness().await;
     let request = ControllerListVolumeHealthRequest { max_entries: 1, ..Default::default() };
     let page = harness.csi.clone().controller_list_volume_health(request).await.unwrap().into_inner();

@@ -26,7 +26,7 @@ async fn modify(harness: &Harness, id: &str, mutable: &[(&str, &str)]) -> Result
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_attributes_class_chooses_the_lvcreate_options_of_a_new_volume() {
+async fn attributes_class_sets_lvcreate_options_of_a_new_volume() {
     let harness = Harness::with_agent().await;
     let mut request = on_nodes(volume("pvc-1"), &["n1"]);
     request.mutable_parameters = parameters(&[(OPTION_CLASS, "raid")]);
@@ -70,7 +70,7 @@ async fn limits_of_a_storage_class_are_in_the_object_from_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_limits_of_a_volume_are_all_those_of_its_class_and_no_others() {
+async fn io_limits_of_a_volume_are_exactly_those_of_its_class() {
     let harness = Harness::with_agent().await;
     let id = harness.made("pvc-1").await;
     for (parameters, expected) in [
@@ -87,7 +87,7 @@ async fn the_limits_of_a_volume_are_all_those_of_its_class_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_that_are_there_are_not_written_again_and_those_of_a_changed_object_are_written_after_another_look() {
+async fn io_limits_are_not_rewritten_and_conflicts_are_retried() {
     let harness = Harness::with_agent().await;
     let id = harness.made("pvc-1").await;
     harness.api.fail_next("patch", LVS, 1, 409);

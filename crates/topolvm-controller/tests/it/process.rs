@@ -59,7 +59,7 @@ fn times_with_which_two_replicas_could_lead_end_it_with_64() {
 }
 
 #[test]
-fn flags_of_two_scheduling_modes_end_it_with_64_and_say_how_to_choose() {
+fn scheduling_mode_flags_that_contradict_exit_with_64() {
     let flags = ["--scheduling-mode=capacity", "--enable-webhooks", "--pod-capacity-resource=marker"];
     let output = command(&flags).output().unwrap();
     assert_eq!(output.status.code(), Some(64));
@@ -87,7 +87,7 @@ pub(crate) fn kubeconfig(dir: &Path, address: &str) -> PathBuf {
 
 /// Flags of deployments of TopoLVM: what controller-runtime takes for "off", and what is not served here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn with_0_for_the_addresses_and_one_for_profiles_it_serves_csi_and_warns() {
+async fn program_with_topolvm_address_flags_serves_csi_and_warns() {
     let dir = tempfile::tempdir().unwrap();
     let socket_flag = format!("--csi-socket={}", dir.path().join("csi.sock").display());
     for secure in ["--secure-metrics-server=false", "--secure-metrics-server"] {
@@ -107,7 +107,7 @@ async fn with_0_for_the_addresses_and_one_for_profiles_it_serves_csi_and_warns()
 }
 
 #[test]
-fn a_directory_in_the_place_of_the_socket_ends_it_with_1_and_says_what_to_do() {
+fn csi_socket_path_of_a_directory_exits_with_1_and_a_fix() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("csi.sock");
     std::fs::create_dir(&socket).unwrap();
@@ -120,7 +120,7 @@ fn a_directory_in_the_place_of_the_socket_ends_it_with_1_and_says_what_to_do() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn without_an_api_server_it_serves_its_socket_is_not_ready_and_stops_in_order() {
+async fn program_without_api_server_serves_csi_and_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = nobody_listens(dir.path());
     let socket = dir.path().join("csi.sock");
@@ -178,7 +178,7 @@ pub(crate) async fn listen(api: &ApiServer, tasks: &Tasks) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn its_metrics_page_tells_of_calls_and_of_reconciles_that_failed_and_succeeded() {
+async fn metrics_page_counts_calls_and_reconcile_results() {
     let (dir, tasks) = (tempfile::tempdir().unwrap(), Tasks::new(CancellationToken::new()));
     let api = ApiServer::new();
     api.apply_json(claim("data").finalizer("topolvm.io/pvc").build());

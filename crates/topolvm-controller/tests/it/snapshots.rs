@@ -141,7 +141,7 @@ async fn two_controllers_that_take_the_same_snapshot_take_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_cannot_take_snapshots_says_why_and_nothing_is_left() {
+async fn snapshot_refused_by_the_node_reports_why_and_is_removed() {
     let harness = Harness::new().await;
     harness.api.apply_json(logical_volume("pvc-1").uid("u-1").ready("u-1", "1Gi").build());
     let refusing = harness.api.clone();
@@ -158,7 +158,7 @@ async fn a_node_that_cannot_take_snapshots_says_why_and_nothing_is_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_is_not_allowed_where_its_source_is_lacks_resources() {
+async fn snapshot_outside_of_allowed_nodes_is_resource_exhausted() {
     let harness = Harness::with_agent().await;
     let source = harness.made("pvc-1").await;
     let mut csi = harness.csi.clone();
@@ -179,7 +179,7 @@ async fn unknown_sources_and_incomplete_requests_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleting_a_snapshot_leaves_its_source_and_what_was_restored_from_it() {
+async fn snapshot_deletion_keeps_source_and_restored_volumes() {
     let harness = Harness::with_agent().await;
     let source = harness.made("pvc-1").await;
     let snapshot = harness.snapshot("snapshot-1", &source).await.unwrap().snapshot_id;

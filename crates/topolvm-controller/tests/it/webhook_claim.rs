@@ -35,7 +35,7 @@ async fn the_legacy_group_has_a_finalizer_of_its_own() {
 }
 
 #[tokio::test]
-async fn without_the_setting_claims_get_no_finalizer_that_nobody_would_take_off() {
+async fn claim_webhook_adds_no_finalizer_without_the_setting() {
     let api = ApiServer::new();
     api.apply_json(storage_class("topolvm").build());
     let harness = WebhookHarness::on(api, CapacityResource::Marker, ApiFlavor::TopoLvm, false).await;

@@ -64,7 +64,7 @@ async fn events(harness: &WebhookHarness, number: usize) -> Vec<(Value, Value)> 
 }
 
 #[tokio::test]
-async fn a_pod_gets_the_resource_only_while_the_extender_is_proven_and_the_annotations_always() {
+async fn pod_webhook_adds_the_resource_only_with_a_proven_extender() {
     let harness = harness().await;
     let annotations = json!([{
         "op": "add", "path": "/metadata/annotations", "value": {"capacity.topolvm.io/00default": "1073741824"},
@@ -77,7 +77,7 @@ async fn a_pod_gets_the_resource_only_while_the_extender_is_proven_and_the_annot
 }
 
 #[tokio::test]
-async fn the_owner_of_a_pod_without_the_resource_is_told_once_why_and_what_to_do() {
+async fn pod_owner_gets_one_event_if_the_resource_is_not_added() {
     let harness = harness().await;
     write_outcome(&harness, "false").await;
     for pod in [owned("web-1"), owned("web-1"), user(), user(), owned("web-2")] {

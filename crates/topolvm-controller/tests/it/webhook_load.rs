@@ -61,7 +61,7 @@ fn question_of(length: usize) -> Bytes {
 }
 
 #[tokio::test]
-async fn of_a_pod_with_20_000_claims_some_are_read_and_it_is_allowed_with_a_warning() {
+async fn pod_webhook_limits_the_claims_it_reads_and_warns() {
     let harness = WebhookHarness::new(CapacityResource::Marker).await;
     for index in 0..300 {
         harness.api.apply_json(claim(&format!("data{index}")).class("topolvm").sized("1Gi").build());
@@ -79,7 +79,7 @@ async fn of_a_pod_with_20_000_claims_some_are_read_and_it_is_allowed_with_a_warn
 }
 
 #[tokio::test]
-async fn classes_of_ephemeral_volumes_that_do_not_exist_are_read_once_each() {
+async fn pod_webhook_reads_each_missing_storage_class_once() {
     let harness = WebhookHarness::new(CapacityResource::Marker).await;
     let mut user = json!(pod("user").build());
     let volume = |index: usize| {
@@ -232,7 +232,7 @@ impl Program {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn csi_is_served_and_memory_stays_bounded_under_idle_connections_and_long_bodies() {
+async fn webhook_load_neither_blocks_csi_nor_exhausts_memory() {
     let most = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: most.maximum, ..most }).unwrap();
     let (dir, tasks) = (tempfile::tempdir().unwrap(), Tasks::new(CancellationToken::new()));

@@ -100,10 +100,7 @@ async fn a_claim_that_is_mounted_twice_is_one_volume() {
 #[case::marker(CapacityResource::Marker, "1")]
 #[case::bytes(CapacityResource::Bytes, &(6 * GIB).to_string())]
 #[tokio::test]
-async fn the_resource_is_a_marker_or_the_bytes_with_each_claim_in_whole_gib(
-    #[case] reading: CapacityResource,
-    #[case] amount: &str,
-) {
+async fn capacity_resource_is_a_marker_or_bytes_in_whole_gib(#[case] reading: CapacityResource, #[case] amount: &str) {
     let harness = WebhookHarness::new(reading).await;
     harness.api.apply_json(claim("a").class("topolvm").sized("1536Mi").build());
     harness.api.apply_json(claim("b").class("topolvm").sized("1536Mi").build());
@@ -116,7 +113,7 @@ async fn the_resource_is_a_marker_or_the_bytes_with_each_claim_in_whole_gib(
 }
 
 #[tokio::test]
-async fn with_storage_capacity_tracking_pods_are_not_changed_and_nothing_is_read() {
+async fn pod_webhook_changes_nothing_with_storage_capacity_tracking() {
     let harness = WebhookHarness::new(CapacityResource::None).await;
     harness.api.apply_json(claim("data").class("topolvm").build());
     assert_eq!(harness.pod(pod("user").claim("data").build()).await, Value::Null);
@@ -176,7 +173,7 @@ async fn fields_that_we_do_not_know_are_not_touched() {
 }
 
 #[tokio::test]
-async fn a_pod_with_a_bound_claim_is_not_changed_because_its_node_is_fixed() {
+async fn pod_webhook_leaves_pods_with_a_bound_claim_unchanged() {
     let harness = harness().await;
     harness.api.apply_json(claim("bound").class("topolvm").bound_to("pv").build());
     harness.api.apply_json(claim("pending").class("topolvm").build());

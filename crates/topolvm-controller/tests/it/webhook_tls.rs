@@ -113,7 +113,7 @@ impl Authority {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_secret_that_is_mounted_late_and_exchanged_is_served_without_a_restart() {
+async fn webhook_certificate_files_are_reloaded_without_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let certificates = dir.path().join("certs");
     std::fs::create_dir(&certificates).unwrap();
@@ -162,7 +162,7 @@ fn exchange(path: &Path, content: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn only_clients_with_a_certificate_of_the_given_authority_are_answered() {
+async fn webhooks_answer_only_clients_with_a_certificate_of_the_ca() {
     let dir = tempfile::tempdir().unwrap();
     let (certificates, authorities) = (dir.path().join("certs"), dir.path().join("clients.crt"));
     std::fs::create_dir(&certificates).unwrap();

@@ -8,7 +8,7 @@ use topolvm_testkit::fixtures::{node, pod};
 use crate::harness::{GIB, Harness, on_nodes, refusal, volume};
 
 #[tokio::test(start_paused = true)]
-async fn no_volume_of_a_pod_is_made_on_a_node_without_room_for_all_of_them() {
+async fn pod_volumes_are_not_created_on_a_node_without_space_for_all() {
     let harness = Harness::with_agent().await;
     let create = |uid: &str| harness.create(on_nodes(volume(&format!("pvc-{uid}")), &["n1"]));
     let set_free = |bytes| harness.api.apply_json(node("n1").capacity_bytes("", bytes).build());

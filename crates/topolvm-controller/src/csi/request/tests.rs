@@ -74,7 +74,7 @@ fn a_volume_attributes_class_decides_the_lvcreate_options() {
 }
 
 #[test]
-fn limits_are_those_of_the_storage_class_or_all_those_of_a_volume_attributes_class() {
+fn io_limits_of_attributes_class_replace_those_of_storage_class() {
     let limits = |pairs: &[(IoLimit, u64)]| {
         pairs.iter().fold(IoLimits::default(), |limits, &(limit, rate)| limits.with(limit, Some(rate)))
     };
@@ -227,7 +227,7 @@ fn writers_on_one_node_are_served(#[case] mode: Mode) {
 #[case(None, true)]
 #[case(Some(mount("xfs")), true)]
 #[case(Some(capability(AccessType::Block(BlockVolume {}), Mode::SingleNodeWriter)), false)]
-fn a_filesystem_grows_on_the_node_unless_the_volume_is_a_block_device(
+fn expansion_needs_the_node_only_for_filesystem_volumes(
     #[case] capability: Option<VolumeCapability>,
     #[case] has_filesystem: bool,
 ) {

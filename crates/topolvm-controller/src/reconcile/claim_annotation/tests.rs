@@ -30,7 +30,7 @@ fn claim_of(server: &ApiServer, resource: &str, name: &str, key: &str) -> Value 
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_without_a_claim_get_it_from_one_list_of_persistent_volumes_and_then_nothing_is_asked() {
+async fn claim_annotation_is_set_from_one_persistent_volume_list() {
     let server = ApiServer::new();
     for (name, claim) in [("pvc-1", "shop/data"), ("pvc-2", "shop/logs")] {
         server.apply_json(persistent(&format!("id-{name}"), "topolvm.io", Some(claim)));
@@ -50,7 +50,7 @@ async fn volumes_without_a_claim_get_it_from_one_list_of_persistent_volumes_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn snapshots_and_volumes_without_a_claim_of_this_driver_are_left_as_they_are_and_not_looked_for_for_ever() {
+async fn claim_annotation_search_ends_for_volumes_without_a_claim() {
     let server = ApiServer::new();
     for name in ["snapshot", "unbound", "other-driver", "unmade"] {
         let claim = (name != "unbound").then_some("shop/data");
@@ -78,7 +78,7 @@ async fn snapshots_and_volumes_without_a_claim_of_this_driver_are_left_as_they_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_in_pages_or_a_write_that_fails_is_repeated_at_the_next_search() {
+async fn claim_annotation_search_repeats_after_a_failed_list_or_patch() {
     let server = ApiServer::new();
     server.apply_json(made("pvc-1").legacy().build());
     for number in 0..200 {

@@ -75,7 +75,7 @@ async fn a_finalizer_kept_on_purpose_stays_on_a_claim_that_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_are_pending_for_a_claim_are_deleted_when_ours_is_its_last_finalizer() {
+async fn claim_finalizer_removal_deletes_pending_pods_if_it_is_last() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc", PROTECTION]));
     server.apply_json(user("pending", "data", "Pending"));
@@ -103,7 +103,7 @@ async fn pods_that_are_pending_for_a_claim_are_deleted_when_ours_is_its_last_fin
 
 /// The next leader begins with the claims that are there.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_ends_while_it_takes_the_last_finalizer_off_leaves_no_pending_pod() {
+async fn claim_finalizer_removal_by_an_ending_leader_deletes_the_pod() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));
@@ -120,7 +120,7 @@ async fn a_leader_that_ends_while_it_takes_the_last_finalizer_off_leaves_no_pend
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_whose_deletion_began_under_another_leader_loses_its_finalizer_and_its_pods() {
+async fn claim_finalizer_is_removed_from_claims_deleted_earlier() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));
@@ -132,7 +132,7 @@ async fn a_claim_whose_deletion_began_under_another_leader_loses_its_finalizer_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_deleted_although_the_answer_that_the_claim_is_gone_is_lost() {
+async fn claim_finalizer_deletes_pods_despite_a_lost_patch_answer() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
     server.apply_json(user("pending", "data", "Pending"));

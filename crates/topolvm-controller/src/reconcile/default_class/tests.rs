@@ -35,7 +35,7 @@ async fn check(nodes: &[(&str, &[(&str, &str)])], class: StorageClassBuilder) ->
 #[case::of_ours(&[("ssd", "240"), ("hdd", "7"), ("00default", "0")])]
 #[case::of_topolvm(&[("ssd", "240")])]
 #[tokio::test(start_paused = true)]
-async fn a_node_without_a_default_class_is_named_when_a_storage_class_relies_on_it(#[case] classes: &[(&str, &str)]) {
+async fn node_without_a_default_class_is_reported_if_one_is_needed(#[case] classes: &[(&str, &str)]) {
     let other: &[(&str, &str)] = &[("ssd", "5"), ("00default", "5")];
     let named = check(&[("n1", classes), ("n2", other)], storage_class("topolvm-provisioner")).await;
     assert_eq!(named, (vec![("NoDefaultDeviceClass".to_owned(), "n1".to_owned())], 1));

@@ -37,7 +37,7 @@ async fn wait_for(server: &ApiServer, status: &str, words: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_is_a_condition_a_metric_and_an_event_until_it_is_mended() {
+async fn doctor_fault_sets_condition_metric_and_event_until_fixed() {
     let server = ApiServer::new();
     create_node(&server);
     server.apply_json(storage_class("fast").build());

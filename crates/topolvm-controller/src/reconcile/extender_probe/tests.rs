@@ -61,7 +61,7 @@ fn condition(message: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_of_the_extender_is_a_proof_and_one_of_kube_scheduler_takes_it_away() {
+async fn extender_probe_result_follows_the_latest_answer() {
     let leader = Leader::start(&ApiServer::new());
     leader.answer(NOT_CALLED).await;
     let (proven, reason) = leader.outcome();
@@ -129,7 +129,7 @@ async fn a_pod_that_an_earlier_leader_has_left_behind_is_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_ends_deletes_the_pod_of_the_probe_that_it_breaks_off() {
+async fn extender_probe_pod_is_deleted_when_the_leader_ends() {
     let server = ApiServer::new();
     let leader = Leader::start(&server);
     server.until("pods", "system", PROBE_POD, |pod| pod.map(drop)).await;

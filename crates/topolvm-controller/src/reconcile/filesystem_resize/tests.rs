@@ -97,7 +97,7 @@ async fn pods_of_a_pending_claim_are_annotated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_are_annotated_once_for_each_size_however_soon_it_follows() {
+async fn resize_annotation_is_set_once_for_each_requested_size() {
     let server = ApiServer::new();
     server.apply_json(pod("user", "data", None));
     let resizing = Resizing::start(&server);
@@ -115,7 +115,7 @@ async fn pods_are_annotated_once_for_each_size_however_soon_it_follows() {
 
 /// Writes of kubelet's own attempts trigger no annotation, which would make it try again at once, for ever.
 #[tokio::test(start_paused = true)]
-async fn pods_are_not_annotated_again_when_kubelet_fails_but_for_a_size_that_was_requested_meanwhile() {
+async fn resize_annotation_ignores_kubelet_failures_but_not_new_sizes() {
     let state = |state: &str, allocated: &str, requested: &str| {
         let mut claim = claim(requested, true);
         claim["status"]["allocatedResources"] = json!({"storage": allocated});
@@ -139,7 +139,7 @@ async fn pods_are_not_annotated_again_when_kubelet_fails_but_for_a_size_that_was
 
 /// As of a copy, which is made where its source is.
 #[tokio::test(start_paused = true)]
-async fn pods_are_listed_on_the_node_of_the_volume_and_not_on_the_selected_node() {
+async fn pods_to_resize_are_listed_on_the_node_of_the_volume() {
     let server = ApiServer::new();
     server.apply_json(logical_volume("pvc-1").on("n2").build());
     let mut elsewhere = pod("user", "data", None);
@@ -163,7 +163,7 @@ async fn an_api_server_that_hangs_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn claims_of_other_drivers_and_claims_without_a_pending_resize_are_ignored() {
+fn resize_event_is_pending_or_settled_for_own_claims_only() {
     let of = |claim: &Value| {
         ResizeEvent::from_event(ApiFlavor::TopoLvm, &Event::Apply(serde_json::from_value(claim.clone()).unwrap()))
     };
@@ -176,7 +176,7 @@ fn claims_of_other_drivers_and_claims_without_a_pending_resize_are_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failed_annotation_does_not_end_the_controller_and_is_made_up_for_at_the_next_change() {
+async fn resize_annotation_that_failed_is_set_at_the_next_change() {
     let server = ApiServer::new();
     server.apply_json(pod("user", "data", None));
     server.fail_next("list", "pods", 1, 500);

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn each_annotation_counts_and_the_limit_may_be_that_of_the_resources() {
+    fn growth_policy_reads_annotations_and_the_resource_limit() {
         let annotations = json!({GROWTH_THRESHOLD: "2Gi", GROWTH_INODES_THRESHOLD: "0%", GROWTH_INCREASE: "20%"});
         let limits = json!({"spec": {"resources": {"limits": {"storage": "3Gi"}}}});
         let policy = claim(annotations, limits.clone()).unwrap().1.policy.unwrap();

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_with_a_limit_are_known_from_the_first_list_on_and_others_never() {
+    fn growing_claims_are_those_with_a_limit_after_the_first_list() {
         let claims = GrowingClaims::default();
         let mut changes = claims.changes();
         claims.apply(&Event::Init);

@@ -119,7 +119,7 @@ fn limited(limit: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_grows_step_by_step_to_its_limit_and_then_says_so_once() {
+async fn claim_grows_in_steps_to_its_limit_with_one_limit_event() {
     let annotations = json!({GROWTH_LIMIT: "4Gi", GROWTH_THRESHOLD: "20%", GROWTH_INCREASE: "1Gi"});
     let growing = Growing::start(growing_class(), annotations);
     growing.settle().await;
@@ -159,7 +159,7 @@ async fn nothing_more_is_asked_for_before_a_growth_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_annotations_of_class_and_claim_nothing_is_written() {
+async fn growth_needs_the_annotations_of_class_and_claim() {
     let plain = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"},
                        "provisioner": "topolvm.io", "allowVolumeExpansion": true});
     for (class, annotations) in [(plain, limited("10Gi")), (growing_class(), json!({}))] {
@@ -186,7 +186,7 @@ async fn a_claim_whose_limit_is_taken_away_is_measured_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_quota_refuses_is_told_and_tried_again_after_pauses_that_become_longer() {
+async fn growth_refused_by_a_quota_is_reported_and_backs_off() {
     let growing = Growing::start(growing_class(), limited("10Gi"));
     growing.settle().await;
     growing.server.fail_next("patch", CLAIMS, 3, 403);
@@ -204,7 +204,7 @@ async fn what_a_quota_refuses_is_told_and_tried_again_after_pauses_that_become_l
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_on_a_node_without_room_asks_for_nothing_until_there_is_room() {
+async fn growth_waits_until_the_node_has_free_space() {
     let growing = Growing::start(growing_class(), limited("10Gi"));
     growing.server.apply_json(node("n1").capacity_bytes("", GIB - 1).build());
     growing.report(GIB).await;
@@ -224,7 +224,7 @@ async fn a_claim_on_a_node_without_room_asks_for_nothing_until_there_is_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_somebody_else_grows_at_the_same_time_is_not_grown_twice() {
+async fn growth_yields_to_a_concurrent_expansion_of_the_claim() {
     let growing = Growing::start(growing_class(), limited("10Gi"));
     growing.settle().await;
     growing.server.before_next("patch", CLAIMS, |server| {

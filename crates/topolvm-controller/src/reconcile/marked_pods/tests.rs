@@ -38,7 +38,7 @@ async fn start(server: &ApiServer, mode: Option<SchedulingMode>) -> Harness {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_the_mode_capacity_pending_pods_with_the_resource_are_named() {
+async fn marked_pending_pods_are_reported_in_capacity_mode() {
     let server = ApiServer::new();
     server.apply_json(pending("marked", Some(("StatefulSet", "vault")), INSUFFICIENT));
     server.apply_json(pending("no-memory", None, "0/1 nodes are available: 1 Insufficient memory."));

@@ -94,7 +94,7 @@ fn bound(name: &str, persistent_volume: &str) -> ClaimBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others() {
+async fn node_deletion_removes_only_its_claims_and_volumes() {
     let server = cluster();
     bind(&server, bound("bound-n1", "pvc-n1").selected_node("n1").build(), "pvc-n1", "topolvm.io", "id-n1");
     let harness = Harness::start(&server, DEFAULTS);
@@ -116,7 +116,7 @@ async fn a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_deleted_while_no_controller_ran_is_reconciled_at_the_start() {
+async fn node_deletion_before_the_start_is_reconciled() {
     let server = cluster();
     server.delete("nodes", "", "n1");
     let harness = Harness::start(&server, DEFAULTS);
@@ -184,7 +184,7 @@ async fn claims_of_other_drivers_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_was_bound_immediately_is_deleted_with_its_volume() {
+async fn node_deletion_removes_immediately_bound_claims() {
     let server = cluster();
     let mut immediate = bound("immediate", "pvc-n1").build();
     immediate.annotations_mut().insert(PROVISIONER.to_owned(), "topolvm.io".to_owned());
@@ -222,7 +222,7 @@ async fn of_a_bound_claim_only_its_volume_decides(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_is_deleted_with_its_volume_though_it_was_scheduled_to_another_node() {
+async fn node_deletion_removes_claims_scheduled_to_another_node() {
     let server = cluster();
     bind(&server, bound("elsewhere", "pvc-n1").selected_node("n2").build(), "pvc-n1", "topolvm.io", "id-n1");
     let harness = Harness::start(&server, DEFAULTS);
@@ -288,7 +288,7 @@ async fn a_claim_that_only_names_a_volume_of_the_node_stays(#[case] prepare: fn(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_bound_meanwhile_to_a_late_volume_is_deleted_with_it() {
+async fn node_deletion_removes_a_claim_bound_to_a_late_volume() {
     let server = cluster();
     server.before_next("delete", LVS, |server| {
         let late = logical_volume("pvc-late").on("n1").uid("id-late").ready("id-late", "1Gi");
@@ -353,7 +353,7 @@ async fn a_volume_that_is_created_meanwhile_is_deleted_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_node_keeps_its_finalizer_until_everything_is_deleted_whatever_fails_in_between() {
+async fn node_finalizer_stays_until_cleanup_succeeds_despite_failures() {
     for (verb, resource) in [
         ("get", "nodes"),
         ("list", LVS),
@@ -383,7 +383,7 @@ async fn the_node_keeps_its_finalizer_until_everything_is_deleted_whatever_fails
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_selectable_fields_only_the_volumes_of_the_node_are_deleted() {
+async fn node_deletion_without_field_selectors_removes_own_volumes() {
     let server = cluster();
     server.set_selectable_fields(LVS, &[]);
     let harness = Harness::start(&server, DEFAULTS);

@@ -42,7 +42,7 @@ async fn a_node_with_volumes_has_a_label_that_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_not_selected_is_clean_after_its_last_volume_and_not_before() {
+async fn deselected_node_is_cleaned_up_after_its_last_volume() {
     let server = ApiServer::new();
     server.apply_json(node(&json!({"topology.topolvm.io/node": "n1", "topolvm.io/has-volumes": "true"})));
     server.apply_json(logical_volume("a").on("n1").build());

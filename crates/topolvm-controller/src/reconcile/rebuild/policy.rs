@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_means_nothing_is_named_with_those_that_are_possible() {
+    fn rebuild_policy_error_names_the_supported_values() {
         let error = policy(&[], &[("topolvm.io/rebuild", "always")]).unwrap_err().to_string();
         assert_eq!(
             error,

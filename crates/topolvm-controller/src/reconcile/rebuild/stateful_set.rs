@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinals_begin_where_the_set_says_and_one_that_is_deleted_makes_nothing() {
+    fn stateful_set_owner_respects_start_ordinal_and_deletion() {
         let mut set: StatefulSet = serde_json::from_value(json!({
             "metadata": {"name": "db"},
             "spec": {"ordinals": {"start": 5}, "volumeClaimTemplates": [{"metadata": {"name": "data"}}]},

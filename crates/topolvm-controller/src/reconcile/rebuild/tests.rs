@@ -140,7 +140,7 @@ async fn nothing_happens_before_the_grace_period_has_passed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_flag_a_deleted_node_takes_its_claims_with_it_as_ever() {
+async fn node_deletion_removes_claims_without_the_rebuild_flag() {
     let server = cluster("on-node-deleted");
     let harness = Harness::start(&server, DEFAULTS);
     harness.settle().await;
@@ -186,7 +186,7 @@ async fn a_node_that_comes_back_under_its_name_keeps_its_claims() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_node_of_the_name_with_the_taint_begins_the_proof_anew() {
+async fn rebuild_proof_restarts_for_a_new_node_of_the_same_name() {
     let server = cluster("on-out-of-service-taint");
     let harness = Harness::start(&server, ON);
     taint(&server, "Unknown");
@@ -269,7 +269,7 @@ async fn what_nobody_would_make_again_stays_and_an_event_says_why(
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_new_claim_is_told_to_be_empty_and_the_old_volume_is_kept_where_it_was_asked_for() {
+async fn rebuild_keep_retains_the_volume_and_reports_an_empty_claim() {
     let server = cluster("on-node-deleted");
     server.edit(CLAIMS, "default", "data-db-0", |claim| {
         claim["metadata"]["annotations"]["topolvm.io/rebuild-keep"] = json!("true");
@@ -290,7 +290,7 @@ async fn the_new_claim_is_told_to_be_empty_and_the_old_volume_is_kept_where_it_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_ends_between_claim_and_pod_leaves_both_to_the_next() {
+async fn rebuild_interrupted_before_pod_deletion_is_resumed() {
     let server = cluster("on-node-deleted");
     remove_node(&server, "n1");
     let first = Harness::start(&server, ON);
@@ -370,7 +370,7 @@ async fn a_pod_that_no_stateful_set_owns_is_left_to_its_owner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_changes_between_the_proof_and_the_deletion_is_looked_at_again() {
+async fn rebuild_rechecks_a_claim_that_changes_before_deletion() {
     let server = cluster("on-node-deleted");
     remove_node(&server, "n1");
     let harness = Harness::start(&server, ON);

@@ -33,7 +33,7 @@ fn events(harness: &Harness) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_deleted_a_day_ago_whose_node_is_gone_loses_its_finalizer() {
+async fn stale_volume_of_a_deleted_node_loses_its_finalizer() {
     let server = server(Some(A_DAY_AGO));
     let harness = Harness::start(&server, DEFAULTS);
     harness.gone(LVS, "", "pvc-1").await;
@@ -56,7 +56,7 @@ async fn a_volume_that_is_not_stale_stays_though_its_node_is_gone(#[case] delete
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_a_node_that_exists_is_left_to_its_agent_and_an_event_is_published() {
+async fn stale_volume_of_an_existing_node_is_kept_with_an_event() {
     let server = server(Some(A_DAY_AGO));
     server.apply_json(node("n1").build());
     let harness = Harness::start(&server, DEFAULTS);
@@ -68,7 +68,7 @@ async fn a_volume_of_a_node_that_exists_is_left_to_its_agent_and_an_event_is_pub
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_event_is_published_when_a_volume_stays_for_another_reason() {
+async fn stale_volume_event_is_repeated_for_another_reason() {
     let server = server(Some(A_DAY_AGO));
     server.apply_json(node("n1").build());
     let harness = Harness::start(&server, DEFAULTS);
@@ -111,7 +111,7 @@ async fn a_volume_that_a_persistent_volume_refers_to_stays(#[case] policy: &str,
 #[case::of_another_volume("Retain", "Bound", "topolvm.io", "u2")]
 #[case::of_another_driver("Retain", "Bound", "ebs.example", "u1")]
 #[tokio::test(start_paused = true)]
-async fn other_persistent_volumes_and_those_that_wait_for_the_deletion_keep_no_finalizer(
+async fn stale_volume_ignores_other_or_released_persistent_volumes(
     #[case] policy: &str,
     #[case] phase: &str,
     #[case] driver: &str,

@@ -237,7 +237,7 @@ async fn certificates_are_renewed_without_a_refused_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_authority_that_nears_its_end_is_replaced_without_a_refused_request() {
+async fn webhook_ca_near_expiry_is_replaced_without_refused_requests() {
     let harness = Harness::with_configuration();
     let replicas = [harness.replica(), harness.replica()];
     let first = harness.until_published().await;
@@ -252,7 +252,7 @@ async fn an_authority_that_nears_its_end_is_replaced_without_a_refused_request()
 
 /// An earlier version made an authority for each certificate and forgot its key. Here it is in the middle of a renewal.
 #[tokio::test(start_paused = true)]
-async fn a_secret_of_an_earlier_version_is_taken_over_without_a_refused_request() {
+async fn webhook_secret_migration_refuses_no_request() {
     let harness = Harness::with_configuration();
     let former = [1, 2].map(|age| {
         let at = now() - SignedDuration::from_secs(age);
@@ -289,7 +289,7 @@ async fn a_secret_of_an_earlier_version_is_taken_over_without_a_refused_request(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_deleted_comes_back_with_a_new_certificate_and_no_request_is_refused() {
+async fn webhook_secret_deletion_renews_certificate_without_refusals() {
     let harness = Harness::with_configuration();
     let replicas = [harness.replica(), harness.replica()];
     harness.until_published().await;
@@ -350,7 +350,7 @@ async fn a_configuration_that_comes_later_gets_its_bundle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_by_somebody_else_between_reading_and_writing_is_kept() {
+async fn webhook_configuration_keeps_concurrent_changes() {
     let harness = Harness::with_configuration();
     harness.api.before_next("patch", CONFIGURATIONS, |api| {
         api.edit(CONFIGURATIONS, "", CONFIGURATION, |configuration| {
@@ -367,7 +367,7 @@ async fn a_change_by_somebody_else_between_reading_and_writing_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_authority_signs_nothing_that_is_served_while_it_cannot_be_published() {
+async fn webhook_ca_that_is_not_published_signs_no_served_certificate() {
     let harness = Harness::with_configuration();
     let served = harness.replica();
     harness.until_published().await;
@@ -387,7 +387,7 @@ async fn a_new_authority_signs_nothing_that_is_served_while_it_cannot_be_publish
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_expired_while_nobody_ran_is_made_anew_by_the_same_authority() {
+async fn webhook_certificate_expired_at_start_is_renewed_by_its_ca() {
     let harness = Harness::with_configuration();
     let (authority, certificate) = issue(&names(), now() - SignedDuration::from_mins(5));
     harness.put(&Content::new(authority, certificate));
@@ -399,7 +399,7 @@ async fn a_certificate_that_expired_while_nobody_ran_is_made_anew_by_the_same_au
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_certificate_that_expired_while_nobody_ran_is_replaced_at_once() {
+async fn webhook_certificate_expired_for_a_day_is_replaced_at_once() {
     let harness = Harness::with_configuration();
     let (authority, certificate) = issue(&names(), now() - SignedDuration::from_hours(24));
     harness.put(&Content::new(authority, certificate));
@@ -414,7 +414,7 @@ async fn a_certificate_that_expired_while_nobody_ran_is_replaced_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_secret_that_is_no_certificate_is_made_anew_and_its_labels_stay() {
+async fn webhook_secret_that_is_invalid_is_rewritten_with_its_labels() {
     let harness = Harness::with_configuration();
     harness.api.apply_json(json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
@@ -439,7 +439,7 @@ async fn another_service_name_makes_a_new_certificate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_api_server_that_fails_is_asked_again_and_hanging_does_not_hold_up_the_end() {
+async fn webhook_certificate_task_retries_and_stops_if_the_api_hangs() {
     let harness = Harness::with_configuration();
     harness.api.fail_next("get", "secrets", 3, 500);
     harness.api.inject("create", "secrets", 1, Failure::Hang);
