@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worst_findings_come_first_and_what_is_left_out_is_counted() {
+    fn findings_are_sorted_by_severity_and_omissions_counted() {
         let check = |name, findings: Vec<Finding>| CheckResult {
             name,
             about: "",

@@ -181,7 +181,7 @@ fn assert_named(facts: &Facts, check: &str, result: Outcome, found: &str, remedy
 }
 
 #[test]
-fn a_definition_without_selectable_fields_is_found_where_the_api_server_keeps_them() {
+fn crd_without_selectable_fields_is_a_fault_from_1_31_on() {
     let found_in = |minor: u32| {
         let mut definition = established(TopoLvm);
         definition["spec"]["versions"][0].as_object_mut().unwrap().remove("selectableFields");
@@ -418,7 +418,7 @@ fn node_storage(problems: &[&str], data_percent: u8) -> Value {
 }
 
 #[test]
-fn what_the_metrics_of_a_node_say_is_not_said_again_from_its_object() {
+fn node_storage_is_checked_only_if_metrics_are_unreadable() {
     let mut facts = sound();
     facts.node_storage = Ok(vec![of(node_storage(&["a disk is missing"], 99))]);
     let of_pod = |pod: &str, samples| Metrics { node: "n1".to_owned(), pod: pod.to_owned(), samples };

@@ -97,7 +97,7 @@ fn room_for_another_layout_is_that_of_the_lvcreate_option_class() {
 }
 
 #[test]
-fn what_is_just_being_published_is_no_fault_and_a_publisher_of_our_own_needs_no_flag() {
+fn capacity_tracking_accepts_fresh_objects_and_own_publisher() {
     let mut facts = with_provisioner(&PUBLISHING);
     facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:59:00Z"))]);
     assert_sound(&facts);

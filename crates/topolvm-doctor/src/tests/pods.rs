@@ -49,7 +49,7 @@ fn with_extender() -> Facts {
 }
 
 #[test]
-fn an_extender_that_is_not_called_is_told_from_the_pods_and_both_are_named() {
+fn uncalled_extender_is_detected_by_its_waiting_pods() {
     let mut facts = with_extender();
     facts.pods = Ok(vec![of(waiting_pod(INSUFFICIENT))]);
     let report = examine(&facts);
@@ -82,7 +82,7 @@ fn an_extender_that_does_not_answer_is_told() {
 }
 
 #[test]
-fn pods_with_the_marker_are_named_in_capacity_mode_blocked_or_not() {
+fn marked_pods_are_named_in_capacity_mode_blocked_or_not() {
     let mut facts = sound();
     facts.pods = Ok(vec![of(waiting_pod(INSUFFICIENT))]);
     assert_named(&facts, "blocked-pods", Outcome::Fail, "vault/vault-0 (statefulset/vault)", RESTART);
@@ -99,7 +99,7 @@ fn pods_with_the_marker_are_named_in_capacity_mode_blocked_or_not() {
 }
 
 #[test]
-fn the_flag_of_the_controller_decides_and_is_changed_where_it_is() {
+fn scheduling_mode_flag_decides_and_is_patched_in_place() {
     let mut facts = with_extender();
     facts.pods = Ok(vec![of(waiting_pod(INSUFFICIENT))]);
     set_arguments(&mut facts, &["-v", "--scheduling-mode=extender", "--assume-extender", "--enable-webhooks"]);
@@ -132,7 +132,7 @@ fn set_arguments(facts: &mut Facts, arguments: &[&str]) {
 }
 
 #[test]
-fn an_extender_that_is_not_proven_to_be_called_is_named_unless_it_is_assumed() {
+fn unproven_extender_is_a_fault_unless_it_is_assumed() {
     let mut facts = with_extender();
     facts.unproven = Ok(Some("kube-scheduler does not call topolvm-scheduler: Insufficient".to_owned()));
     // Without the flag the controllers do not look, and what a ConfigMap says is from before
@@ -156,7 +156,7 @@ fn what_the_controllers_keep_about_the_extender_is_understood() {
 }
 
 #[test]
-fn the_pod_with_which_the_controller_probes_kube_scheduler_is_no_fault() {
+fn extender_probe_pod_is_not_a_fault() {
     for mut facts in [with_extender(), sound()] {
         let mut probe = waiting_pod(INSUFFICIENT);
         probe["metadata"]["annotations"] = json!({"topolvm.io/extender-probe": "never runs"});
@@ -166,7 +166,7 @@ fn the_pod_with_which_the_controller_probes_kube_scheduler_is_no_fault() {
 }
 
 #[test]
-fn a_storage_class_without_a_device_class_needs_a_default_on_every_node() {
+fn storage_class_without_device_class_needs_a_default_class() {
     let mut facts = sound();
     facts.classes = Ok(vec![of(class(&json!({}), "WaitForFirstConsumer"))]);
     let annotations = facts.nodes.as_mut().unwrap()[0].metadata.annotations.as_mut().unwrap();
@@ -190,7 +190,7 @@ fn a_storage_class_without_a_device_class_needs_a_default_on_every_node() {
 }
 
 #[test]
-fn a_pod_that_was_put_on_a_node_by_hand_waits_until_the_node_is_selected_for_its_claim() {
+fn pod_bound_by_hand_waits_for_the_selected_node_of_its_claim() {
     let mut facts = sound();
     let mut pod = waiting_pod("");
     pod["spec"]["nodeName"] = json!("n1");

@@ -42,7 +42,7 @@ fn storage_class_of_an_unoffered_class_is_not_recreated() {
 }
 
 #[test]
-fn allowed_topologies_of_other_keys_are_named_with_the_key_of_the_driver() {
+fn allowed_topologies_with_foreign_keys_name_the_driver_key() {
     let with_key = |key: &str| {
         let mut class = class(&json!({"topolvm.io/device-class": "ssd"}), "WaitForFirstConsumer");
         class["allowedTopologies"] = json!([{"matchLabelExpressions": [{"key": key, "values": ["n1"]}]}]);

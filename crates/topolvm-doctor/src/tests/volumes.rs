@@ -231,7 +231,7 @@ fn a_node_of_which_no_pod_has_metrics_is_not_said_to_be_well() {
 }
 
 #[test]
-fn remedies_name_what_hides_a_group_and_what_lvmd_yaml_must_not_say() {
+fn storage_remedies_name_device_filters_and_lvmd_yaml_faults() {
     let missing = "topolvm_volumegroup_size_bytes{device_class=\"ssd\"} 0";
     let stale = "topolvm_lvmd_volume_group_stale{volume_group=\"vg\"} 1";
     let refused = "topolvm_lvmd_config_last_reload_successful 0";
@@ -269,7 +269,7 @@ fn a_kernel_that_refuses_what_mkfs_xfs_makes_is_named() {
 }
 
 #[test]
-fn what_the_other_api_group_has_left_is_named_with_the_patch_that_takes_it_off() {
+fn leftovers_of_the_other_api_group_are_named_with_commands() {
     let mut facts = sound();
     let metadata = &mut facts.nodes.as_mut().unwrap()[0].metadata;
     metadata.finalizers.as_mut().unwrap().push("topolvm.cybozu.com/node".to_owned());
