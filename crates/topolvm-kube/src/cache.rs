@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_the_watch_before_its_first_list_ends_the_wait_for_it() {
+    async fn cache_wait_ends_when_the_watch_ends_before_the_first_list() {
         let cache = CacheWriter::<LogicalVolume>::default().as_reader();
         assert!(!cache.wait_until_listed().await);
         assert!(!cache.is_listed());

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_note_is_as_long_as_the_api_server_takes_and_ends_with_a_whole_character() {
+    async fn event_note_is_truncated_to_1024_bytes_at_a_character() {
         let server = ApiServer::new();
         let recorder = recorder(&server);
         // Three bytes each, of which 341 are 1023
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_first_event_that_is_refused_is_a_warning_and_the_next_after_one_was_written() {
+    async fn event_refusal_warns_once_until_an_event_is_written() {
         let server = ApiServer::new();
         let recorder = recorder(&server);
         let log = Log::default();

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_asked_for_after_what_was_looked_for_has_been_found() {
+    async fn page_list_requests_no_page_beyond_the_found_object() {
         let (server, api) = server(501);
         let mut volumes = pin!(list_in_pages(&api, ListParams::default()));
         assert_eq!(volumes.try_next().await.unwrap().unwrap().name(), "pvc-0000");

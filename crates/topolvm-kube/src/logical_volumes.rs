@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_shown_when_it_is_complete_and_replaces_what_was_there() {
+    fn volume_list_is_visible_when_complete_and_replaces_the_old() {
         let mut writer = LogicalVolumeWriter::default();
         let volumes = writer.as_reader();
         for event in [Event::Init, Event::InitApply(sized("a", "1Gi")), Event::InitApply(sized("b", "1Gi"))] {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn no_object_passes_for_another_by_a_volume_id_that_is_the_uid_of_that() {
+    fn volume_cache_prefers_the_uid_to_a_copied_volume_id() {
         let mut writer = LogicalVolumeWriter::default();
         let volumes = writer.as_reader();
         let victim = logical_volume("victim").uid("v").ready("v", "1Gi").build();

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finalizer_is_put_on_beside_those_that_are_there_unless_the_object_has_changed() {
+    fn finalizer_patch_keeps_existing_ones_and_checks_the_version() {
         for present in [Vec::new(), vec!["b/y"]] {
             let operations = add_finalizer(&metadata(&present), "a/x");
             let mut object = json!({"resourceVersion": "7", "finalizers": present});

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_outage_the_next_attempt_is_five_seconds_away_and_after_a_success_a_moment() {
+    fn reconnect_backoff_is_five_seconds_at_most_and_is_reset() {
         let mut pauses = ReconnectBackoff::default();
         assert_eq!(pauses.by_ref().take(100).max(), Some(Duration::from_secs(5)));
         utils::Backoff::reset(&mut pauses);

@@ -111,7 +111,7 @@ async fn nothing_waits_for_items_with_another_concurrency_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_worked_on_twice_at_once_and_a_change_meanwhile_is_not_lost() {
+async fn work_queue_runs_a_key_once_at_a_time_and_keeps_changes() {
     let log = Log::new(0, Duration::from_millis(10));
     log.work(async |changed| {
         changed.send("a").unwrap();
@@ -125,7 +125,7 @@ async fn nothing_is_worked_on_twice_at_once_and_a_change_meanwhile_is_not_lost()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_tried_again_after_pauses_that_grow_and_begin_anew_after_a_success() {
+async fn work_queue_retries_with_a_backoff_that_success_resets() {
     let log = Log::new(4, Duration::ZERO);
     log.work(async |changed| {
         changed.send("a").unwrap();
@@ -183,7 +183,7 @@ async fn an_error_of_the_watch_ends_the_work_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_has_begun_comes_to_its_end_after_an_orderly_end_of_the_watch() {
+async fn reconcile_finishes_running_work_after_the_watch_ends() {
     let is_done = Cell::new(false);
     let work = async {
         sleep(LONG).await;
