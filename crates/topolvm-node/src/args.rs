@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_embedded_lvmd_is_configured_by_its_file_and_all_its_mistakes_are_told() {
+    fn embedded_lvmd_config_file_errors_are_all_reported() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("lvmd.yaml");
         std::fs::write(&file, "device-classes:\n- {name: a b, volume-group: vg}\n- {name: c}\n").unwrap();

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn each_class_has_its_size_and_its_free_bytes_and_the_default_class_those_of_one() {
+    fn extended_resources_have_size_and_free_bytes_per_class() {
         let selected = json!({"topolvm.io/storage": "enabled"});
         let others = json!({"cpu": "2", "free.topolvm.cybozu.com/ssd": "5", "topolvm.io/capacity": "1"});
         let expected = json!({
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kubelet_sets_to_zero_is_written_again_and_what_has_gone_is_taken_away() {
+    fn extended_resources_are_restored_and_stale_ones_removed() {
         let mut resources = json!({"free.topolvm.io/gone": "1", "size.topolvm.io/gone": "2"});
         for (name, bytes) in wanted_resources(FLAVOR, &classes(), NodeState::Selected) {
             resources[name] = json!(bytes.to_string());

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_free_space_of_a_group_is_shown_and_not_what_can_be_made_of_it() {
+    fn available_bytes_metric_is_the_free_space_of_the_group() {
         let mut registry = Registry::default();
         let gauges = Gauges::register(&mut registry, "n1");
         let raid = WatchItem {

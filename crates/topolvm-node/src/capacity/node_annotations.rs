@@ -209,7 +209,7 @@ mod tests {
 
     /// As many volumes as a node makes in a second.
     #[tokio::test(start_paused = true)]
-    async fn a_burst_of_changes_is_a_few_writes_of_which_the_last_is_current() {
+    async fn capacity_burst_is_a_few_patches_and_the_last_is_current() {
         let api = ApiServer::new();
         let metadata = json!({"name": "n1", "finalizers": ["topolvm.io/node"]});
         api.apply_json(json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata}));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_changed_annotations_are_written_and_those_of_vanished_classes_removed() {
+    fn capacity_patch_has_changed_and_removed_annotations_only() {
         let node = node(&json!({
             "name": "n1", "resourceVersion": "3", "finalizers": ["other/one", "topolvm.io/node"],
             "annotations": {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_option_classes_have_is_in_the_same_patch_and_goes_with_the_last_of_them() {
+    fn capacity_patch_sets_and_removes_option_class_capacity() {
         let mut with_options = capacity(&[("", 5)]);
         for (name, free, images) in [("", 5, 1), ("mirrored", 2, 2)] {
             with_options.set_layout("", name, LayoutCapacity { free, stripes: 1, images });
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_lost_its_label_has_no_room_while_it_has_volumes_and_is_left_alone_afterwards() {
+    fn node_that_lost_its_label_publishes_zero_while_it_has_volumes() {
         let selection: NodeSelection = "topolvm.io/storage=enabled".parse().unwrap();
         let mut with_options = capacity(&[("", 5), ("ssd", 7)]);
         for (name, free) in [("", 5), ("mirrored", 2)] {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn candidates_are_told_where_nothing_is_done_with_them_and_five_by_name() {
+    fn candidate_event_names_five_disks_in_report_mode() {
         let names: Vec<_> = (0..7).map(|number| disk(&format!("/dev/nvme{number}n1"), "candidate")).collect();
         let now = status("report", 0, 0, &json!(names));
         let told = describe_available(&NodeStorageStatus::default(), &now).unwrap();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_was_to_leave_and_stays_is_told_of_when_it_is_empty() {
+    fn evacuation_with_a_cancelled_removal_reports_an_empty_disk() {
         let found = find_step(evacuation("empty", true).as_ref(), evacuation("empty", false).as_ref());
         assert_eq!(found, Some(Step::Emptied));
     }

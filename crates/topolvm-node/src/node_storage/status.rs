@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_lvmd_says_is_in_the_status_and_a_group_that_is_not_found_has_its_name_alone() {
+    fn node_storage_status_has_everything_that_lvmd_reports() {
         let pv = PhysicalVolumeItem {
             path: "/dev/sdb".to_owned(),
             uuid: "p1".to_owned(),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_remains_is_told_in_steps_of_a_percent_and_never_as_nothing() {
+    fn evacuation_remaining_is_rounded_up_to_a_percent() {
         let remaining = |remaining_bytes| {
             let evacuation = Evacuation { remaining_bytes, ..Evacuation::default() };
             evacuation_status(evacuation, 100 << 30).remaining.unwrap().0

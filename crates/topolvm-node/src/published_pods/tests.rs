@@ -41,7 +41,7 @@ async fn pods_survive_a_restart_while_their_volume_is_mounted() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_repeated_writes_nothing_and_a_directory_that_cannot_be_written_to_costs_only_the_record() {
+async fn published_pods_survive_an_unwritable_record_directory() {
     let directory = tempfile::tempdir().unwrap();
     let records = directory.path().join("pods");
     let pods = PublishedPods::load(records.clone(), None).await;

@@ -123,7 +123,7 @@ async fn the_node_is_annotated_and_follows_each_change() {
 }
 
 #[tokio::test]
-async fn lvmd_may_restart_and_classes_that_are_gone_lose_their_annotations() {
+async fn lvmd_restart_removes_annotations_of_missing_classes() {
     let mut agent = Agent::start(with_node());
     let lvmd = agent.lvmd(TWO_CLASSES).await;
     agent.until_annotated(&json!({"00default": gib(10), "ssd": gib(10), "hdd": gib(10)})).await;
@@ -139,7 +139,7 @@ async fn lvmd_may_restart_and_classes_that_are_gone_lose_their_annotations() {
 }
 
 #[tokio::test]
-async fn option_classes_with_another_layout_have_an_annotation_as_long_as_there_are_any() {
+async fn option_class_annotation_exists_only_with_other_layouts() {
     let agent = Agent::start(with_node());
     agent.lvm.add_group(VG, 10 * GIB, 2);
     let lvmd = agent

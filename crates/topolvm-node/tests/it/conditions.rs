@@ -57,7 +57,7 @@ async fn a_volume_that_is_made_is_ready_with_the_same_write() {
 }
 
 #[tokio::test]
-async fn a_volume_that_cannot_be_made_says_why_in_the_words_of_the_status() {
+async fn ready_condition_of_a_failed_creation_has_the_status_message() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").sized("11Gi").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -85,7 +85,7 @@ async fn a_volume_that_grows_stays_ready_since_it_was_made() {
 }
 
 #[tokio::test]
-async fn a_volume_that_cannot_grow_is_not_ready_from_the_first_failure_until_it_has_its_size() {
+async fn ready_condition_is_false_from_a_failed_expansion_to_success() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -113,7 +113,7 @@ async fn a_volume_that_cannot_grow_is_not_ready_from_the_first_failure_until_it_
 }
 
 #[tokio::test]
-async fn a_volume_that_is_not_to_grow_any_more_is_ready_again_and_lvm_is_left_alone() {
+async fn withdrawn_expansion_restores_ready_without_lvm() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -161,7 +161,7 @@ async fn a_failure_that_is_tried_again_is_not_ready_meanwhile() {
 }
 
 #[tokio::test]
-async fn an_object_of_topolvm_gets_its_condition_with_the_next_write_and_not_for_its_own_sake() {
+async fn ready_condition_of_topolvm_objects_comes_with_the_next_write() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -178,7 +178,7 @@ async fn an_object_of_topolvm_gets_its_condition_with_the_next_write_and_not_for
 }
 
 #[tokio::test]
-async fn under_the_definition_of_topolvm_which_drops_conditions_everything_goes_on() {
+async fn reconcile_works_with_the_crd_of_topolvm_without_conditions() {
     let cluster = Cluster::start().await;
     cluster.api.prune_fields(LV, &["/status/conditions"]);
     cluster.api.apply_json(fresh("pvc-1").build());

@@ -78,7 +78,7 @@ async fn a_restored_volume_is_writable_and_may_be_larger() {
 }
 
 #[tokio::test]
-async fn a_copy_that_is_made_again_after_a_lost_answer_is_the_same_copy() {
+async fn copy_repeated_after_a_lost_answer_is_not_created_twice() {
     let cluster = Cluster::start().await;
     cluster.api.fail_next("patch", LV, 1, 503);
     cluster.make(marked("pvc-1", "u1").from_source("pvc-0", "rw")).await.unwrap_err();
@@ -103,7 +103,7 @@ async fn a_copy_that_cannot_be_made_is_told_in_the_status(#[case] copy: LogicalV
 }
 
 #[tokio::test]
-async fn a_source_on_another_node_and_one_that_failed_are_told_in_the_status() {
+async fn copy_source_on_another_node_or_failed_is_reported_in_status() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(marked("pvc-far", "u8").on("n2").ready("u8", "1Gi").build());
     cluster.api.apply_json(marked("pvc-bad", "u9").failed(8, "full").build());

@@ -32,7 +32,7 @@ async fn a_blank_volume_is_formatted_mounted_and_opened_to_everybody() {
 #[case::no_longer_configured("device-classes: [{name: hdd, volume-group: slow, spare-gb: 0}]")]
 #[case::elsewhere_now("device-classes: [{name: ssd, volume-group: slow, default: true, spare-gb: 0}]")]
 #[tokio::test]
-async fn a_volume_is_published_measured_and_grown_whatever_became_of_its_class(#[case] config: &str) {
+async fn volume_of_a_changed_class_is_published_measured_and_grown(#[case] config: &str) {
     let mut node = Node::start().await;
     node.lvm.edit_volume(VG, "v1", |volume| volume.tags.push("topolvm.io/managed-by=lvmd".to_owned()));
     node.lvm.add_group("slow", 10 * GIB, 1);
@@ -127,7 +127,7 @@ async fn data_that_nobody_can_name_is_kept_where_it_was_copied(#[case] source: &
 }
 
 #[tokio::test]
-async fn a_read_only_publication_neither_formats_nor_changes_modes_nor_grows() {
+async fn read_only_publish_neither_formats_nor_grows_nor_chmods() {
     let node = Node::start().await;
     let request = NodePublishVolumeRequest { readonly: true, ..node.filesystem() };
     let status = node.publish(request.clone()).await.unwrap_err();
@@ -168,7 +168,7 @@ async fn a_volume_that_was_expanded_while_unused_grows_when_published() {
 }
 
 #[tokio::test]
-async fn a_block_volume_is_bound_once_and_its_parent_directory_is_made() {
+async fn block_volume_publish_is_idempotent_and_creates_the_parent() {
     let node = Node::start().await;
     node.publish(node.block()).await.unwrap();
     let file_mode = mode(&node.target());
@@ -193,7 +193,7 @@ async fn a_link_is_no_place_for_a_block_volume() {
 }
 
 #[tokio::test]
-async fn a_filesystem_is_not_mounted_beside_a_pod_that_writes_to_its_device() {
+async fn filesystem_is_not_mounted_while_a_pod_uses_its_device() {
     let node = Node::start().await;
     node.publish(node.block()).await.unwrap();
     node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
@@ -235,7 +235,7 @@ async fn volumes_of_other_nodes_are_not_found() {
 }
 
 #[tokio::test]
-async fn a_volume_that_the_watch_has_not_seen_is_found_with_one_small_question() {
+async fn volume_unknown_to_the_watch_is_found_with_a_list() {
     let node = Node::start().await;
     node.lvm.add_volume(VG, "v2", FakeVolume::thick(GIB));
     let selectable: [&[&str]; 2] = [&["spec.nodeName", "status.volumeID"], &[]];
@@ -255,7 +255,7 @@ async fn a_volume_that_the_watch_has_not_seen_is_found_with_one_small_question()
 }
 
 #[tokio::test]
-async fn while_the_server_is_away_an_unknown_volume_is_not_declared_missing() {
+async fn unknown_volume_is_unavailable_while_the_api_server_is_away() {
     let node = Node::start().await;
     node.api.disconnect();
     let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
@@ -264,7 +264,7 @@ async fn while_the_server_is_away_an_unknown_volume_is_not_declared_missing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_the_first_list_nothing_is_declared_missing_and_what_is_mounted_is_measured() {
+async fn unknown_volume_is_unavailable_before_the_first_list() {
     let node = Node::start_with(&mut |own| *own = LogicalVolumeWriter::default()).await;
     let status = node.publish(node.filesystem()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");

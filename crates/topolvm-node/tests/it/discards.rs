@@ -15,7 +15,7 @@ async fn slow_node() -> Node {
 }
 
 #[tokio::test]
-async fn a_pod_does_not_wait_until_the_free_blocks_of_its_new_filesystem_are_discarded() {
+async fn publish_does_not_wait_for_the_discard_of_free_blocks() {
     let node = slow_node().await;
     node.publish(node.filesystem()).await.unwrap();
     node.machine.discard_begun(&node.target()).await;

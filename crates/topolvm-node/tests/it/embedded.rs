@@ -105,7 +105,7 @@ async fn until_free(api: &ApiServer, class: &str, bytes: u64) {
 }
 
 #[tokio::test]
-async fn volumes_are_made_and_capacity_is_told_without_a_socket_of_lvmd() {
+async fn embedded_lvmd_creates_volumes_and_publishes_capacity() {
     let api = ApiServer::new();
     api.apply_json(node("n1").build());
     let agent = Agent::start(&api, FakeLvm::new().with_group(VG, 10 * GIB)).await;
@@ -138,7 +138,7 @@ async fn volumes_are_made_and_capacity_is_told_without_a_socket_of_lvmd() {
 }
 
 #[tokio::test]
-async fn a_reconcile_that_fails_and_the_next_that_succeeds_are_counted() {
+async fn reconcile_metrics_count_a_failure_and_the_next_success() {
     let api = ApiServer::new();
     api.apply_json(node("n1").build());
     api.fail_next("patch", LV, 1, 500);
@@ -160,7 +160,7 @@ async fn a_reconcile_that_fails_and_the_next_that_succeeds_are_counted() {
 }
 
 #[tokio::test]
-async fn a_volume_group_that_is_not_there_is_named_by_the_probe_and_work_waits_for_a_configuration_that_has_one() {
+async fn missing_volume_group_fails_the_probe_until_reconfigured() {
     let api = ApiServer::new();
     api.apply_json(node("n1").build());
     api.apply_json(logical_volume("pvc-1").uid("u1").build());

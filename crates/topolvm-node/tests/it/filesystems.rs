@@ -81,7 +81,7 @@ async fn options_that_reach_beyond_the_filesystem_never_come_to_mkfs(#[case] fs_
 }
 
 #[tokio::test]
-async fn a_damaged_filesystem_is_not_mounted_and_the_message_says_what_to_do() {
+async fn damaged_filesystem_is_not_mounted_and_message_has_the_fix() {
     let node = Node::start().await;
     node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
     node.machine.damage(&device());
@@ -191,7 +191,7 @@ async fn a_volume_for_a_single_pod_is_published_once(#[case] is_block: bool) {
 
 /// After a restart kubelet publishes what is published, and has by then bound the device to a place of its own.
 #[tokio::test]
-async fn the_block_volume_of_a_single_pod_is_published_again_for_this_pod_and_no_other() {
+async fn single_pod_block_volume_is_republished_to_its_pod_only() {
     let node = Node::start().await;
     let devices = node.dir.path().join("plugins/kubernetes.io/csi/volumeDevices");
     let request = |pod: &str| NodePublishVolumeRequest {
@@ -208,7 +208,7 @@ async fn the_block_volume_of_a_single_pod_is_published_again_for_this_pod_and_no
 }
 
 #[tokio::test]
-async fn a_read_only_lv_is_published_for_reading_and_its_journal_is_left_alone() {
+async fn read_only_lv_is_published_read_only_without_journal_replay() {
     let node = Node::start().await;
     node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
     node.lvm.edit_volume(VG, "v1", |volume| volume.attr = "-ri-a-----".to_owned());
@@ -223,7 +223,7 @@ async fn a_read_only_lv_is_published_for_reading_and_its_journal_is_left_alone()
 }
 
 #[tokio::test]
-async fn an_inactive_lv_that_lvmd_cannot_activate_is_named_with_the_remedy() {
+async fn inactive_lv_that_cannot_be_activated_is_an_error_with_a_fix() {
     let node = Node::start().await;
     node.lvm.edit_volume(VG, "v1", |volume| volume.active = false);
     node.lvm.fail_always("lvchange", Fault::says("cannot activate"));

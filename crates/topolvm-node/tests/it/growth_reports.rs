@@ -28,7 +28,7 @@ fn annotation(object: &Value, key: &str) -> Value {
 
 /// Half of each filesystem of the machine is free.
 #[tokio::test]
-async fn a_volume_says_that_it_is_too_small_as_long_as_it_is_and_others_say_nothing() {
+async fn too_small_annotation_exists_only_below_the_free_threshold() {
     let api = ApiServer::new();
     let agent = Agent::start(&api).await;
     let _lvmd = agent.lvmd().await;

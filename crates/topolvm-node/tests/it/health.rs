@@ -95,7 +95,7 @@ async fn usage_at_a_path_where_nothing_is_published_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_well_volume_is_healthy_and_the_measure_starts_no_lvm_command_of_its_own() {
+async fn healthy_volume_check_starts_no_lvm_process() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     // lvmd, which other tests here have look at LVM anew each time, does not
@@ -112,7 +112,7 @@ async fn a_well_volume_is_healthy_and_the_measure_starts_no_lvm_command_of_its_o
 #[case::filesystem(false)]
 #[case::block(true)]
 #[tokio::test]
-async fn what_lvm_says_of_a_volume_is_its_condition_for_block_volumes_too(#[case] is_block: bool) {
+async fn volume_condition_reports_lvm_problems_also_for_block(#[case] is_block: bool) {
     let node = Node::start().await;
     node.publish(if is_block { node.block() } else { node.filesystem() }).await.unwrap();
     node.lvm.edit_volume(VG, "v1", |volume| volume.attr = "-wi-a---p-".to_owned());
@@ -123,7 +123,7 @@ async fn what_lvm_says_of_a_volume_is_its_condition_for_block_volumes_too(#[case
 }
 
 #[tokio::test]
-async fn a_thin_pool_that_runs_full_is_the_condition_of_all_its_volumes_and_of_the_node() {
+async fn full_thin_pool_is_the_condition_of_its_volumes_and_node() {
     let node = Node::start().await;
     node.publish(node.block()).await.unwrap();
     let pool = ThinPool { bytes: GIB, data_percent: 100.0, metadata_percent: 20.0, problem: None };
@@ -175,7 +175,7 @@ async fn volume_health_is_an_error_soon_while_lvm_hangs() {
 }
 
 #[tokio::test]
-async fn an_lvmd_that_cannot_list_hides_no_usage_and_is_no_abnormal_condition() {
+async fn failed_lvmd_list_hides_no_usage_and_is_not_abnormal() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     node.lvm.fail_always("fullreport", Fault::says("cannot read"));
@@ -202,7 +202,7 @@ async fn a_filesystem_that_the_kernel_has_made_read_only_is_degraded() {
 }
 
 #[tokio::test]
-async fn a_filesystem_on_a_failed_disk_has_a_condition_instead_of_a_usage() {
+async fn filesystem_on_a_failed_disk_is_abnormal_and_inaccessible() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     node.machine.fail(&node.target());
@@ -212,7 +212,7 @@ async fn a_filesystem_on_a_failed_disk_has_a_condition_instead_of_a_usage() {
 }
 
 #[tokio::test]
-async fn a_disk_that_hangs_costs_one_thread_and_not_one_for_each_question() {
+async fn hung_disk_costs_one_thread_for_all_condition_calls() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     node.machine.hang(&node.target());
@@ -238,7 +238,7 @@ async fn the_health_of_a_volume_that_nobody_knows_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_node_whose_lvmd_is_away_says_that_its_storage_cannot_be_reached() {
+async fn storage_health_is_unreachable_while_lvmd_is_away() {
     let node = Node::start().await;
     node.device_classes.send_modify(|device_classes| device_classes.is_connected = false);
     let expected = (StorageHealthErrorType::StorageUnreachable, "LvmdUnreachable".to_owned());

@@ -44,7 +44,7 @@ async fn ask(agent: SocketAddr, path: &str, token: &str, status: StatusCode) -> 
 }
 
 #[tokio::test]
-async fn the_lists_have_the_volumes_of_objects_and_their_groups_and_start_no_process() {
+async fn inventory_lists_volumes_and_groups_without_an_lvm_process() {
     let api = ApiServer::new();
     api.add_token("reader", "somebody");
     api.add_token_for("controller", "somebody", INVENTORY_AUDIENCE);

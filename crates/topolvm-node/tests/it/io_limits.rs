@@ -113,7 +113,7 @@ impl Bed {
 }
 
 #[tokio::test]
-async fn limits_of_a_volume_are_in_force_before_the_pod_starts_and_follow_the_object() {
+async fn io_limits_apply_before_the_pod_starts_and_follow_updates() {
     let bed = Bed::start(json!({WRITE_BYTES: "10Mi", WRITES: "70"}), json!({})).await;
     bed.until_told(
         "Unknown",
@@ -135,7 +135,7 @@ async fn limits_of_a_volume_are_in_force_before_the_pod_starts_and_follow_the_ob
 }
 
 #[tokio::test]
-async fn a_pod_can_lower_the_limits_of_its_volume_while_it_runs_and_cannot_lift_them() {
+async fn io_limits_of_a_pod_can_only_lower_those_of_its_volume() {
     let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({WRITE_BYTES: "20Mi", READ_BYTES: "5Mi"})).await;
     bed.publish().await;
     assert_eq!(bed.limits(), "bytes read 5Mi/s, bytes written 10Mi/s");
@@ -152,7 +152,7 @@ async fn a_pod_can_lower_the_limits_of_its_volume_while_it_runs_and_cannot_lift_
 }
 
 #[tokio::test]
-async fn annotations_of_a_pod_that_cannot_be_meant_are_told_and_the_limits_of_the_volume_stay() {
+async fn invalid_pod_io_limits_are_reported_and_volume_limits_stay() {
     let wrong = json!({WRITE_BYTES: "1Mi", CARINA_WRITE_BYTES: "1000000", READ_BYTES: "5Mi"});
     let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), wrong).await;
     bed.publish().await;
@@ -182,7 +182,7 @@ async fn limits_of_an_object_that_cannot_be_meant_change_nothing() {
 }
 
 #[tokio::test]
-async fn what_changes_while_the_agent_is_away_is_in_force_when_it_is_back() {
+async fn io_limit_changes_during_an_agent_outage_apply_afterwards() {
     for (volume, pod, expected) in [
         (json!({WRITE_BYTES: "1Mi"}), json!({READ_BYTES: "5Mi"}), "bytes read 5Mi/s, bytes written 1Mi/s"),
         (json!({}), json!({}), ""),
@@ -230,7 +230,7 @@ async fn limits_that_something_else_takes_away_are_set_again() {
 }
 
 #[tokio::test]
-async fn a_kernel_that_cannot_limit_keeps_no_pod_from_starting_and_it_is_told() {
+async fn io_limits_without_kernel_support_are_reported_and_pods_start() {
     let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
     bed.agent.machine.cgroups().lacks_controller = true;
     bed.publish().await;

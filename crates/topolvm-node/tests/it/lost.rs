@@ -88,7 +88,7 @@ async fn until(cluster: &Cluster, name: &str, reason: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_lost_volume_is_told_in_condition_event_and_metric_until_it_is_back() {
+async fn lost_volume_sets_condition_event_and_metric_until_it_is_back() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.api.apply_json(fresh("pvc-2").uid("u2").build());
@@ -115,7 +115,7 @@ async fn a_lost_volume_is_told_in_condition_event_and_metric_until_it_is_back() 
 }
 
 #[tokio::test]
-async fn what_an_earlier_agent_found_lost_stays_so_until_lvm_has_it_again() {
+async fn lost_volume_stays_lost_after_an_agent_restart() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     let first = Running::start(&cluster);
@@ -165,7 +165,7 @@ async fn a_volume_that_is_being_deleted_is_not_lost() {
 }
 
 #[tokio::test]
-async fn volumes_without_an_object_and_such_as_are_not_active_are_counted_until_they_are_not() {
+async fn orphaned_and_inactive_lvs_are_counted_in_metrics() {
     const KNOWN: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
     const ORPHAN: &str = "7c1d2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
     let cluster = Cluster::start().await;
@@ -186,7 +186,7 @@ async fn volumes_without_an_object_and_such_as_are_not_active_are_counted_until_
 }
 
 #[tokio::test]
-async fn volumes_without_an_object_are_counted_in_classes_of_which_no_object_is() {
+async fn orphaned_volumes_are_counted_in_classes_without_objects() {
     let cluster = Cluster::with(TWO_CLASSES).await;
     cluster.lvm.add_volume("slow", "7c1d2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a", FakeVolume::thick(GIB));
     let running = Running::start(&cluster);

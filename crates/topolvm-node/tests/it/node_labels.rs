@@ -27,7 +27,7 @@ fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_labels_are_told_at_first_and_when_they_change_and_nothing_otherwise() {
+async fn node_labels_are_sent_at_first_and_on_changes_only() {
     let (api, disks) = (ApiServer::new(), FakeDisks::new());
     let agent = Agent::start(&api, disks.client());
     sleep(MINUTE).await;
@@ -49,7 +49,7 @@ async fn all_labels_are_told_at_first_and_when_they_change_and_nothing_otherwise
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_lvmd_that_does_not_know_the_call_is_asked_once_and_one_that_fails_again() {
+async fn node_labels_call_is_retried_unless_unimplemented() {
     let (api, disks) = (ApiServer::new(), FakeDisks::new());
     disks.refuse("labels", Status::unimplemented("an older one"));
     let agent = Agent::start(&api, disks.client());
@@ -89,7 +89,7 @@ async fn an_lvmd_that_has_come_back_is_told_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_joins_when_the_node_gets_the_label_and_no_other_when_it_has_lost_it() {
+async fn disk_joins_its_group_only_while_the_node_has_the_label() {
     let (api, lvm) = (ApiServer::new(), FakeLvm::new());
     lvm.plug("sdb", GIB);
     let lvmd = LvmdProcess::start(&lvm, GROUP).await;

@@ -138,7 +138,7 @@ async fn the_object_is_the_nodes_and_says_what_lvmd_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_written_while_nothing_changes_nor_by_an_agent_that_starts_again() {
+async fn node_storage_is_not_rewritten_by_restarts_without_changes() {
     let (api, lvm) = (ApiServer::new(), lvm());
     lvm.add_volume(VG, "pool", FakeVolume::thin_pool(4 * GIB));
     let lvmd = LvmdProcess::start(&lvm, THIN_CLASS).await;
@@ -158,7 +158,7 @@ async fn nothing_is_written_while_nothing_changes_nor_by_an_agent_that_starts_ag
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_is_a_write_every_five_seconds_of_which_the_last_is_current() {
+async fn node_storage_burst_is_written_every_five_seconds() {
     let (api, lvm) = (ApiServer::new(), lvm());
     let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
     let agent = Agent::start(&api, lvmd.client());
@@ -177,7 +177,7 @@ async fn a_burst_is_a_write_every_five_seconds_of_which_the_last_is_current() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_deleted_is_made_again_for_the_node_that_there_is_now() {
+async fn node_storage_is_recreated_only_for_the_current_node() {
     let api = ApiServer::new();
     let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
     let agent = Agent::start(&api, lvmd.client());
@@ -200,7 +200,7 @@ async fn an_object_that_is_deleted_is_made_again_for_the_node_that_there_is_now(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_without_the_definition_is_asked_rarely_and_gets_the_object_when_it_has_it() {
+async fn node_storage_without_its_crd_is_requested_rarely() {
     let api = ApiServer::new();
     let definition =
         topolvm_testkit::api_server::Kind::cluster_scoped("topolvm.io", "v1", "NodeStorage", "nodestorages");
@@ -222,7 +222,7 @@ async fn a_cluster_without_the_definition_is_asked_rarely_and_gets_the_object_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_may_not_watch_asks_rarely_and_one_that_may_not_write_too() {
+async fn node_storage_requests_are_rare_without_permissions() {
     let api = ApiServer::new();
     let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
     api.fail_next("list", STORAGE, 3, 403);
@@ -242,7 +242,7 @@ async fn an_agent_that_may_not_watch_asks_rarely_and_one_that_may_not_write_too(
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_somebody_makes_or_deletes_at_the_same_time_is_written_in_the_end() {
+async fn node_storage_is_written_despite_concurrent_changes() {
     let api = ApiServer::new();
     let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
     let object = json!({"apiVersion": "topolvm.io/v1", "kind": "NodeStorage", "metadata": {"name": "n1"}});
@@ -258,7 +258,7 @@ async fn an_object_that_somebody_makes_or_deletes_at_the_same_time_is_written_in
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_lvmd_is_away_the_object_says_so_and_nothing_of_a_restart() {
+async fn node_storage_reports_a_long_lvmd_outage_and_no_restart() {
     let (api, lvm) = (ApiServer::new(), lvm());
     let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
     let agent = Agent::start(&api, lvmd.client());
@@ -317,7 +317,7 @@ pub(crate) fn events(api: &ApiServer) -> Vec<(String, String)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn disks_are_in_the_object_and_what_becomes_of_them_is_told_once() {
+async fn node_storage_lists_disks_and_each_change_has_one_event() {
     let (api, lvm) = (ApiServer::new(), FakeLvm::new());
     let config = |mode: &str| format!("settle-time: 0\ndisk-groups: [{{name: g, mode: {mode}, paths: [/dev/sd.]}}]");
     let (report, auto) = (config("report"), config("auto"));

@@ -181,7 +181,7 @@ fn namespace(uid: &str) -> Value {
 }
 
 #[tokio::test]
-async fn an_lv_without_its_object_is_reported_until_it_has_one_and_nothing_else_happens() {
+async fn orphan_is_only_reported_until_its_object_returns() {
     let agent = Agent::start(OrphanPolicy::Report).await;
     let object = agent.cluster.object("pvc-gone");
     agent.lose_object("pvc-gone");
@@ -203,7 +203,7 @@ async fn an_lv_without_its_object_is_reported_until_it_has_one_and_nothing_else_
 }
 
 #[tokio::test]
-async fn an_lv_that_nobody_misses_is_kept_under_another_name_and_given_back_when_its_object_returns() {
+async fn orphan_is_quarantined_and_restored_when_its_object_returns() {
     let agent = Agent::start(OrphanPolicy::Quarantine).await;
     let (object, uuid) = (agent.cluster.object("pvc-gone"), agent.cluster.lvm.volume(VG, GONE).unwrap().uuid);
     agent.lose_object("pvc-gone");
@@ -224,7 +224,7 @@ async fn an_lv_that_nobody_misses_is_kept_under_another_name_and_given_back_when
 }
 
 #[tokio::test]
-async fn an_object_that_returns_before_its_status_was_written_gets_its_lv_and_no_empty_one() {
+async fn object_returning_without_status_gets_its_quarantined_lv() {
     let agent = Agent::start(OrphanPolicy::Quarantine).await;
     let uuid = agent.cluster.lvm.volume(VG, GONE).unwrap().uuid;
     agent.lose_object("pvc-gone");
@@ -357,7 +357,7 @@ async fn an_lv_that_somebody_may_miss_is_only_reported(#[case] fault: Fault, #[c
 }
 
 #[tokio::test]
-async fn an_api_server_that_does_not_answer_proves_nothing_and_an_agent_that_starts_waits_anew() {
+async fn orphan_proof_needs_grace_period_and_a_working_api_server() {
     let agent = Agent::start(OrphanPolicy::Quarantine).await;
     // An hour is never over in this test
     let patient = OrphanSettings { grace_period: Duration::from_hours(1), ..settings(OrphanPolicy::Quarantine) };
@@ -373,7 +373,7 @@ async fn an_api_server_that_does_not_answer_proves_nothing_and_an_agent_that_sta
 }
 
 #[tokio::test]
-async fn what_the_api_server_has_forgotten_is_never_taken_for_something_older() {
+async fn orphan_newer_than_the_newest_known_object_is_kept() {
     let agent = Agent::start(OrphanPolicy::Quarantine).await;
     let remembered = |agent: &Agent| {
         annotation(&agent.cluster.api.get_json(NODES, "", "n1").unwrap(), "topolvm.io/volumes-until").unwrap()
@@ -398,7 +398,7 @@ async fn what_the_api_server_has_forgotten_is_never_taken_for_something_older() 
 }
 
 #[tokio::test]
-async fn an_lv_is_removed_when_its_quarantine_has_ended_and_nobody_misses_it_again() {
+async fn quarantined_lv_is_removed_at_expiry_if_still_unreferenced() {
     let agent = Agent::start(OrphanPolicy::Delete).await;
     agent.lose_object("pvc-gone");
     agent.until_lvs(&[STAYS, KEPT]).await;
@@ -460,7 +460,7 @@ async fn a_new_object_gets_the_lv_that_it_names(#[case] policy: OrphanPolicy, #[
 }
 
 #[tokio::test]
-async fn an_object_gets_no_lv_that_has_an_owner_or_is_not_what_it_names_and_none_is_lost_with_it() {
+async fn adoption_is_refused_for_owned_missing_small_or_foreign_lvs() {
     let agent = Agent::start(OrphanPolicy::Report).await;
     let refusal = async |name: &str, lv: &str, size: &str| {
         let mut object = volume(name, NEW, 0);

@@ -11,7 +11,7 @@ use crate::lvmd_process::{LvmdProcess, ONE_CLASS, TWO_CLASSES, VG};
 const EVENTS: &str = "events.events.k8s.io";
 
 #[tokio::test]
-async fn an_object_whose_lv_may_have_been_made_stays_although_a_later_try_was_refused() {
+async fn object_whose_lv_may_exist_stays_after_a_refused_retry() {
     let mut cluster = Cluster::with(TWO_CLASSES).await;
     cluster.api.apply_json(fresh("pvc-1").class("hdd").build());
     cluster.lvm.fail_after_success("lvcreate", 1, Fault::Timeout);
@@ -33,7 +33,7 @@ async fn an_object_whose_lv_may_have_been_made_stays_although_a_later_try_was_re
 }
 
 #[tokio::test]
-async fn an_lv_that_is_made_for_an_object_that_is_gone_is_removed_again() {
+async fn lv_created_for_a_deleted_object_is_removed() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     let stale = cluster.object("pvc-1");
@@ -65,7 +65,7 @@ async fn a_failure_is_told_once_in_an_event() {
 }
 
 #[tokio::test]
-async fn an_event_says_what_failed_of_which_object_and_why_also_when_the_reason_why_has_changed() {
+async fn failure_event_names_the_object_and_each_new_message() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();

@@ -31,7 +31,7 @@ fn an_unknown_flag_ends_with_64() {
 }
 
 #[test]
-fn an_address_for_metrics_that_is_none_ends_with_64_and_names_the_flag() {
+fn invalid_metrics_address_exits_with_64_and_names_the_flag() {
     let output = program().args(["--nodename=n1", "--metrics-bind-address=8080"]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(64), "{message}");
@@ -54,7 +54,7 @@ fn without_api_server(dir: &std::path::Path) -> Command {
 }
 
 #[test]
-fn a_directory_in_the_place_of_the_socket_ends_with_1_and_says_what_to_do() {
+fn csi_socket_path_of_a_directory_exits_with_1_and_a_fix() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("csi.sock");
     std::fs::create_dir(&socket).unwrap();
@@ -65,7 +65,7 @@ fn a_directory_in_the_place_of_the_socket_ends_with_1_and_says_what_to_do() {
 }
 
 #[test]
-fn without_a_word_about_the_api_server_it_ends_with_1_and_says_where_to_write_it() {
+fn missing_kubeconfig_exits_with_1_and_names_the_setting() {
     let output = program().args(["--nodename=n1", "--log-level=off"]).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{message}");

@@ -124,7 +124,7 @@ async fn an_lvm_that_hangs_fails_no_volume() {
 }
 
 #[tokio::test]
-async fn a_full_volume_group_is_reported_once_and_left_to_the_controller() {
+async fn full_volume_group_is_reported_once_in_the_status() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").sized("11Gi").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -156,7 +156,7 @@ async fn a_size_that_is_none_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_larger_size_grows_the_volume_and_a_smaller_one_changes_nothing() {
+async fn size_increase_grows_the_volume_and_a_decrease_is_ignored() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -170,7 +170,7 @@ async fn a_larger_size_grows_the_volume_and_a_smaller_one_changes_nothing() {
 }
 
 #[tokio::test]
-async fn an_expansion_that_fails_is_reported_tried_again_and_cleared_by_success() {
+async fn expansion_failure_is_reported_retried_and_cleared() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -184,7 +184,7 @@ async fn an_expansion_that_fails_is_reported_tried_again_and_cleared_by_success(
 }
 
 #[tokio::test]
-async fn a_repeated_request_for_growth_gets_an_answer_of_its_own_even_if_it_is_the_same() {
+async fn repeated_expansion_request_gets_its_own_failure_status() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -285,7 +285,7 @@ async fn a_deletion_that_was_broken_off_is_completed(#[case] failure: Failure) {
 }
 
 #[tokio::test]
-async fn a_stale_watch_of_a_deleted_object_leaves_its_successor_of_the_same_name_alone() {
+async fn stale_watch_of_a_deleted_object_keeps_its_successor() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -328,7 +328,7 @@ async fn a_volume_of_a_removed_device_class_goes_with_its_object() {
 }
 
 #[tokio::test]
-async fn an_object_whose_volume_was_refused_can_go_without_its_device_class() {
+async fn refused_object_is_deleted_without_its_device_class() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").class("nosuch").build());
     cluster.reconcile("pvc-1").await.unwrap();

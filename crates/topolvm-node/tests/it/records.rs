@@ -53,7 +53,7 @@ async fn node_that_lost(contents: Contents) -> Node {
 #[case::raid_is_seen_instead(Contents::Other("ddf_raid_member".to_owned()))]
 #[case::something_else_is_seen_instead(Contents::Filesystem("minix".to_owned()))]
 #[tokio::test]
-async fn a_volume_that_has_lost_its_filesystem_is_refused_and_the_message_says_what_to_do(
+async fn lost_filesystem_is_refused_and_the_message_has_the_fix(
     #[case] contents: Contents,
     #[values(true, false)] is_watched: bool,
 ) {
@@ -77,7 +77,7 @@ async fn a_volume_that_has_lost_its_filesystem_is_refused_and_the_message_says_w
 }
 
 #[tokio::test]
-async fn a_lost_filesystem_is_the_health_of_its_volume_until_it_is_recovered() {
+async fn lost_filesystem_is_reported_as_health_until_recovered() {
     let node = node_that_lost(Contents::Unrecognized).await;
     let reasons = async || -> Vec<String> {
         let request =
@@ -161,7 +161,7 @@ async fn the_first_mkfs_is_repeated_when_it_was_killed() {
 }
 
 #[tokio::test]
-async fn without_the_api_server_a_volume_with_a_record_is_mounted_and_none_is_formatted() {
+async fn volume_without_api_server_is_mounted_only_with_a_record() {
     let node = Node::start().await;
     node.api.disconnect();
     let status = node.publish(node.filesystem()).await.unwrap_err();
@@ -175,7 +175,7 @@ async fn without_the_api_server_a_volume_with_a_record_is_mounted_and_none_is_fo
 }
 
 #[tokio::test]
-async fn a_filesystem_that_another_agent_made_is_recorded_before_a_pod_writes_to_it() {
+async fn foreign_filesystem_is_recorded_before_a_pod_writes() {
     let node = Node::start().await;
     node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
     node.publish(readonly(&node)).await.unwrap();
@@ -217,7 +217,7 @@ async fn the_record_goes_to_no_other_object_of_the_same_name() {
 }
 
 #[tokio::test]
-async fn a_filesystem_of_another_type_than_asked_for_is_refused_and_kept() {
+async fn filesystem_of_another_type_than_requested_is_refused() {
     let node = Node::start().await;
     node.publish(of_type(&node, "xfs")).await.unwrap();
     node.unpublish().await.unwrap();
@@ -233,7 +233,7 @@ async fn a_filesystem_of_another_type_than_asked_for_is_refused_and_kept() {
 
 /// As after a switch to another agent and back.
 #[tokio::test]
-async fn a_filesystem_of_another_type_than_recorded_is_mounted_where_it_is_asked_for() {
+async fn filesystem_of_requested_type_is_mounted_despite_its_record() {
     let node = Node::start().await;
     node.annotate(FILESYSTEM, "ext4");
     node.machine.put(&device(), Contents::Filesystem("xfs".to_owned()));
@@ -258,7 +258,7 @@ async fn a_copy_without_the_filesystem_of_its_source_is_refused(#[case] contents
 }
 
 #[tokio::test]
-async fn a_staged_volume_has_its_record_before_it_is_staged_and_is_refused_when_it_is_lost() {
+async fn staged_volume_is_recorded_first_and_refused_if_lost() {
     let mut node = Node::start().await;
     node.restart(true);
     let staging = node.dir.path().join("globalmount");
@@ -292,7 +292,7 @@ async fn a_staged_volume_has_its_record_before_it_is_staged_and_is_refused_when_
 
 /// An empty root directory that belongs to root looks as mkfs has made it, and can be what a pod wants.
 #[tokio::test]
-async fn the_root_directory_is_opened_once_in_the_life_of_a_filesystem() {
+async fn root_directory_mode_is_set_once_per_filesystem() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     assert_eq!(mode(&node.target()), 0o2777);

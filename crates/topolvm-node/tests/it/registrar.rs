@@ -30,7 +30,7 @@ fn registrar(dir: &TempDir, shutdown: &CancellationToken) -> impl Future<Output 
 }
 
 #[tokio::test]
-async fn kubelet_learns_name_and_socket_and_the_registration_ends_with_the_agent() {
+async fn registration_reports_name_and_socket_and_ends_with_agent() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("plugins_registry/topolvm.io-reg.sock");
     let shutdown = CancellationToken::new();

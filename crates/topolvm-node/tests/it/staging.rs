@@ -102,7 +102,7 @@ async fn staging_is_announced_and_served_only_when_asked_for() {
 }
 
 #[tokio::test]
-async fn a_staged_volume_is_checked_and_mounted_once_for_all_pods_of_the_node() {
+async fn staged_volume_is_checked_and_mounted_once_for_all_pods() {
     let node = staging_node().await;
     node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
     for _ in 0..2 {
@@ -124,7 +124,7 @@ async fn a_staged_volume_is_checked_and_mounted_once_for_all_pods_of_the_node() 
 }
 
 #[tokio::test]
-async fn a_blank_volume_is_formatted_and_opened_to_everybody_when_it_is_staged() {
+async fn staged_blank_volume_is_formatted_with_mode_2777() {
     let node = staging_node().await;
     let mut request = node.to_stage();
     request.volume_context.insert("topolvm.io/mkfs-options".to_owned(), "-i 4096".to_owned());
@@ -135,7 +135,7 @@ async fn a_blank_volume_is_formatted_and_opened_to_everybody_when_it_is_staged()
 }
 
 #[tokio::test]
-async fn a_pod_that_only_reads_gets_a_read_only_bind_beside_its_writer() {
+async fn read_only_pod_gets_a_read_only_bind_next_to_its_writer() {
     let node = staging_node().await;
     node.stage(node.to_stage()).await.unwrap();
     let reader = NodePublishVolumeRequest { readonly: true, ..node.staged(node.filesystem()) };
@@ -149,7 +149,7 @@ async fn a_pod_that_only_reads_gets_a_read_only_bind_beside_its_writer() {
 }
 
 #[tokio::test]
-async fn a_volume_grows_when_staged_and_by_the_path_of_staging_or_of_a_pod() {
+async fn staged_volume_grows_at_staging_and_by_either_path() {
     let node = staging_node().await;
     node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
     node.grow_lv(2 * GIB);
@@ -164,7 +164,7 @@ async fn a_volume_grows_when_staged_and_by_the_path_of_staging_or_of_a_pod() {
 }
 
 #[tokio::test]
-async fn a_pod_that_only_reads_sees_its_volume_grow_through_the_staging_path() {
+async fn read_only_pod_grows_its_volume_by_the_staging_path() {
     let node = staging_node().await;
     node.stage(node.to_stage()).await.unwrap();
     node.publish(NodePublishVolumeRequest { readonly: true, ..node.staged(node.filesystem()) }).await.unwrap();
@@ -182,7 +182,7 @@ async fn a_pod_that_only_reads_sees_its_volume_grow_through_the_staging_path() {
 }
 
 #[tokio::test]
-async fn usage_and_health_are_told_for_the_staging_path_and_for_that_of_a_pod() {
+async fn usage_and_health_are_reported_for_staging_and_pod_paths() {
     let node = staging_node().await;
     node.stage(node.to_stage()).await.unwrap();
     node.publish(NodePublishVolumeRequest { readonly: true, ..node.staged(node.filesystem()) }).await.unwrap();
@@ -364,7 +364,7 @@ async fn staging_takes_the_volume_as_publishing_does() {
 }
 
 #[tokio::test]
-async fn pods_that_ran_when_staging_was_switched_on_keep_their_volumes_and_end() {
+async fn staging_enabled_later_keeps_volumes_of_running_pods() {
     let mut node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     node.restart(true);
@@ -386,7 +386,7 @@ async fn pods_that_ran_when_staging_was_switched_on_keep_their_volumes_and_end()
 }
 
 #[tokio::test]
-async fn what_is_left_staged_when_staging_is_switched_off_goes_with_the_last_pod() {
+async fn staging_disabled_later_unmounts_with_the_last_pod() {
     let mut node = staging_node().await;
     node.stage(node.to_stage()).await.unwrap();
     node.publish(node.staged(node.filesystem())).await.unwrap();

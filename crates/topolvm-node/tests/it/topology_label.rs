@@ -97,7 +97,7 @@ async fn topology_label_of_another_node_is_corrected(#[case] flavor: ApiFlavor) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn topology_label_is_restored_only_where_the_driver_is_registered() {
+async fn topology_label_is_restored_only_with_a_registered_driver() {
     for (is_registered, expected) in [(true, json!("n1")), (false, Value::Null)] {
         let keeper = Keeper::start(ApiFlavor::TopoLvm, is_registered, &json!({"storage": "yes"}));
         assert_eq!(keeper.settled().await, expected);
@@ -127,7 +127,7 @@ async fn topology_label_that_another_controller_writes_is_no_race() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn topology_label_that_may_not_be_written_is_reported_with_the_command() {
+async fn topology_label_refusal_is_reported_with_the_command() {
     let api = ApiServer::new();
     api.fail_next("patch", "nodes", 1, 403);
     let keeper =

@@ -105,7 +105,7 @@ fn values(series: &[String], labels: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn the_series_of_a_volume_follow_its_life_and_its_pod_survives_a_restart() {
+async fn volume_series_follow_the_volume_and_survive_a_restart() {
     let api = ApiServer::new();
     let agent = Agent::start(&api).await;
     let _lvmd = agent.lvmd().await;
@@ -151,7 +151,7 @@ async fn the_series_of_a_volume_follow_its_life_and_its_pod_survives_a_restart()
 }
 
 #[tokio::test]
-async fn thin_volumes_show_what_they_use_snapshots_are_left_out_and_no_two_series_are_the_same() {
+async fn thin_volume_series_are_unique_and_omit_snapshots() {
     let api = ApiServer::new();
     let agent = Agent::start(&api).await;
     agent.lvm.add_volume(VG, "pool", FakeVolume::thin_pool(4 * GIB));

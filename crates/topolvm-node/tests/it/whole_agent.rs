@@ -147,7 +147,7 @@ pub(crate) async fn until_ready(api: &ApiServer, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_csi_socket_is_served_before_the_api_server_and_lvmd_answer_and_both_may_come_later() {
+async fn csi_socket_is_served_before_api_server_and_lvmd_answer() {
     let api = ApiServer::new();
     api.apply_json(logical_volume("pvc-1").uid("u1").build());
     api.disconnect();
@@ -175,7 +175,7 @@ async fn the_csi_socket_is_served_before_the_api_server_and_lvmd_answer_and_both
 
 /// As with a token that was bound to a Node which was deleted.
 #[tokio::test]
-async fn agent_whose_credentials_are_rejected_is_not_ready_until_others_are_accepted() {
+async fn agent_is_not_ready_while_its_credentials_are_rejected() {
     let api = ApiServer::new();
     let agent = Agent::start(&api).await;
     let _lvmd = agent.lvmd().await;
@@ -217,7 +217,7 @@ async fn the_node_tells_kubelet_its_name_and_topology() {
 }
 
 #[tokio::test]
-async fn volumes_that_are_asked_for_while_lvmd_restarts_are_made_when_it_is_back() {
+async fn volumes_requested_during_an_lvmd_restart_are_created_later() {
     let api = ApiServer::new();
     api.apply_json(node("n1").build());
     let agent = Agent::start(&api).await;
@@ -274,7 +274,7 @@ fn passing() -> Timestamp {
 }
 
 #[tokio::test]
-async fn a_block_volume_that_is_still_published_is_not_removed_until_it_is_unpublished() {
+async fn published_block_volume_is_removed_only_after_unpublish() {
     let api = ApiServer::new();
     let agent = Agent::start_with_clock(&api, passing).await;
     let _lvmd = agent.lvmd().await;
@@ -385,7 +385,7 @@ async fn objects_are_selected_by_the_server_where_it_can() {
 }
 
 #[tokio::test]
-async fn on_a_server_that_cannot_select_only_own_objects_are_worked_on() {
+async fn agent_without_field_selectors_reconciles_only_own_objects() {
     let api = ApiServer::new();
     api.set_selectable_fields(LV, &[]);
     api.apply_json(logical_volume("pvc-1").on("n2").uid("u1").build());

@@ -20,7 +20,7 @@ fn mislead(node: &Node) -> PathBuf {
 }
 
 #[tokio::test]
-async fn a_stale_link_is_refused_and_nothing_is_done_to_the_other_volume() {
+async fn stale_device_link_is_refused_and_the_other_volume_is_kept() {
     let node = Node::start().await;
     mislead(&node);
     for request in [node.filesystem(), node.block()] {
@@ -33,7 +33,7 @@ async fn a_stale_link_is_refused_and_nothing_is_done_to_the_other_volume() {
 }
 
 #[tokio::test]
-async fn a_link_that_changes_while_the_filesystem_is_made_mounts_no_other_volume() {
+async fn device_link_that_changes_during_mkfs_mounts_no_volume() {
     let node = Node::start().await;
     node.machine.hold_mkfs();
     let publishing = node.publish(node.filesystem());
@@ -49,7 +49,7 @@ async fn a_link_that_changes_while_the_filesystem_is_made_mounts_no_other_volume
 }
 
 #[tokio::test]
-async fn a_volume_without_a_device_number_is_activated_and_has_one_then() {
+async fn volume_without_a_device_number_is_activated_at_publish() {
     let node = Node::start().await;
     node.lvm.edit_volume(VG, "v1", |volume| {
         volume.active = false;

@@ -52,7 +52,7 @@ fn clock_that_jumps_forward_ends_no_quarantine() {
 }
 
 #[test]
-fn an_lv_is_renamed_first_and_removed_a_quarantine_and_another_proof_later() {
+fn orphan_is_quarantined_first_and_removed_only_after_a_proof() {
     use OrphanPolicy::{Delete, Quarantine, Report};
     let (fresh, expired) = (Some(NOW - 3600), Some(NOW - 86400));
     assert_eq!(step(Quarantine, None, None, Some(HOUR)), Step::Quarantine);

@@ -109,7 +109,7 @@ fn each_doubt_is_enough() {
 }
 
 #[test]
-fn a_tenth_of_the_volumes_may_be_orphans_at_once_and_never_more_than_ten() {
+fn orphan_limit_is_a_tenth_of_volumes_and_at_most_ten() {
     let limit = |volumes| Counts { volumes, orphans: 0 }.limit();
     assert_eq!([0, 1, 19, 20, 99, 100, 5000].map(limit), [1, 1, 1, 2, 9, 10, 10]);
 }

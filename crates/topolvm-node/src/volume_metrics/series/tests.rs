@@ -44,7 +44,7 @@ fn page(volumes: &[VolumeSeries]) -> String {
 }
 
 #[test]
-fn series_have_the_names_of_node_exporter_and_the_labels_of_kubernetes() {
+fn volume_series_use_node_exporter_names_and_kubernetes_labels() {
     let mut thin = series(("shop", "data"), "");
     (thin.thin_used_bytes, thin.filesystem, thin.statistics) = (Some(7), None, None);
     let mut unknown = series(("", ""), "web-0");
