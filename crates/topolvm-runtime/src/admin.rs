@@ -94,7 +94,7 @@ mod tests {
     #[case("")]
     #[case("0")]
     #[tokio::test]
-    async fn an_address_that_means_off_is_served_nowhere_and_holds_nothing_up(#[case] off: &str) {
+    async fn disabled_metrics_address_serves_nothing_and_stops(#[case] off: &str) {
         let shutdown = CancellationToken::new();
         let serving = serve_metrics(off.parse().unwrap(), Arc::new(Registry::default()), shutdown.clone());
         tokio::pin!(serving);

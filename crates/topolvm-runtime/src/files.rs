@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_interrupted_again_and_again_compares_only_after_an_event() {
+    async fn file_watch_interrupted_often_compares_only_after_events() {
         let directory = Directory::new();
         directory.write("a", "1");
         let mut files = directory.watch("a");

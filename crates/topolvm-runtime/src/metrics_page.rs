@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_collected_stands_behind_the_registry_and_before_the_end() {
+    async fn metrics_page_has_collected_text_after_the_registry() {
         let mut registry = Registry::default();
         registry.register("a", "A", Gauge::<i64>::default());
         let page = MetricsPage::from(Arc::new(registry));

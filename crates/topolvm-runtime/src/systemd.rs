@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_watchdog_is_notified_while_the_check_answers_and_only_then() {
+    async fn watchdog_is_notified_only_while_the_check_succeeds() {
         let dir = tempfile::tempdir().unwrap();
         let (socket, systemd) = connect(&dir.path().join("notify").display().to_string());
         let shutdown = CancellationToken::new();

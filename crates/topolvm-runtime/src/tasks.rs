@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_just_ends_is_an_error_unless_the_shutdown_has_begun() {
+    async fn task_end_is_an_error_unless_shutdown_has_begun() {
         let tasks = Tasks::new(CancellationToken::new());
         tasks.spawn("watch", async { Ok(()) });
         let error = tasks.wait().await.unwrap_err();

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_socket_that_was_deleted_is_listened_on_again_also_with_its_directory() {
+    async fn deleted_socket_is_recreated_also_with_its_directory() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("plugins").join("a.sock");
         let mut connections = Box::pin(listen(&path).await.unwrap().connections());
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stranger_is_refused_before_a_byte_and_the_listed_are_let_in() {
+    async fn socket_admits_root_and_listed_users_and_refuses_others() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = dir.path().join("new").join("a.sock");

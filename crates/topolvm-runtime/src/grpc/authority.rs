@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_becomes_localhost_in_every_request_of_a_connection_however_it_arrives() {
+    fn authority_path_becomes_localhost_in_every_request() {
         let mut encoder = Encoder::new();
         let path = "%2Fvar%2Flib%2Fkubelet%2Fplugins_registry%2Fx-reg.sock";
         let first = encode(&mut encoder, &request(path));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_table_shrinks_when_the_client_says_so_and_never_grows_beyond_the_default() {
+    fn header_table_size_update_is_limited_to_the_default() {
         let after_size_update = |update: &[u8]| {
             let block = [update, &encode(&mut Encoder::new(), &request("/a.sock"))].concat();
             let bytes = [&[b'P'; PREFACE][..], &frame(HEADERS, END_HEADERS, &block)].concat();

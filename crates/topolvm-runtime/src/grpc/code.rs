@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_travels_beside_the_code_and_counts_in_its_domain_only() {
+    fn error_reason_is_sent_with_the_code_and_bound_to_its_domain() {
         let status = into_status(Full);
         assert_eq!((status.code(), status.message()), (Code::ResourceExhausted, "full"));
         assert_eq!(reason_of(&status, "test").as_deref(), Some("NO_SPACE"));

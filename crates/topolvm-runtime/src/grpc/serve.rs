@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_socket_goes_with_its_server_but_that_of_a_successor_stays() {
+    async fn socket_is_removed_with_its_server_unless_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         for has_successor in [false, true] {

@@ -125,7 +125,7 @@ async fn whoever_has_asked_is_kept_longer_than_who_has_not() {
 }
 
 #[tokio::test]
-async fn one_that_is_being_answered_is_never_closed_and_the_next_one_waits() {
+async fn busy_connections_are_not_evicted_and_the_next_one_waits() {
     let server = Server::start(2).await;
     let mut busy = [server.connect().await, server.connect().await];
     for connection in &mut busy {
@@ -160,7 +160,7 @@ async fn a_body_that_does_not_arrive_keeps_no_place() {
 
 /// The clock is that of the test: it goes on when everybody waits.
 #[tokio::test(start_paused = true)]
-async fn a_connection_has_ten_seconds_for_its_first_request_and_two_minutes_for_the_next() {
+async fn connection_timeouts_apply_to_the_first_and_next_requests() {
     let server = Server::start(4).await;
     let began = Instant::now();
     let mut silent = server.connect().await;

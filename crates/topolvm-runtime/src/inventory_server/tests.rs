@@ -55,7 +55,7 @@ async fn ask(method: &str, path: &str, token: &str) -> (StatusCode, String) {
 #[case::a_write("POST", "/volume", "reader", StatusCode::METHOD_NOT_ALLOWED, "use GET")]
 #[case::another_method("DELETE", "/volume", "reader", StatusCode::METHOD_NOT_ALLOWED, "use GET")]
 #[tokio::test]
-async fn a_list_is_for_those_who_may_get_its_path_and_others_hear_what_to_do(
+async fn inventory_requires_permission_and_errors_name_the_fix(
     #[case] method: &str,
     #[case] path: &str,
     #[case] token: &str,

@@ -208,7 +208,7 @@ mod tests {
     #[case::twice(&["::1", "127.0.0.1", "::1", "127.0.0.1"])]
     #[case::no_answer(&[])]
     #[tokio::test]
-    async fn localhost_is_both_loopback_addresses_whatever_the_resolver_says(#[case] answers: &[&str]) {
+    async fn localhost_means_both_loopback_addresses_for_any_resolver(#[case] answers: &[&str]) {
         for name in ["localhost:0", "LocalHost:0"] {
             let mut listeners = listen(name, answers).await.unwrap();
             assert_eq!(ips(&listeners), ["127.0.0.1", "::1"].map(str::to_owned).into());
@@ -217,14 +217,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_address_of_a_name_is_listened_on_and_those_that_the_host_lacks_are_left_out() {
+    async fn host_name_listens_on_each_address_that_the_host_has() {
         let mut listeners = listen("node.example:0", &[NOBODYS, "::1", "127.0.0.2", "2001:db8::1"]).await.unwrap();
         assert_eq!(ips(&listeners), ["127.0.0.2", "::1"].map(str::to_owned).into());
         reach(&mut listeners, &["127.0.0.2", "::1"]).await;
     }
 
     #[tokio::test]
-    async fn a_name_of_which_the_host_has_no_address_is_an_error_that_names_it() {
+    async fn host_name_without_local_address_is_an_error_naming_it() {
         let error = listen("node.example:0", &[NOBODYS]).await.unwrap_err();
         assert!(matches!(error, ListenError::Bind { .. }), "{error}");
         assert!(error.to_string().contains("node.example:0"), "{error}");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_somebody_else_has_is_an_error_and_not_left_out() {
+    async fn address_in_use_is_an_error_and_not_skipped() {
         let taken = TcpListener::bind("[::1]:0").await.unwrap();
         let port = taken.local_addr().unwrap().port();
         let error = listen(&format!("localhost:{port}"), &["::1", "127.0.0.1"]).await.unwrap_err();
