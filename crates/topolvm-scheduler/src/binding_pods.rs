@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_takes_room_on_each_allowed_node_until_all_its_claims_have_one() {
+    async fn pod_reserves_on_allowed_nodes_until_its_claims_have_a_node() {
         let mut pods = BindingPods::default();
         allow_on(&mut pods, &pod("a", &["x", "y"]), 5, &[NODE, "n2"]);
         assert_eq!(taken(&pods), 5);

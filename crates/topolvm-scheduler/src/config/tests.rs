@@ -36,7 +36,7 @@ fn nodes_are_preferred_as_the_strategy_says() {
 }
 
 #[test]
-fn keys_are_read_in_any_case_and_the_default_class_has_two_names() {
+fn config_keys_ignore_case_and_the_default_class_has_an_alias() {
     let (config, _) = parse("Listen: :1\ndivisors: {\"\": 3}\n").unwrap();
     assert_eq!(config.listen.to_string(), ":1");
     assert_eq!(config.scoring.divisors, BTreeMap::from([("00default".to_owned(), 3.0)]));

@@ -107,7 +107,7 @@ async fn names_are_answered_with_names_and_reasons() {
 
 /// kube-scheduler tries a pod again when a Node changes, and may ask before the watch has told of the change.
 #[tokio::test(start_paused = true)]
-async fn a_change_that_is_on_its_way_is_waited_for_before_a_pod_is_refused_everywhere() {
+async fn predicate_waits_for_a_pending_node_change_before_refusing() {
     let extender = Extender::with_three_nodes().await;
     let asked = of_names(&["b", "c"]);
     let (answer, ()) = tokio::join!(extender.answer("/predicate", &asked), async {
@@ -140,7 +140,7 @@ async fn names_are_scored_by_what_the_watch_told() {
 }
 
 #[tokio::test]
-async fn changes_of_nodes_are_followed_and_whole_nodes_are_still_answered() {
+async fn node_changes_are_followed_and_whole_nodes_are_answered() {
     let extender = Extender::with_three_nodes().await;
     let names = ["a", "b", "d"];
     extender.api.edit("nodes", "", "a", |node| {
@@ -164,7 +164,7 @@ async fn changes_of_nodes_are_followed_and_whole_nodes_are_still_answered() {
 }
 
 #[tokio::test]
-async fn before_the_nodes_are_listed_kube_scheduler_is_told_so_and_the_program_is_not_ready() {
+async fn extender_is_not_ready_before_the_nodes_are_listed() {
     let api = ApiServer::new();
     api.fail_next("list", "nodes", usize::MAX, 403);
     let extender = Extender::start(api);

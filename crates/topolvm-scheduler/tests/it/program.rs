@@ -69,7 +69,7 @@ impl Drop for Running {
 
 /// kube-scheduler is told 127.0.0.1 in the shipped file, and somebody else may have told it `localhost` or `[::1]`.
 #[test]
-fn with_the_shipped_address_it_answers_on_both_loopback_addresses() {
+fn shipped_listen_address_answers_on_both_loopback_addresses() {
     let shipped = include_str!("../../../../scheduler-config/scheduler-options.yaml");
     let line = shipped.lines().find(|line| line.starts_with("listen:")).unwrap();
     assert_eq!(line, r#"listen: "localhost:9251""#);
@@ -93,7 +93,7 @@ fn with_the_shipped_address_it_answers_on_both_loopback_addresses() {
 }
 
 #[test]
-fn an_address_for_metrics_that_is_none_ends_with_64_and_names_the_flag() {
+fn invalid_metrics_address_exits_with_64_and_names_the_flag() {
     let output = program().arg("--metrics-bind-address=localhost").output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(64), "{message}");

@@ -108,7 +108,7 @@ async fn what_a_claim_with_a_node_will_take_is_not_free_for_others() {
 }
 
 #[tokio::test]
-async fn a_node_object_that_counts_as_free_what_is_used_by_now_is_not_believed() {
+async fn outdated_node_capacity_in_a_request_is_not_used() {
     let extender = Extender::ready().await;
     let old = [node("a", &[("ssd", "8589934592")]), node("b", &[("ssd", "8589934592")])];
     let question = request(&pod_with_claim("two", 4), &old);
@@ -126,7 +126,7 @@ async fn a_node_object_that_counts_as_free_what_is_used_by_now_is_not_believed()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_for_which_a_node_has_just_got_room_waits_until_that_is_known() {
+async fn predicate_waits_until_new_node_capacity_is_cached() {
     let extender = Extender::ready().await;
     let started = Instant::now();
     let new = [node("a", &[("ssd", "17179869184")]), node("b", &[("ssd", "8589934592")])];
@@ -141,7 +141,7 @@ async fn a_pod_for_which_a_node_has_just_got_room_waits_until_that_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_without_another_choice_waits_until_it_is_known_where_the_one_before_goes() {
+async fn pod_without_another_node_waits_for_the_binding_before_it() {
     let extender = Extender::ready().await;
     let one = extender.answer("/predicate", &of_both(&pod_with_claim("one", 5))).await;
     assert_eq!(one, json!({"nodenames": ["a", "b"]}));
@@ -174,7 +174,7 @@ async fn a_pod_that_is_never_bound_holds_up_others_for_seconds_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_everything_is_listed_kube_scheduler_is_told_what_is_missing() {
+async fn extender_names_the_resources_that_are_not_listed_yet() {
     let api = ApiServer::new();
     api.fail_next("list", "persistentvolumeclaims", usize::MAX, 403);
     let extender = Extender::start(api);
