@@ -20,7 +20,7 @@ async fn the_version_is_answered() {
 }
 
 #[tokio::test]
-async fn a_missing_object_is_not_found_in_the_words_of_the_real_server() {
+async fn missing_object_gets_the_404_message_of_the_real_server() {
     let server = ApiServer::new();
     assert_eq!(
         refusal(volumes(&server).get("pvc-1").await),

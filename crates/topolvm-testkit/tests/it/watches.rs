@@ -122,7 +122,7 @@ async fn a_watch_from_a_forgotten_version_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reflector_survives_lost_connections_closed_watches_and_expiry() {
+async fn reflector_survives_disconnects_closed_watches_and_expiry() {
     let server = ApiServer::new();
     server.apply_json(logical_volume("a").build());
     let writer = Writer::new(ApiFlavor::TopoLvm);

@@ -150,7 +150,7 @@ async fn a_json_patch_whose_test_fails_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn custom_resources_take_no_strategic_merge_patch_and_built_in_ones_do() {
+async fn strategic_merge_patch_is_refused_for_custom_resources_only() {
     let server = ApiServer::new();
     created(&server, "a").await;
     let patch = Patch::Strategic(json!({"metadata": {"finalizers": ["b"]}}));
@@ -163,7 +163,7 @@ async fn custom_resources_take_no_strategic_merge_patch_and_built_in_ones_do() {
 }
 
 #[tokio::test]
-async fn applying_creates_and_takes_back_what_the_manager_no_longer_wants() {
+async fn server_side_apply_creates_and_removes_dropped_fields() {
     let server = ApiServer::new();
     let api = volumes(&server);
     let us = PatchParams::apply("us");
@@ -219,7 +219,7 @@ async fn applying_a_status_leaves_the_rest_and_does_not_create() {
 }
 
 #[tokio::test]
-async fn applying_an_object_that_is_gone_with_its_uid_does_not_create_it() {
+async fn server_side_apply_with_a_uid_does_not_recreate_the_object() {
     let server = ApiServer::new();
     let wanted = apply(json!({"metadata": {"uid": "u-1", "finalizers": ["a"]}}));
     let refused = volumes(&server).patch("gone", &PatchParams::apply("us"), &wanted).await;
