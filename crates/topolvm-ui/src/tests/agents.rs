@@ -59,7 +59,7 @@ fn page() -> Harness {
 }
 
 #[tokio::test]
-async fn the_agent_of_a_volume_tells_its_pod_and_its_io_and_is_not_asked_again_at_once() {
+async fn volume_usage_has_pod_and_io_and_is_cached_for_a_viewer() {
     let harness = page();
     let (port, asked, _serving) = serve_agent().await;
     harness.server.apply_json(pod("n1", port, &[]));

@@ -39,7 +39,7 @@ async fn changes_are_told_at_once_and_those_soon_after_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_ends_before_its_connection_is_closed_and_with_the_process() {
+async fn event_stream_ends_before_the_idle_timeout_and_at_shutdown() {
     let harness = Harness::new(Vec::new(), Vec::new());
     let mut events = follow(&harness).await;
     let began = Instant::now();
