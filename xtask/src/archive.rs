@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_files_are_the_same_bytes_whatever_their_order_and_age() {
+    fn archive_has_the_same_bytes_for_any_order_and_mtime() {
         let directory = tempfile::tempdir().unwrap();
         let tree = directory.path().join("tree");
         fs::create_dir_all(tree.join("sub")).unwrap();

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_groups_of_a_rule_file_are_the_specification_of_the_object() {
+    fn rule_object_spec_has_the_groups_of_the_rule_file() {
         let object = rule_object("# Comment\ngroups:\n- name: a\n\n  rules: []\n").unwrap();
         assert_eq!(object, format!("{HEADER}{OBJECT}  groups:\n  - name: a\n\n    rules: []\n"));
     }

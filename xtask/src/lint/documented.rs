@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_literals_are_found_and_comments_and_versions_are_none() {
+    fn literal_marks_finds_names_and_skips_comments_and_versions() {
         let text = "/// Like `topolvm.io/example`.\n\
                     const LABEL: (&str, &str) = (\"topolvm.io/trial\", \"true\");\n\
                     const OTHER: &str = \"superedge.io/local.pv\"; const DOMAIN: &str = \"topolvm.io/\";\n\

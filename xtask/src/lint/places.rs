@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_a_mount_a_variable_and_a_flag_outside_of_their_places_are_found() {
+    fn places_lint_finds_processes_mounts_variables_and_flags() {
         let file = "crates/lvmd/src/engine.rs";
         assert_eq!(find(file, "fn f() { std::process::Command::new(\"lvs\"); }"), ["std::process::Command"]);
         assert_eq!(find(file, "use tokio::process::Command;"), ["tokio::process::Command"]);

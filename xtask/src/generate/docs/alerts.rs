@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_without_a_section_and_a_section_without_an_alert_are_named() {
+    fn alert_without_section_or_section_without_alert_is_an_error() {
         let (one, two) = (alert("TopolvmOne"), alert("TopolvmTwo"));
         let page = "### TopolvmOne\n\n### Other\n";
         check_sections(&[&one], page).unwrap();
