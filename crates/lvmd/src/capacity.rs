@@ -74,7 +74,7 @@ pub struct ThinPoolUsage {
 pub(crate) struct Refused<F> {
     /// The reason why LVM creates no volumes in it, whatever is free.
     pub(crate) refusal: Option<String>,
-    /// Tells whether nothing is published for an option class, or for the class itself under the empty name.
+    /// Returns true if no capacity is published for an option class, or for the class itself under the empty name.
     pub(crate) withholds: F,
 }
 
@@ -97,7 +97,7 @@ impl ClassCapacity {
                 0
             })
         };
-        let is_there = |volume: &&LogicalVolume| class.owns(volume) && !tags::is_wiping(volume);
+        let is_listed = |volume: &&LogicalVolume| class.owns(volume) && !tags::is_wiping(volume);
         let free_bytes = group.map_or(0, free_bytes);
         let free_bytes = if is_withheld("") { 0 } else { free_bytes };
         Self {
@@ -109,15 +109,15 @@ impl ClassCapacity {
             group_free_bytes: group.map_or(0, |group| class.group_free_bytes(group)),
             used_spare: group.map_or(0, |group| class.used_spare(group)),
             size: group.map_or(0, |group| group.size),
-            volumes: group.map_or(0, |group| count(group.volumes.iter().filter(is_there))),
-            names_hash: group.map_or(0, |group| hash_names(group.volumes.iter().filter(is_there))),
+            volumes: group.map_or(0, |group| count(group.volumes.iter().filter(is_listed))),
+            names_hash: group.map_or(0, |group| hash_names(group.volumes.iter().filter(is_listed))),
             thin: class.thin_pool.as_ref().map(|pool| ThinPoolUsage::of(pool, group)),
         }
     }
 }
 
-/// Returns the capacity for volumes of each option class with another layout than that of the device class, if there is
-/// any, or of which LVM refuses volumes, and first that of the device class. Thin volumes have no layout of their own.
+/// Returns the capacity for volumes of the device class first, then of each option class that has another layout or
+/// that LVM refuses. Thin volumes have no layout.
 fn compute_layouts(
     class: &DeviceClass,
     classes: &DeviceClasses,
@@ -161,7 +161,7 @@ impl ThinPoolUsage {
         };
         Self {
             size: pool.size,
-            // LVM says nothing while the pool is not active.
+            // LVM reports no fill of an inactive pool.
             data_percent: pool.data_percent.unwrap_or(0.0),
             metadata_percent: pool.metadata_percent.unwrap_or(0.0),
             attr: Some(pool.attr),

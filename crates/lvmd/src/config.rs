@@ -22,8 +22,8 @@ use yaml::{Diagnostics, Fields, Node, read_decimal, read_flag, read_number_to, r
 
 /// Default of `socket-name`.
 const DEFAULT_SOCKET: &str = "/run/topolvm/lvmd.sock";
-/// Default of `spare-gb` for thick classes. That of thin ones is 0: TopoLVM publishes all that a pool may promise, and
-/// a small pool would have no capacity left.
+/// Default of `spare-gb` for thick classes. The default for thin classes is 0: TopoLVM publishes all that a pool can
+/// provision, and a small pool would have no capacity left.
 const DEFAULT_SPARE_GIB: u64 = 10;
 /// Largest `spare-gb` whose bytes fit into 64 bits.
 const MAX_GIB: u64 = u64::MAX >> 30;
@@ -102,7 +102,7 @@ impl Config {
     }
 }
 
-/// Describes why a text is no YAML. Tabs are a usual mistake, of which the parser says something else.
+/// Describes why a text is not valid YAML. Tabs are a common mistake, and the parser's own message does not name them.
 fn describe_syntax_error(text: &str, line: u64, error: &impl Display) -> String {
     let is_indented_with_tab =
         |line: &str| line.chars().take_while(|next| next.is_whitespace()).any(|next| next == '\t');
@@ -170,8 +170,8 @@ fn parse_device_classes(entries: Vec<Fields<'_>>, file: &Fields<'_>) -> Vec<Devi
     classes
 }
 
-/// Notes that a class has its volumes in its volume group or thin pool. Fails if another one has: both would promise
-/// the same free space.
+/// Records that a class has its volumes in its volume group or thin pool. Fails if another class already uses it: both
+/// would publish the same free space.
 fn claim_target(class: &DeviceClass, owners: &mut BTreeMap<(VgName, Option<LvName>), String>) -> Result<(), String> {
     let group = &class.volume_group;
     let pool = class.thin_pool.as_ref().map(|pool| pool.name.clone());
@@ -197,7 +197,7 @@ fn parse_device_class(fields: &mut Fields<'_>, names: &mut BTreeSet<String>) -> 
     let spare = fields.take(keys::SPARE_GB, read_number_to(MAX_GIB));
     let striping = take_striping(fields);
     let is_thin = take_is_thin(fields);
-    // Thin volumes have no stripes of their own
+    // Thin volumes have no stripes.
     let (striping_of_volumes, purpose) =
         if is_thin { (None, OptionsFor::Thin) } else { (striping.as_ref(), OptionsFor::Thick) };
     let options =

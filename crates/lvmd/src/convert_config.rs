@@ -1,7 +1,7 @@
-//! `lvmd convert-config`: turns the `config.json` of Carina into disk groups, with a comment for whatever has no
-//! counterpart.
+//! `lvmd convert-config`: converts the `config.json` of Carina into disk groups, with a comment for each setting
+//! without a counterpart.
 //!
-//! Its older form is a list of patterns whose disks are split into flash and turning ones, its newer one a list of
+//! Its older form is a list of patterns whose disks are split into flash and rotational ones, its newer one a list of
 //! groups.
 
 mod pattern;
@@ -18,7 +18,7 @@ use crate::disk_group::WantedLabel;
 const LEGACY_GROUPS: [(&str, bool); 2] = [("carina-vg-ssd", false), ("carina-vg-hdd", true)];
 /// Carina takes no smaller disks, in GiB.
 const MIN_SIZE: u64 = 10;
-/// Carina looks no more often, in seconds.
+/// Shortest time between two of Carina's disk scans, in seconds.
 const MIN_INTERVAL: u64 = 300;
 
 /// A file that is no configuration of Carina.
@@ -63,7 +63,7 @@ enum Number {
     Text(String),
 }
 
-/// Converts the text of a `config.json`. The result says in comments what it lacks.
+/// Converts the text of a `config.json`. Comments in the result list what it lacks.
 pub(crate) fn convert(text: &str) -> Result<String, ConvertError> {
     let carina: Carina = serde_json::from_str(text)?;
     let (mut groups, mut remarks) = (String::new(), Vec::new());
@@ -127,7 +127,7 @@ fn write_group(text: &mut String, name: &str, patterns: &[&str], rotational: Opt
     let _ = writeln!(text, "    #   vgchange --addtag topolvm.io/disk-group={0} {0}", one_line(name));
 }
 
-/// Returns what is to be said of settings that belong elsewhere.
+/// Returns remarks about settings that belong elsewhere.
 fn remarks_of_file(carina: &Carina) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Some(strategy) = &carina.scheduler_strategy {
@@ -147,7 +147,7 @@ fn remarks_of_file(carina: &Carina) -> Vec<String> {
     remarks
 }
 
-/// Returns the seconds between two looks as Carina took them.
+/// Returns the seconds between two of Carina's disk scans.
 fn rescan_interval(number: Option<&Number>, remarks: &mut Vec<String>) -> u64 {
     let seconds = match number {
         None => Some(MIN_INTERVAL),

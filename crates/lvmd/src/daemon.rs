@@ -39,7 +39,7 @@ pub(crate) struct Daemon<R> {
 
 impl<R: Host + Clone> Daemon<R> {
     /// Adds the metrics to the registry and begins to watch the configuration file: from now on SIGHUP does not end the
-    /// process. `instance` tells its volumes from those of other lvmds, see [`InstanceId::new`].
+    /// process. `instance` distinguishes its volumes from those of other lvmds, see [`InstanceId::new`].
     pub(crate) fn new(
         settings: Settings<R>,
         mode: Mode,
@@ -129,8 +129,8 @@ pub(crate) fn lvm_of_this_machine<R: Host>(runner: R) -> Lvm<R> {
     Lvm::new(runner).owned_by(machine.and_then(|machine| machine.tag().ok()))
 }
 
-/// Asks LVM once for the settings of the host's `lvm.conf`, and publishes those that keep LVM from doing what lvmd
-/// tells it.
+/// Reads the settings of the host's `lvm.conf` from LVM once, and publishes those that keep LVM from carrying out
+/// lvmd's commands.
 async fn publish_obstacles<R: Host>(
     lvm: LvmReader<R>,
     groups: Vec<VgName>,

@@ -85,7 +85,7 @@ pub(crate) fn as_text(report: &DiskReport) -> String {
 pub(crate) fn as_json(report: &DiskReport) -> serde_json::Result<String> {
     let disk_groups = report.groups.iter().map(|group| GroupObject {
         name: group.name.as_str(),
-        mode: group.mode.word(),
+        mode: group.mode.keyword(),
         exists: group.exists,
         is_ours: group.is_ours,
         disks: group.disks,
@@ -111,7 +111,7 @@ fn disk_object<'a>(report: &DiskReport, finding: &'a DiskFinding) -> DiskObject<
         transport: disk.transport,
         rotational: disk.rotational,
         disk_group: finding.group.as_ref().map(lvm::VgName::as_str),
-        state: finding.state.word(),
+        state: finding.state.keyword(),
         reasons: reasons.collect(),
         message: finding.describe(report.mode_of(finding)),
     }

@@ -5,8 +5,8 @@ mod leaving_disks;
 mod overprovision;
 mod pool_growth;
 mod pool_plan;
-mod pool_room;
 mod pool_share;
+mod pool_space;
 mod thin_pool;
 
 use std::collections::BTreeMap;
@@ -18,8 +18,8 @@ pub use free_space::FreeSpace;
 pub use overprovision::{InvalidRatio, OverprovisionRatio};
 pub use pool_growth::PoolGrowth;
 pub(crate) use pool_plan::{PoolPlan, PoolStep};
-pub(crate) use pool_room::MAX_METADATA;
 pub use pool_share::PoolShare;
+pub(crate) use pool_space::MAX_METADATA;
 pub use thin_pool::ThinPool;
 pub(crate) use thin_pool::{DEFAULT_THRESHOLD, PoolRefusal};
 
@@ -30,19 +30,19 @@ pub struct DeviceClass {
     pub name: String,
     /// The volume group of its volumes.
     pub volume_group: VgName,
-    /// True if the machine may lack the volume group; the class is offered while the group is there.
+    /// True if the volume group may be missing on the machine. lvmd offers the class while the group exists.
     pub optional: bool,
     /// The thin pool of a thin class; `None` for a thick one.
     pub thin_pool: Option<ThinPool>,
     /// True if requests that name no class mean this one.
     pub default: bool,
-    /// Bytes that are never given away: of the volume group, or of what the thin pool promises.
+    /// Bytes that are never allocated: of the volume group, or of the virtual capacity of the thin pool.
     pub spare: u64,
     /// Stripes of its volumes. Thin volumes have none: their pool has, or has not.
     pub striping: Option<Striping>,
-    /// More options for `lvcreate`, word by word.
+    /// More options for `lvcreate`, one argument per entry.
     pub lvcreate_options: Vec<String>,
-    /// True if only LVM can say whether it takes these options, and for how large volumes.
+    /// True if only a test with LVM shows whether it accepts these options, and for which volume sizes.
     pub has_unproven_options: bool,
     /// The layout that these options and the stripes give a volume.
     pub layout: Layout,
@@ -57,8 +57,8 @@ impl DeviceClass {
         Some((pool, pool.refusal(pool.find(group)?)?))
     }
 
-    /// Returns the thin pool of a class with `wipe: zero` if the pool does not zero the blocks that it gives out. One
-    /// that does shows nobody another one's data, and nothing has to be wiped when a volume is removed.
+    /// Returns the thin pool of a class with `wipe: zero` if the pool does not zero new blocks. A pool that zeroes them
+    /// never exposes the data of another volume, so lvmd does not need to wipe its volumes on removal.
     pub fn pool_without_zeroing(&self, group: &VolumeGroup) -> Option<&ThinPool> {
         let pool = self.thin_pool.as_ref().filter(|_| self.wipe == Some(Wipe::Zero))?;
         pool.find(group).is_some_and(|found| !found.attr.zeroes_new_blocks()).then_some(pool)
@@ -74,11 +74,10 @@ impl DeviceClass {
     }
 }
 
-/// One lvcreate option class. Its options take the place of everything that a device class says about how volumes are
-/// created.
+/// One lvcreate option class. Its options replace all settings of the device class for the creation of volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionClass {
-    /// The options for `lvcreate`, word by word.
+    /// The options for `lvcreate`, one argument per entry.
     pub options: Vec<String>,
     /// The layout that they give a volume.
     pub layout: Layout,

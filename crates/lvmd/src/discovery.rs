@@ -1,5 +1,5 @@
-//! Disk discovery: looks at the disks of the machine, reports what could become of each, and adds blank ones to the
-//! volume groups of disk groups in the mode `auto`.
+//! Disk discovery: scans the disks of the machine, reports the state of each, and adds blank ones to the volume groups
+//! of disk groups in the mode `auto`.
 
 mod addition;
 mod eligibility;

@@ -1,4 +1,4 @@
-//! The addition of a disk to its disk group at a client's word, on its way from the engine to the discovery of disks.
+//! A request of a client to add a disk to its disk group, passed from the engine to the discovery of disks.
 
 use tokio::sync::oneshot;
 

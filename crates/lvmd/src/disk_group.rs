@@ -26,8 +26,8 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Returns the word of the configuration for it.
-    pub(crate) const fn word(self) -> &'static str {
+    /// Returns its keyword in the configuration.
+    pub(crate) const fn keyword(self) -> &'static str {
         match self {
             Self::Report => "report",
             Self::Auto => "auto",
@@ -55,7 +55,7 @@ pub struct DiskGroup {
 pub struct DiskGroups {
     /// The groups, in the order of the configuration.
     pub groups: Vec<DiskGroup>,
-    /// Time between two looks at all disks; `None` for only when the kernel reports one.
+    /// Time between two scans of all disks; `None` to scan after kernel events only.
     pub rescan_interval: Option<Duration>,
     /// Time for which a disk must be seen blank and unused before it is added.
     pub settle_time: Duration,

@@ -7,19 +7,19 @@ use lvm::VgName;
 
 use crate::disk_group::{Mode, NodeSelector};
 
-/// The findings of the last look at the disks.
+/// The findings of the last scan of the disks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskReport {
     /// All disks of the machine, in the order of their names.
     pub disks: Vec<DiskFinding>,
     /// All disk groups, in the order of the configuration.
     pub groups: Vec<GroupFinding>,
-    /// The reason for which the disks could not be looked at, or have not been yet because some do not answer; the rest
-    /// is that of the time before.
+    /// The reason why the scan failed, or is still waiting because some disks do not answer. The rest of the report is
+    /// then that of the previous scan.
     pub failure: Option<String>,
 }
 
-/// A disk and what is to become of it.
+/// A disk and the decision about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskFinding {
     /// The disk.
@@ -66,11 +66,11 @@ pub enum Refusal {
     ReadOnly,
     /// Something uses it.
     InUse(Use),
-    /// Somebody has claimed it, and nothing tells who.
+    /// An unknown program holds an exclusive claim on it.
     Claimed,
-    /// It, or its medium, is made to be taken out, and the group does not say that it takes such disks.
+    /// It, or its medium, is removable, and the group does not accept such disks.
     Removable,
-    /// It is attached over a network, and the group does not say that it takes such disks.
+    /// It is attached over a network, and the group does not accept such disks.
     Network(&'static str),
     /// Other disks have the same world-wide identity: they are paths to the same disk.
     SeveralPaths(Vec<String>),
@@ -80,11 +80,11 @@ pub enum Refusal {
     Signature(String),
     /// It is not blank: there is data from this byte on.
     Data(u64),
-    /// It could not be looked at.
+    /// It could not be read.
     Unreadable(String),
     /// The group has as many disks as it may have.
     GroupFull(u32),
-    /// The volume group is there and does not carry the tag of the disk group.
+    /// The volume group exists without the tag of the disk group.
     GroupNotOurs {
         /// The group.
         vg: VgName,
@@ -114,7 +114,7 @@ pub enum Refusal {
         /// The nodes that it is for.
         nodes: NodeSelector,
     },
-    /// The disk group that selects it is for nodes with these labels, and nobody has told those of this node.
+    /// The disk group that selects it is for nodes with these labels, and the labels of this node are not known yet.
     NodeLabelsUnknown {
         /// The disk group.
         group: VgName,
@@ -147,8 +147,8 @@ pub struct GroupFinding {
 }
 
 impl DiskState {
-    /// Returns the state in a word, which stays as it is.
-    pub(crate) fn word(&self) -> &'static str {
+    /// Returns the state as a keyword, which never changes.
+    pub(crate) fn keyword(&self) -> &'static str {
         match self {
             Self::NotSelected => "not-selected",
             Self::Member { has_grown: false, .. } => "member",

@@ -18,14 +18,16 @@ use crate::grpc::{EmbeddedServices, not_started};
 use crate::reload::Mode;
 use crate::settings::Settings;
 
-/// Back-off of the start while a volume group is missing or LVM does not work, which nothing but LVM itself can tell.
+/// Back-off of the start while a volume group is missing or LVM does not work. Only another attempt with LVM shows that
+/// it works again.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Starts lvmd in this process and returns its gRPC services at once. They answer `Unavailable` until its volume groups
-/// were found: a client that starts at the boot of a machine must not fail because of a disk that comes a little later.
+/// Starts lvmd in this process and returns its gRPC services at once. They answer `Unavailable` until lvmd has found
+/// its volume groups: a client that starts at the boot of a machine must not fail because of a disk that appears a
+/// little later.
 ///
-/// `instance` tells the volumes of this lvmd from those of others on the same volume groups: the path of the client's
-/// own socket, say.
+/// `instance` distinguishes the volumes of this lvmd from those of others on the same volume groups, for example the
+/// path of the client's own socket.
 pub fn embed<R: Host + Clone>(
     settings: Settings<R>,
     instance: &Path,

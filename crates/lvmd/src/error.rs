@@ -7,7 +7,7 @@ use lvm::{FullName, InvalidName, LvName, Tag, VgName};
 /// The errors of requests to the engine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No device class of this name is configured; the empty name asks for the default class.
+    /// No device class of this name is configured; the empty name means the default class.
     #[error("device-class not found: {0}; see device-classes in the configuration of lvmd on this node")]
     UnknownDeviceClass(String),
     /// No option class of this name is configured.
@@ -35,7 +35,7 @@ pub enum Error {
     VolumeGroupUnreadable {
         /// The group.
         vg: VgName,
-        /// The words of LVM.
+        /// The message of LVM.
         why: String,
     },
     /// LVM finds the volume group without some of its physical volumes, and changes nothing in it.
@@ -52,10 +52,10 @@ pub enum Error {
     /// The thin pool of a class with `wipe: zero` gives out blocks with their old contents.
     #[error("thin pool {0} does not zero new blocks, but wipe is zero; run `lvchange --zero y {0}`")]
     PoolDoesNotZero(FullName),
-    /// Somebody has the volume open.
+    /// The volume is open.
     #[error("logical volume {0} is in use: it is mounted, or open in a process")]
     InUse(FullName),
-    /// The volume group is there without the thin pool of a class.
+    /// The volume group exists without the thin pool of a class.
     #[error("thin pool {0} not found; create it with `lvcreate -T {0} -L SIZE`")]
     ThinPoolMissing(FullName),
     /// LVM listed the volume group, and the volume is not in it.
@@ -125,7 +125,7 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// LVM did what it was told about a physical volume, and does not say so.
+    /// LVM changed a physical volume but does not list it afterwards.
     #[error("LVM changed physical volume {uuid} of volume group {vg} but no longer lists it")]
     DiskVanished {
         /// The group.
@@ -141,12 +141,12 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// The other disks of the group have less room than lies on the disk.
+    /// The other disks of the group have less free space than the disk has allocated.
     #[error(
         "the other disks of volume group {vg} need {lacking} more free bytes for the volumes on {disk}; add a disk to \
          the group, or remove volumes"
     )]
-    NoRoomForDisk {
+    NoSpaceForDisk {
         /// The group.
         vg: VgName,
         /// The disk that is to be emptied.
@@ -154,7 +154,7 @@ pub enum Error {
         /// Bytes that are lacking.
         lacking: u64,
     },
-    /// No other disk of the group can take a volume, though there may be room.
+    /// No other disk of the group can take a volume, even if there is enough free space in total.
     #[error(
         "no other disk of volume group {vg} can take {volume} of {disk} ({lacking} bytes): each mirror image and each \
          stripe needs a separate disk; add a disk to the group"
@@ -235,7 +235,7 @@ pub enum Error {
          removed after some minutes"
     )]
     BeingMade(FullName),
-    /// The volume was put into quarantine: its object was gone, and is there again.
+    /// The volume is in quarantine: its object was missing, and exists again.
     #[error("the volume of this name is in quarantine as {0} and is restored first; try again")]
     Quarantined(FullName),
     /// LVM made a new volume of a thin device that was in the pool already, with data in it. No client got it.

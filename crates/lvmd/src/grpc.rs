@@ -45,8 +45,7 @@ pub(crate) enum EmbeddedServices {
     Started(Routes),
 }
 
-/// Returns the answer of an lvmd that has not started: `Unavailable`, as of a socket on which nobody listens. Clients
-/// try again.
+/// Returns the answer of an lvmd that has not started: `Unavailable`, like a socket without a listener. Clients retry.
 pub(crate) fn not_started(reason: &str) -> http::Response<Body> {
     Status::unavailable(format!("not started: {reason}")).into_http()
 }

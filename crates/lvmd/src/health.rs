@@ -17,8 +17,8 @@ use topolvm_runtime::systemd::Systemd;
 
 use crate::reload::ReloadStatus;
 
-/// The service name for the process: serving as long as lvmd answers, as TopoLVM's lvmd means it. Agents ask for it
-/// when they are probed, and would be ended because LVM fails, which helps nobody.
+/// The service name for the process: serving as long as lvmd answers, as in TopoLVM's lvmd. Agents query it when they
+/// are probed. If it reported failures of LVM, the kubelet would restart the agents, which does not repair LVM.
 const PROCESS: &str = "";
 /// The service names for LVM: those of the gRPC services that need it.
 const SERVICES: [&str; 2] = ["proto.LVService", "proto.VGService"];
@@ -26,7 +26,7 @@ const SERVICES: [&str; 2] = ["proto.LVService", "proto.VGService"];
 const CONFIGURATION: &str = "configuration";
 /// The service name for the storage: serving while no problem is known. Volumes without a problem are not affected.
 const STORAGE: &str = "storage";
-/// Timeout of a call. kubelet waits a second for a probe unless told otherwise; a person can wait longer.
+/// Timeout of a call. The kubelet waits one second for a probe unless configured otherwise; a person can wait longer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sources of the health.

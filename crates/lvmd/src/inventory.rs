@@ -20,7 +20,7 @@ pub struct Inventory {
     pub pools: Vec<PoolEntry>,
     /// The problems, one sentence each.
     pub problems: Vec<String>,
-    /// The report of the last look at the disks; `None` before the first.
+    /// The report of the last scan of the disks; `None` before the first.
     pub disks: Option<Arc<DiskReport>>,
 }
 
@@ -98,17 +98,17 @@ pub struct DiskVolume {
 pub enum VolumeState {
     /// The disk is missing, and nothing else has what was on it.
     Lost,
-    /// The disk is there, and a part of the volume could not be read or copied.
+    /// The disk is present, and a part of the volume could not be read or copied.
     Failing,
     /// The disk is missing, and the volume works with its other images.
     Degraded,
-    /// The disk is there.
+    /// The disk is present.
     Whole,
 }
 
 impl VolumeState {
-    /// Returns the state in a word, which stays as it is.
-    pub fn word(self) -> &'static str {
+    /// Returns the state as a keyword, which never changes.
+    pub fn keyword(self) -> &'static str {
         match self {
             Self::Lost => "lost",
             Self::Failing => "failing",
@@ -143,8 +143,8 @@ pub enum EvacuationState {
 }
 
 impl EvacuationState {
-    /// Returns the state in a word, which stays as it is.
-    pub fn word(self) -> &'static str {
+    /// Returns the state as a keyword, which never changes.
+    pub fn keyword(self) -> &'static str {
         match self {
             Self::Moving => "moving",
             Self::Blocked => "blocked",
@@ -263,7 +263,7 @@ impl PoolEntry {
     }
 }
 
-/// Rounds down, so that only a full pool is at 100. LVM says itself 99.99 of one that is nearly full.
+/// Rounds down, so that only a full pool is at 100. LVM itself reports 99.99 for one that is nearly full.
 #[expect(clippy::as_conversions, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 0 and 100")]
 fn whole_percent(percent: f64) -> u8 {
     percent.clamp(0.0, 100.0) as u8

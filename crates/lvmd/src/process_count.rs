@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 tokio::task_local! {
-    // A change runs in a task of its own, under a lock, through a runner that all changes share: only the task knows
-    // the request.
+    // A change runs in a separate task, under a lock, through a runner that all changes share: only the task knows the
+    // request.
     static PROCESSES: Arc<AtomicU32>;
 }
 

@@ -106,7 +106,7 @@ impl Program for Args {
             Job::Health(socket) => health::check_health(&socket).await,
             Job::CheckConfig(config) => print(check_config::describe(&config)),
             Job::Print(text) => print(text),
-            Job::Disks { settings, as_json, labels } => look_at_disks(*settings, as_json, labels).await.and_then(print),
+            Job::Disks { settings, as_json, labels } => scan_disks(*settings, as_json, labels).await.and_then(print),
         };
         // Nothing goes on after the answer.
         shutdown.cancel();
@@ -114,8 +114,8 @@ impl Program for Args {
     }
 }
 
-/// Looks at the disks once, and returns what is to be said of them.
-async fn look_at_disks(settings: Settings, as_json: bool, labels: Option<NodeLabels>) -> anyhow::Result<String> {
+/// Scans the disks once, and returns the text or JSON that describes them.
+async fn scan_disks(settings: Settings, as_json: bool, labels: Option<NodeLabels>) -> anyhow::Result<String> {
     let Settings { config, runner, .. } = settings;
     let needs_labels = config.disk_groups.groups.iter().any(|group| !group.node_labels.is_everything());
     let labels = if labels.is_none() && needs_labels { ask_for_labels(&config.socket).await } else { labels };
@@ -131,7 +131,7 @@ async fn look_at_disks(settings: Settings, as_json: bool, labels: Option<NodeLab
     describe_disks::as_json(&report).context("cannot write the report")
 }
 
-/// Returns the labels that the lvmd behind a socket was told of its node. There may be none, or one that is older.
+/// Returns the labels that the lvmd behind a socket received for its node. They can be missing or outdated.
 async fn ask_for_labels(socket: &Path) -> Option<NodeLabels> {
     let mut lvmd = DiskServiceClient::new(health::connect(socket).await.ok()?);
     let answer = lvmd.get_node_labels(Empty {}).await.ok()?.into_inner();

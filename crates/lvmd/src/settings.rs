@@ -32,7 +32,7 @@ impl Settings {
     }
 }
 
-/// Returns the words before the LVM sub-command.
+/// Returns the arguments before the LVM sub-command.
 fn lvm_command(configured: Option<&[String]>, lvm_path: &str) -> Result<Vec<String>, ConfigError> {
     match (configured, lvm_path) {
         (Some(prefix), "") => Ok(prefix.to_vec()),

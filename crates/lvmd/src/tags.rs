@@ -1,4 +1,4 @@
-//! The LVM tags that lvmd puts on its volumes; `lvs -o +tags` shows them.
+//! The LVM tags that lvmd adds to its volumes; `lvs -o +tags` shows them.
 //!
 //! The creation of a volume takes several LVM commands. From the first to the last the volume carries the tag
 //! `topolvm.io/making=...` and is called unfinished. A crash in between leaves an unfinished volume that no client
@@ -17,7 +17,7 @@ use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
 
 use crate::machine::Machine;
 
-pub(crate) use evacuation::{EvacuationRequest, evacuation_tags, says_to_evacuate};
+pub(crate) use evacuation::{EvacuationRequest, evacuation_tags, requests_evacuation};
 pub(crate) use former_group::FormerGroup;
 pub(crate) use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
 pub use quarantine::{quarantine_name, quarantined_at, quarantined_uid};
@@ -32,14 +32,14 @@ pub const MANAGED: &str = "topolvm.io/managed-by=lvmd";
 const MAKING: &str = "topolvm.io/making=";
 /// Begins the tag of a snapshot; the name of its source follows, which LVM forgets when the source is removed.
 const SOURCE: &str = "topolvm.io/source=";
-/// Begins the tag that says how the class wiped volumes when the volume was created. It counts when the volume is
-/// removed and no class has its volumes where it lies.
+/// Prefix of the tag that stores how the class wiped volumes at the creation of the volume. It applies when the volume
+/// is removed and no class uses its location any more.
 const WIPE: &str = "topolvm.io/wipe=";
 /// Begins the name of a volume that LVM made of a thin device with data in it; LVM's UUID of the volume follows.
 const FOUND: &str = "topolvm.found.";
 /// The name of the volume of a proof.
 const PROBE: &str = "topolvm.probe";
-/// Characters of an instance's name that a tag has room for; the paths of sockets are shorter.
+/// Longest instance name that fits in a tag, in characters; the paths of sockets are shorter.
 const MAX_INSTANCE_NAME: usize = 512;
 /// Keys that clients cannot set.
 const RESERVED: &[&str] =
@@ -168,7 +168,7 @@ pub(crate) fn is_unfinished(volume: &LogicalVolume) -> bool {
     is_managed(volume) && making_tag(volume).is_some()
 }
 
-/// Returns whether clients are not told of a volume: it is unfinished or being wiped.
+/// Returns whether a volume is hidden from clients: it is unfinished or being wiped.
 pub(crate) fn is_hidden(volume: &LogicalVolume) -> bool {
     is_unfinished(volume) || is_wiping(volume)
 }

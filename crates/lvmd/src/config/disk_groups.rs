@@ -26,8 +26,8 @@ struct ClassSettings {
     pool: Option<ThinPool>,
 }
 
-/// Parses the groups. Those that no class names get a class of their own; all classes of groups are optional, for lvmd
-/// makes their volume groups itself.
+/// Parses the disk groups. A group that no class names gets its own class. All classes of disk groups are optional
+/// because lvmd creates their volume groups.
 pub(super) fn parse(entries: Vec<Fields<'_>>, file: &mut Fields<'_>, classes: &mut Vec<DeviceClass>) -> DiskGroups {
     let rescan = file.take(keys::RESCAN_INTERVAL, read_number_to(MAX_SECONDS)).unwrap_or(DEFAULT_RESCAN);
     let settle = file.take(keys::SETTLE_TIME, read_number_to(MAX_SECONDS)).unwrap_or(DEFAULT_SETTLE);
@@ -86,8 +86,8 @@ fn parse_group(
     Some(DiskGroup { name, mode, selector, node_labels, max_disks })
 }
 
-/// Makes the device class of a group, or checks that an existing one says all that the group says. A thin class beside
-/// classes that are configured is one more.
+/// Creates the device class of a group, or checks that an existing class matches the group. A thin class is created in
+/// addition to configured classes.
 fn make_class(
     vg: &VgName,
     settings: ClassSettings,

@@ -19,8 +19,8 @@ const CHUNK_KIB: u64 = 64;
 /// Most that dm-thin takes, in KiB.
 const MAX_CHUNK_KIB: u64 = 1 << 20;
 
-/// Parses the pool of a disk group and returns it, unless a class is configured that has the pool: then the class is
-/// told how it is made. `None` after an error, too.
+/// Parses the pool of a disk group and returns it. If a configured class already has the pool, sets the share and the
+/// growth of that class's pool and returns `None`. Also returns `None` after an error.
 pub(super) fn parse(
     node: Node,
     vg: &VgName,

@@ -10,7 +10,7 @@ use serde_saphyr::{DuplicateKeyPolicy, Options, Spanned, from_str_with_options};
 
 use super::keys::Key;
 
-/// A value and the line that it stands on.
+/// A value and its line.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) line: u64,
@@ -99,7 +99,7 @@ impl Node {
 pub(super) fn read_string(node: Node) -> Result<String, String> {
     match node.value {
         Value::Text(text) => Ok(text),
-        // Existing files say `stripe-size: 4`.
+        // Existing files contain `stripe-size: 4`.
         Value::Integer(number) => Ok(number.to_string()),
         Value::Null | Value::Bool(_) | Value::Float(_) => Err("a string; put it in quotes".to_owned()),
         Value::List(_) | Value::Map(_) => Err("a string".to_owned()),
@@ -152,8 +152,8 @@ impl<'a> Fields<'a> {
         Ok(Self { line: node.line, place: String::new(), diagnostics, entries })
     }
 
-    /// Takes what `read` makes of the value of a key; absent and null are the same. Of a key that is given more than
-    /// once, in any case, the last counts.
+    /// Removes a key and returns its value as `read` converts it. A null value counts as absent. If a key is set more
+    /// than once, in any case, the last value is used.
     pub(super) fn take<T>(&mut self, key: Key, read: impl FnOnce(Node) -> Result<T, String>) -> Option<T> {
         let of_key = |(name, _): &mut (String, Node)| name.eq_ignore_ascii_case(key.name);
         let mut given: Vec<_> = self.entries.extract_if(.., of_key).map(|(_, node)| node).collect();

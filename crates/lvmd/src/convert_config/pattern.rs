@@ -1,7 +1,7 @@
 //! Turns a pattern that may match a part of a path into one that must match all of it.
 
-/// Returns a pattern that matches the paths of disks of which the other matches a part, and no links to disks where
-/// this can be told: `sd+` becomes `/dev/[^/]*(?:sd+)[^/]*`.
+/// Returns a pattern that matches the paths of all disks of which the given pattern matches a part. Where possible it
+/// excludes links to disks: `sd+` becomes `/dev/[^/]*(?:sd+)[^/]*`.
 pub(super) fn anchored(pattern: &str) -> String {
     // In `^a|b$` each anchor is for its own part
     let has_choice = pattern.contains('|');

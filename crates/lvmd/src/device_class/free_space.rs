@@ -15,8 +15,9 @@ pub struct FreeSpace<'a> {
 }
 
 impl<'a> FreeSpace<'a> {
-    /// Returns the space into which a volume can grow where no class has its volumes any more: what is free in the
-    /// group, or what is physically free in the thin pool, because no ratio says how much more the pool may promise.
+    /// Returns the space into which a volume can grow if no class uses its group or pool any more: the free space of
+    /// the group, or the physically free space of the thin pool. Without a class no overprovision ratio applies to the
+    /// pool.
     pub fn without_class(volume: &LogicalVolume, group: &'a VolumeGroup) -> Self {
         let bytes = match &volume.pool {
             _ if group.missing_pvs > 0 => 0,
@@ -56,13 +57,13 @@ impl DeviceClass {
 
     fn free_bytes_of_pool<'p>(&self, pool: &'p ThinPool, group: &VolumeGroup) -> Result<u64, &'p ThinPool> {
         let found = pool.find(group).ok_or(pool)?;
-        // What LVM would not create is not free, whatever the pool may promise.
+        // Space that LVM would not allocate is not free, whatever the overprovision ratio allows.
         if pool.refusal(found).is_some() {
             return Ok(0);
         }
-        let promised = group.volumes.iter().filter(|volume| self.owns(volume)).map(|volume| volume.size);
-        let promised = promised.fold(0, u64::saturating_add);
-        Ok(pool.overprovision.apply(found.size).saturating_sub(promised).saturating_sub(self.spare))
+        let provisioned = group.volumes.iter().filter(|volume| self.owns(volume)).map(|volume| volume.size);
+        let provisioned = provisioned.fold(0, u64::saturating_add);
+        Ok(pool.overprovision.apply(found.size).saturating_sub(provisioned).saturating_sub(self.spare))
     }
 
     /// Returns the bytes of a thick class's spare that are not free in the group, because others took them. 0 while

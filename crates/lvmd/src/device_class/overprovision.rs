@@ -1,4 +1,4 @@
-//! The overprovision ratio: how many times its size a thin pool may promise, in exact decimal arithmetic.
+//! The overprovision ratio: the virtual capacity of a thin pool as a multiple of its size, in exact decimal arithmetic.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,16 +20,16 @@ pub enum InvalidRatio {
     /// Not a decimal number, or one without end.
     #[error("it is not a decimal number")]
     NoNumber,
-    /// The pool would promise less than it has.
+    /// The virtual capacity of the pool would be smaller than the pool.
     #[error("it is less than 1.0, so part of the pool could not be used")]
     TooSmall,
 }
 
 impl OverprovisionRatio {
-    /// Returns the bytes that a pool of this many bytes may promise, rounded down to whole bytes.
+    /// Returns the virtual capacity of a pool of this size, in bytes, rounded down to whole bytes.
     pub fn apply(self, bytes: u64) -> u64 {
-        let promised = u128::from(bytes) * u128::from(self.millionths) / u128::from(ONE);
-        u64::try_from(promised).unwrap_or(u64::MAX)
+        let virtual_bytes = u128::from(bytes) * u128::from(self.millionths) / u128::from(ONE);
+        u64::try_from(virtual_bytes).unwrap_or(u64::MAX)
     }
 }
 
@@ -81,8 +81,8 @@ mod tests {
     #[case("4.35", 100, 435)]
     #[case("1.0000019", 1_000_000, 1_000_001)]
     #[case("2", u64::MAX, u64::MAX)]
-    fn the_promise_is_exact(#[case] ratio: &str, #[case] pool: u64, #[case] promised: u64) {
-        assert_eq!(ratio.parse::<OverprovisionRatio>().unwrap().apply(pool), promised);
+    fn the_promise_is_exact(#[case] ratio: &str, #[case] pool: u64, #[case] virtual_bytes: u64) {
+        assert_eq!(ratio.parse::<OverprovisionRatio>().unwrap().apply(pool), virtual_bytes);
     }
 
     #[rstest]

@@ -2,7 +2,7 @@
 
 use lvm::{LogicalVolume, PoolSizes};
 
-use super::pool_room::{MAX_METADATA, Room, max_metadata_percent, round_down, round_up};
+use super::pool_space::{GrowthSpace, MAX_METADATA, max_metadata_percent, round_down, round_up};
 
 /// Percentage points by which metadata grow before LVM makes no volumes any more.
 const METADATA_LEAD: f64 = 5.0;
@@ -33,18 +33,19 @@ pub(super) enum Limit {
     /// `maximum-size-gb`.
     Maximum,
     /// The volume group, less what its thick class keeps.
-    Room,
+    Space,
     /// dm-thin has no more metadata.
     Metadata,
 }
 
 impl PoolGrowth {
-    /// Returns the growth that is due by the fill of a pool; nothing while it is not active. Each growth brings the
-    /// fill below the threshold, unless a limit stops it before; then the next is only due where there is more room.
-    pub(super) fn due(&self, pool: &LogicalVolume, room: &Room) -> DueGrowth {
-        let metadata = self.due_metadata(pool, room);
+    /// Returns the growth that the fill of a pool requires; nothing while the pool is inactive. Each growth brings the
+    /// fill below the threshold, unless a limit stops it before. Then the next growth is due only after more space
+    /// becomes free.
+    pub(super) fn due(&self, pool: &LogicalVolume, space: &GrowthSpace) -> DueGrowth {
+        let metadata = self.due_metadata(pool, space);
         let spent = metadata.ok().flatten().map_or(0, |bytes| cost(pool, bytes));
-        let left = Room { bytes: room.bytes.saturating_sub(spent), extent: room.extent };
+        let left = GrowthSpace { bytes: space.bytes.saturating_sub(spent), extent: space.extent };
         let data = self.due_data(pool, &left);
         DueGrowth {
             sizes: PoolSizes { data: data.ok().flatten(), metadata: metadata.ok().flatten() },
@@ -52,32 +53,32 @@ impl PoolGrowth {
         }
     }
 
-    fn due_data(&self, pool: &LogicalVolume, room: &Room) -> Result<Option<u64>, Limit> {
+    fn due_data(&self, pool: &LogicalVolume, space: &GrowthSpace) -> Result<Option<u64>, Limit> {
         let at = f64::from(self.at_percent);
         let Some(percent) = pool.data_percent.filter(|percent| *percent >= at) else { return Ok(None) };
-        let maximum = round_down(self.maximum.unwrap_or(u64::MAX), room.extent);
+        let maximum = round_down(self.maximum.unwrap_or(u64::MAX), space.extent);
         if maximum <= pool.size {
             return Err(Limit::Maximum);
         }
-        let wanted = self.enough(pool.size, percent, at, room.extent).min(maximum);
-        let bytes = wanted.min(pool.size.saturating_add(room.bytes));
-        if bytes > pool.size { Ok(Some(bytes)) } else { Err(Limit::Room) }
+        let wanted = self.enough(pool.size, percent, at, space.extent).min(maximum);
+        let bytes = wanted.min(pool.size.saturating_add(space.bytes));
+        if bytes > pool.size { Ok(Some(bytes)) } else { Err(Limit::Space) }
     }
 
-    fn due_metadata(&self, pool: &LogicalVolume, room: &Room) -> Result<Option<u64>, Limit> {
+    fn due_metadata(&self, pool: &LogicalVolume, space: &GrowthSpace) -> Result<Option<u64>, Limit> {
         let Some((percent, size)) = pool.metadata_percent.zip(pool.metadata_size) else { return Ok(None) };
         let at = f64::from(self.at_percent).min(max_metadata_percent(pool) - METADATA_LEAD);
         if percent < at {
             return Ok(None);
         }
-        let maximum = round_down(MAX_METADATA, room.extent);
+        let maximum = round_down(MAX_METADATA, space.extent);
         if maximum <= size {
             return Err(Limit::Metadata);
         }
-        let wanted = self.enough(size, percent, at, room.extent).min(maximum);
+        let wanted = self.enough(size, percent, at, space.extent).min(maximum);
         // LVM keeps as many bytes again for their repair
-        let bytes = wanted.min(size.saturating_add(round_down(room.bytes / 2, room.extent)));
-        if bytes > size { Ok(Some(bytes)) } else { Err(Limit::Room) }
+        let bytes = wanted.min(size.saturating_add(round_down(space.bytes / 2, space.extent)));
+        if bytes > size { Ok(Some(bytes)) } else { Err(Limit::Space) }
     }
 
     /// Returns the size by which the fill comes below the threshold, and which is larger by the percentage that the
@@ -136,8 +137,8 @@ mod tests {
         }
     }
 
-    fn due(growth: PoolGrowth, pool: &LogicalVolume, room: u64) -> (Option<u64>, Option<u64>, Option<Limit>) {
-        let DueGrowth { sizes, limit } = growth.due(pool, &Room { bytes: room, extent: EXTENT });
+    fn due(growth: PoolGrowth, pool: &LogicalVolume, space: u64) -> (Option<u64>, Option<u64>, Option<Limit>) {
+        let DueGrowth { sizes, limit } = growth.due(pool, &GrowthSpace { bytes: space, extent: EXTENT });
         (sizes.data, sizes.metadata, limit)
     }
 
@@ -147,16 +148,16 @@ mod tests {
     #[case(80.0, u64::MAX, (Some(12 * GIB), None, None))]
     // A pool that has filled up meanwhile grows as far as it must, in one step
     #[case(99.9, u64::MAX, (Some(12_792 * MIB), None, None))]
-    // As far as there is room
+    // As far as there is space
     #[case(80.0, GIB, (Some(11 * GIB), None, None))]
     #[case(80.0, EXTENT, (Some(10 * GIB + EXTENT), None, None))]
-    #[case(80.0, 0, (None, None, Some(Limit::Room)))]
+    #[case(80.0, 0, (None, None, Some(Limit::Space)))]
     fn data_grow_from_the_threshold_on(
         #[case] percent: f64,
-        #[case] room: u64,
+        #[case] space: u64,
         #[case] expected: (Option<u64>, Option<u64>, Option<Limit>),
     ) {
-        assert_eq!(due(GROWTH, &pool(10 * GIB, percent, 1.0), room), expected);
+        assert_eq!(due(GROWTH, &pool(10 * GIB, percent, 1.0), space), expected);
     }
 
     #[test]
@@ -182,11 +183,11 @@ mod tests {
 
     #[test]
     fn metadata_grow_on_their_own_and_take_twice_the_room() {
-        let metadata = |percent, room| due(GROWTH, &pool(10 * GIB, 1.0, percent), room);
+        let metadata = |percent, space| due(GROWTH, &pool(10 * GIB, 1.0, percent), space);
         assert_eq!(metadata(80.0, u64::MAX), (None, Some(80 * MIB), None));
         assert_eq!(metadata(79.9, u64::MAX), (None, None, None));
         assert_eq!(metadata(80.0, 3 * EXTENT), (None, Some(68 * MIB), None));
-        assert_eq!(metadata(80.0, EXTENT), (None, None, Some(Limit::Room)));
+        assert_eq!(metadata(80.0, EXTENT), (None, None, Some(Limit::Space)));
         let most = LogicalVolume { metadata_size: Some(MAX_METADATA), ..pool(10 * GIB, 1.0, 95.0) };
         assert_eq!(due(GROWTH, &most, u64::MAX), (None, None, Some(Limit::Metadata)));
     }
@@ -202,7 +203,7 @@ mod tests {
     fn data_have_what_metadata_leave() {
         let both = pool(10 * GIB, 80.0, 80.0);
         assert_eq!(due(GROWTH, &both, u64::MAX), (Some(12 * GIB), Some(80 * MIB), None));
-        assert_eq!(due(GROWTH, &both, 32 * MIB), (None, Some(80 * MIB), Some(Limit::Room)));
+        assert_eq!(due(GROWTH, &both, 32 * MIB), (None, Some(80 * MIB), Some(Limit::Space)));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::fmt;
 use lvm::{FullName, LogicalVolume, LvmCommand, NewPool, PoolSizes, Problem, Tag, VolumeGroup};
 
 use super::pool_growth::{DueGrowth, Limit, PoolGrowth};
-use super::pool_room::Room;
 use super::pool_share::{NewSizes, PoolShare};
+use super::pool_space::GrowthSpace;
 use super::{DeviceClass, DeviceClasses, ThinPool};
 use crate::disk_group::Mode;
 use crate::tags;
@@ -38,7 +38,7 @@ pub(crate) enum PoolStep {
     },
 }
 
-/// Says what the step does.
+/// Describes the step.
 impl fmt::Display for PoolStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -74,29 +74,29 @@ impl ThinPool {
         self.share.is_some() || self.growth.is_some()
     }
 
-    /// Returns what is to be done about this pool. Where physical volumes are missing LVM does nothing, and that is
-    /// said elsewhere.
+    /// Returns the next change of this pool. While physical volumes are missing LVM changes nothing, and the health of
+    /// the group reports that.
     pub(crate) fn plan(&self, classes: &DeviceClasses, group: &VolumeGroup) -> PoolPlan {
         if group.missing_pvs > 0 {
             return PoolPlan::default();
         }
-        let room = Room::of(group, classes);
+        let space = GrowthSpace::of(group, classes);
         let plan = match (&self.share, group.volume(self.name.as_str())) {
-            (Some(share), None) => self.plan_creation(share, group, &room),
-            (Some(share), Some(found)) => self.plan_share(share, found, group, &room),
+            (Some(share), None) => self.plan_creation(share, group, &space),
+            (Some(share), Some(found)) => self.plan_share(share, found, group, &space),
             (None, _) => PoolPlan::default(),
         };
         match &self.growth {
-            Some(growth) if plan == PoolPlan::default() => self.plan_growth(growth, group, &room),
+            Some(growth) if plan == PoolPlan::default() => self.plan_growth(growth, group, &space),
             _ => plan,
         }
     }
 
     /// Plans the growth of a pool that fills up.
-    fn plan_growth(&self, growth: &PoolGrowth, group: &VolumeGroup, room: &Room) -> PoolPlan {
+    fn plan_growth(&self, growth: &PoolGrowth, group: &VolumeGroup, space: &GrowthSpace) -> PoolPlan {
         let may_change = |pool: &&LogicalVolume| self.share.as_ref().is_none_or(|share| share.owns(pool));
         let pool = self.find(group).filter(|pool| is_healthy(pool)).filter(may_change);
-        let Some(DueGrowth { sizes, limit }) = pool.map(|pool| growth.due(pool, room)) else {
+        let Some(DueGrowth { sizes, limit }) = pool.map(|pool| growth.due(pool, space)) else {
             return PoolPlan::default();
         };
         let name = FullName::new(&group.name, &self.name);
@@ -113,7 +113,7 @@ impl ThinPool {
         }
     }
 
-    fn plan_creation(&self, share: &PoolShare, group: &VolumeGroup, room: &Room) -> PoolPlan {
+    fn plan_creation(&self, share: &PoolShare, group: &VolumeGroup, space: &GrowthSpace) -> PoolPlan {
         let (name, vg, tag) = (FullName::new(&group.name, &self.name), &group.name, &share.tag);
         if !group.has_tag(tag) {
             return PoolPlan::obstacle(format!(
@@ -121,7 +121,7 @@ impl ThinPool {
                  run `vgchange --addtag {tag} {vg}`"
             ));
         }
-        let Some(sizes) = share.sizes(group, room) else {
+        let Some(sizes) = share.sizes(group, space) else {
             return PoolPlan::obstacle(format!(
                 "thin pool {name} is not created: not enough free space in volume group {vg}; add a disk, or remove \
                  logical volumes"
@@ -149,7 +149,13 @@ impl ThinPool {
     }
 
     /// Plans for a volume that has the name of the pool. One without the tag of the disk group is not touched.
-    fn plan_share(&self, share: &PoolShare, found: &LogicalVolume, group: &VolumeGroup, room: &Room) -> PoolPlan {
+    fn plan_share(
+        &self,
+        share: &PoolShare,
+        found: &LogicalVolume,
+        group: &VolumeGroup,
+        space: &GrowthSpace,
+    ) -> PoolPlan {
         let name = FullName::new(&group.name, &self.name);
         let making = tags::making_tag(found).filter(|_| share.owns(found));
         match (found.attr.is_thin_pool(), making) {
@@ -165,13 +171,19 @@ impl ThinPool {
                 Ok(making) => PoolPlan::step(PoolStep::Finish { making }),
                 Err(_) => PoolPlan::default(),
             },
-            (true, None) if share.owns(found) && is_healthy(found) => self.plan_extension(share, found, group, room),
+            (true, None) if share.owns(found) && is_healthy(found) => self.plan_extension(share, found, group, space),
             (true, None) => PoolPlan::default(),
         }
     }
 
-    fn plan_extension(&self, share: &PoolShare, pool: &LogicalVolume, group: &VolumeGroup, room: &Room) -> PoolPlan {
-        let sizes = share.growth(pool, group, room);
+    fn plan_extension(
+        &self,
+        share: &PoolShare,
+        pool: &LogicalVolume,
+        group: &VolumeGroup,
+        space: &GrowthSpace,
+    ) -> PoolPlan {
+        let sizes = share.growth(pool, group, space);
         if sizes == PoolSizes::default() {
             return PoolPlan::default();
         }
@@ -186,7 +198,8 @@ impl ThinPool {
     }
 }
 
-/// Returns whether it is enough to extend a pool: one that failed has to be repaired first, and that is said elsewhere.
+/// Returns whether extending a pool is enough. A pool that has failed must be repaired first, and the health of the
+/// group reports that.
 fn is_healthy(pool: &LogicalVolume) -> bool {
     matches!(pool.attr.problem(), None | Some(Problem::ThinPoolOutOfDataSpace))
 }
@@ -199,7 +212,7 @@ fn describe_limit(limit: Limit, name: &FullName, at: u32, group: &VolumeGroup) -
             "thin pool {name} is at least {at} % full and has reached maximum-size-gb; raise maximum-size-gb, or \
              delete data in the pool"
         ),
-        Limit::Room => format!(
+        Limit::Space => format!(
             "thin pool {name} has reached grow-at-percent, and volume group {vg} has no free space beyond spare-gb; \
              add a disk, or delete data in the pool"
         ),
@@ -220,8 +233,8 @@ fn extension_commands(pool: &ThinPool, group: &VolumeGroup, sizes: PoolSizes) ->
 }
 
 impl DeviceClass {
-    /// Returns whether the class is to be offered while its group is there: lvmd must have made the pool that it makes.
-    pub(crate) fn is_there(&self, group: &VolumeGroup) -> bool {
+    /// Returns whether to offer the class while its group exists: the pool that lvmd creates must exist.
+    pub(crate) fn is_created(&self, group: &VolumeGroup) -> bool {
         self.thin_pool.as_ref().is_none_or(|pool| pool.share.is_none() || pool.find(group).is_some())
     }
 }

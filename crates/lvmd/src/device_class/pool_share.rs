@@ -4,12 +4,12 @@
 use lvm::{LogicalVolume, PoolSizes, Tag, VolumeGroup};
 
 use super::leaving_disks::LeavingDisks;
-use super::pool_room::{MAX_METADATA, Room, round_down, round_up};
+use super::pool_space::{GrowthSpace, MAX_METADATA, round_down, round_up};
 use crate::disk_group::Mode;
 
 /// Bytes in a block of dm-thin's metadata.
 const METADATA_BLOCK: u64 = 4096;
-/// Mappings in a leaf of dm-thin's tree that is half full: 252 of 16 bytes fit beside the header of the node.
+/// Mappings in a leaf of dm-thin's tree that is half full: 252 of 16 bytes fit next to the header of the node.
 const MAPPINGS_OF_LEAF: u64 = 126;
 /// Volumes and snapshots for which the metadata have a root.
 const VOLUMES: u64 = 1000;
@@ -42,27 +42,27 @@ impl PoolShare {
         pool.has_tag(&self.tag)
     }
 
-    /// Returns the sizes of a new pool; `None` if the group has no room for one.
-    pub(super) fn sizes(&self, group: &VolumeGroup, room: &Room) -> Option<NewSizes> {
-        let whole = self.wanted(group).min(room.bytes);
-        let metadata = self.metadata_of(whole, room.extent)?;
+    /// Returns the sizes of a new pool; `None` if the group has not enough free space for one.
+    pub(super) fn sizes(&self, group: &VolumeGroup, space: &GrowthSpace) -> Option<NewSizes> {
+        let whole = self.wanted(group).min(space.bytes);
+        let metadata = self.metadata_of(whole, space.extent)?;
         let data = whole.saturating_sub(metadata.saturating_mul(2));
-        (data >= room.extent.max(self.chunk)).then_some(NewSizes { data, metadata })
+        (data >= space.extent.max(self.chunk)).then_some(NewSizes { data, metadata })
     }
 
     /// Returns the sizes to which the pool grows because the group has grown; nothing as long as it has its part, or
     /// nothing is free. What others took of its part stays theirs.
-    pub(super) fn growth(&self, pool: &LogicalVolume, group: &VolumeGroup, room: &Room) -> PoolSizes {
+    pub(super) fn growth(&self, pool: &LogicalVolume, group: &VolumeGroup, space: &GrowthSpace) -> PoolSizes {
         let wanted = self.wanted(group);
         let current = pool.metadata_size.unwrap_or(MAX_METADATA);
-        let reckoned = if self.metadata.is_some() { None } else { self.metadata_of(wanted, room.extent) };
-        let fits = |metadata: &u64| *metadata > current && (metadata - current).saturating_mul(2) <= room.bytes;
+        let reckoned = if self.metadata.is_some() { None } else { self.metadata_of(wanted, space.extent) };
+        let fits = |metadata: &u64| *metadata > current && (metadata - current).saturating_mul(2) <= space.bytes;
         let metadata = reckoned.filter(fits);
         let with_spare = metadata.unwrap_or(current).saturating_mul(2);
-        let left = room.bytes.saturating_sub(metadata.map_or(0, |bytes| (bytes - current).saturating_mul(2)));
+        let left = space.bytes.saturating_sub(metadata.map_or(0, |bytes| (bytes - current).saturating_mul(2)));
         let most = pool.size.saturating_add(left);
         let data = wanted.saturating_sub(with_spare).min(most);
-        PoolSizes { data: Some(round_down(data, room.extent)).filter(|data| *data > pool.size), metadata }
+        PoolSizes { data: Some(round_down(data, space.extent)).filter(|data| *data > pool.size), metadata }
     }
 
     /// Returns the bytes that the pool takes of the group in all, without disks that leave it.
@@ -138,20 +138,20 @@ mod tests {
         }
     }
 
-    fn room(bytes: u64) -> Room {
-        Room { bytes, extent: 4 * MIB }
+    fn space(bytes: u64) -> GrowthSpace {
+        GrowthSpace { bytes, extent: 4 * MIB }
     }
 
     #[test]
     fn pool_share_counts_metadata_twice_and_fits_free_space() {
         let group = group(100 * GIB);
         // 90 GiB of chunks of 64 KiB need 50 MiB of metadata
-        let sizes = share(90).sizes(&group, &room(100 * GIB)).unwrap();
+        let sizes = share(90).sizes(&group, &space(100 * GIB)).unwrap();
         assert_eq!(sizes, NewSizes { data: 90 * GIB - 104 * MIB, metadata: 52 * MIB });
-        let sizes = share(90).sizes(&group, &room(GIB)).unwrap();
+        let sizes = share(90).sizes(&group, &space(GIB)).unwrap();
         assert_eq!(sizes.data + 2 * sizes.metadata, GIB);
-        assert_eq!(share(90).sizes(&group, &room(8 * MIB)), None);
-        assert_eq!(share(90).sizes(&group, &room(0)), None);
+        assert_eq!(share(90).sizes(&group, &space(8 * MIB)), None);
+        assert_eq!(share(90).sizes(&group, &space(0)), None);
     }
 
     #[test]
@@ -169,10 +169,10 @@ mod tests {
         let (leaving, stays) = (pv(10 * GIB, &["topolvm.io/evacuate=remove:0"]), pv(45 * GIB, &[]));
         let waiting = VolumeGroup { pvs: vec![leaving, stays.clone()], ..group(100 * GIB) };
         let classes = DeviceClasses::default();
-        assert_eq!(Room::of(&waiting, &classes), room(5 * GIB));
+        assert_eq!(GrowthSpace::of(&waiting, &classes), space(5 * GIB));
         assert_eq!(share(80).wanted(&waiting), 40 * GIB);
         let all_stay = VolumeGroup { pvs: vec![pv(10 * GIB, &[]), stays], ..group(100 * GIB) };
-        assert_eq!(Room::of(&all_stay, &classes), room(55 * GIB));
+        assert_eq!(GrowthSpace::of(&all_stay, &classes), space(55 * GIB));
         assert_eq!(share(80).wanted(&all_stay), 80 * GIB);
     }
 }

@@ -4,15 +4,15 @@ use lvm::{LogicalVolume, LvName, Problem, VolumeGroup};
 
 use super::overprovision::OverprovisionRatio;
 use super::pool_growth::PoolGrowth;
-use super::pool_room::max_metadata_percent;
 use super::pool_share::PoolShare;
+use super::pool_space::max_metadata_percent;
 
 /// The thin pool of a thin class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThinPool {
     /// Its name in the volume group.
     pub name: LvName,
-    /// Its overprovision ratio: it may promise this many times its size.
+    /// Its overprovision ratio: the virtual capacity of the pool as a multiple of its size.
     pub overprovision: OverprovisionRatio,
     /// Percentage of its data or metadata above which LVM creates no volumes in it (lvm.conf(5)
     /// `activation/thin_pool_autoextend_threshold`).

@@ -23,7 +23,7 @@ impl<M: Machine, R: Host> Scanner<M, R> {
         let failed = |error: String| Refusal::Failed(error);
         let added = engine.change_disks(vg, move |disks| {
             let adding = async move {
-                let free = scanner.look_again(&groups, &disk).await?;
+                let free = scanner.rescan(&groups, &disk).await?;
                 if free.group.name != locked {
                     return Err(failed(format!("it is for disk group {} now, and is tried again", free.group.name)));
                 }

@@ -1,5 +1,4 @@
-//! Judges a disk without opening it: pure functions from the inventory, LVM's physical volumes and the
-//! disk groups.
+//! Evaluates a disk without opening it: pure functions from the inventory, LVM's physical volumes and the disk groups.
 
 use std::collections::BTreeMap;
 
@@ -66,13 +65,13 @@ impl<'a> Facts<'a> {
         Self { groups, pvs, group_findings, labels, twins, read_only }
     }
 
-    /// Returns what can be said of a disk now. A candidate has yet to be opened.
-    pub(super) fn judge(&self, disk: Disk) -> DiskFinding {
+    /// Returns the finding for a disk before it is opened. A candidate still has to be opened.
+    pub(super) fn evaluate(&self, disk: Disk) -> DiskFinding {
         let pv = pv_of(self.pvs, disk.number);
         if let Some(pv) = pv
             && let Some(group) = group_of(pv).and_then(|vg| self.groups.get(vg))
         {
-            // What the selector says by now does not matter: nothing is removed because it was changed
+            // The present selector does not matter: a changed selector removes no disk.
             let state = DiskState::Member { has_grown: pv.has_grown(), evacuation: evacuation_of(pv) };
             return DiskFinding { group: Some(group.name.clone()), disk, state };
         }
@@ -164,7 +163,7 @@ impl<'a> Facts<'a> {
 /// Returns how far the evacuation of a physical volume is.
 fn evacuation_of(pv: &GroupDisk) -> Option<Evacuation> {
     let is_done = pv.used == 0;
-    tags::says_to_evacuate(&pv.tags).then_some(if is_done { Evacuation::Done } else { Evacuation::Begun })
+    tags::requests_evacuation(&pv.tags).then_some(if is_done { Evacuation::Done } else { Evacuation::Begun })
 }
 
 /// Returns the volume group of this machine that a physical volume is in.

@@ -1,4 +1,4 @@
-//! The memory of discovery: facts about disks from one look to the next.
+//! The memory of discovery: facts about disks that it keeps from one scan to the next.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn key(disk: &Disk) -> Key {
 }
 
 impl Memory {
-    /// Remembers the candidates of this look; what is none any more begins anew.
+    /// Remembers the candidates of this scan. A disk that was none in the last scan starts its settle time.
     pub(super) fn note_candidates<'a>(&mut self, candidates: impl IntoIterator<Item = &'a Disk>) {
         let now = Instant::now();
         let before = std::mem::take(&mut self.candidates);

@@ -1,4 +1,4 @@
-//! Adds a disk to its disk group at a client's word, with all the checks of the mode `auto` but the time to settle.
+//! Adds a disk to its disk group at a client's request, with all checks of the mode `auto` except the settle time.
 
 use block_device::Machine;
 use lvm::Host;

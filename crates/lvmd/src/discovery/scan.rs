@@ -1,4 +1,4 @@
-//! One look at all disks, which changes nothing.
+//! One read-only scan of all disks.
 
 use std::io;
 use std::pin::pin;
@@ -22,16 +22,16 @@ use crate::disk_group::{DiskGroup, DiskGroups, Mode, NodeLabels};
 use crate::disk_report::{DiskReport, DiskState, Refusal};
 use crate::lvm_reader::LvmReader;
 
-/// Timeout for a look at a disk, which has time to wake up. One that does not answer must not keep the others from
-/// being found.
+/// Timeout for reading a disk, long enough for a sleeping disk to spin up. A disk that does not answer must not delay
+/// the discovery of the others.
 const DISK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Disks that are read at the same time, so that some that do not answer hold up no other for long.
 const READ_AT_ONCE: usize = 8;
-/// Time after which it is asked for which disks LVM may be waiting, and timeout of one read of each. Disks answer in
+/// Time after which lvmd checks for which disks LVM may be waiting, and timeout of one read of each. Disks answer in
 /// milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The errors of a look at all disks.
+/// The errors of a scan of all disks.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// The inventory cannot be read.
@@ -47,12 +47,12 @@ pub enum ScanError {
     Silence(String),
 }
 
-/// Looks at the disks of a machine. Clones share what they know of disks that hang.
+/// Scans the disks of a machine. Clones share the list of disks that hang.
 #[derive(Debug)]
 pub struct Scanner<M, R> {
     machine: Arc<M>,
     lvm: LvmReader<R>,
-    /// The labels of this node; `None` until somebody tells them.
+    /// The labels of this node; `None` until a client sends them.
     labels: watch::Receiver<Option<Arc<NodeLabels>>>,
     silence: Silence,
     patience: Duration,
@@ -71,7 +71,7 @@ pub(super) struct Scan {
 #[derive(Debug)]
 pub(super) struct FreeDisk {
     pub(super) group: DiskGroup,
-    /// True if the volume group is there.
+    /// True if the volume group exists.
     pub(super) exists: bool,
     pub(super) path: String,
     /// Keeps the number of the disk from becoming that of another.
@@ -92,7 +92,8 @@ impl<M, R> Clone for Scanner<M, R> {
 }
 
 impl<M: Machine, R: Host> Scanner<M, R> {
-    /// Looks at the disks of this machine with this LVM, on a node that has the labels of the channel at the time.
+    /// Creates a scanner of this machine's disks with this LVM. The node has the labels that are in the channel at the
+    /// time of a scan.
     pub fn new(machine: M, lvm: impl Into<LvmReader<R>>, labels: watch::Receiver<Option<Arc<NodeLabels>>>) -> Self {
         Self {
             machine: Arc::new(machine),
@@ -109,14 +110,14 @@ impl<M: Machine, R: Host> Scanner<M, R> {
         self.scan(groups, |_| {}).await.map(|scan| scan.report)
     }
 
-    /// Looks at all disks. Says which disks do not answer while LVM waits for them.
+    /// Scans all disks. Reports the disks that do not answer while LVM waits for them.
     pub(super) async fn scan(&self, groups: &DiskGroups, held_up: impl Fn(String) + Sync) -> Result<Scan, ScanError> {
         let disks = self.disks().await?;
         let pvs = self.physical_volumes(&disks, held_up).await?;
         let labels = self.labels.borrow().clone();
         let group_findings = find_groups(groups, &pvs, labels.as_deref());
         let facts = Facts::new(groups, &pvs, &group_findings, labels.as_deref(), &disks);
-        let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.judge(disk)).collect();
+        let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.evaluate(disk)).collect();
         let candidates = findings.iter_mut().filter(|finding| finding.state == DiskState::Candidate);
         let examined = stream::iter(candidates).for_each_concurrent(READ_AT_ONCE, async |finding| {
             let group = finding.group.as_ref().and_then(|name| groups.get(name));
@@ -137,13 +138,13 @@ impl<M: Machine, R: Host> Scanner<M, R> {
         disks.and_then(|disks| disks).map_err(ScanError::Inventory)
     }
 
-    /// Lists LVM's physical volumes. While LVM does not answer it is said which of these disks do not.
+    /// Lists LVM's physical volumes. While LVM does not answer, reports which of these disks do not answer either.
     async fn physical_volumes(
         &self,
         disks: &[Disk],
         held_up: impl Fn(String) + Sync,
     ) -> Result<Vec<GroupDisk>, ScanError> {
-        // Of an LVM that waits for a dead disk not even a kill rids the machine, so there must not be one for each look
+        // An LVM process that waits for a dead disk survives even SIGKILL, so lvmd must not start one with each scan.
         if let Some(silence) = self.describe_stuck() {
             return Err(ScanError::Silence(silence));
         }
@@ -185,14 +186,14 @@ impl<M: Machine, R: Host> Scanner<M, R> {
         .await;
     }
 
-    /// Names those of the disks for which somebody waits, if there are any.
+    /// Names the disks that still have a waiting thread, if there are any.
     fn describe_silence(&self, disks: &[Disk]) -> Option<String> {
         let silent = disks.iter().filter(|disk| self.silence.is_waiting(disk.number));
         silence::describe(silent.map(|disk| disk.path.as_str()))
     }
 
-    /// Looks once more at a candidate and its group. Fails if it may not be added.
-    pub(super) async fn look_again(&self, groups: &DiskGroups, disk: &Disk) -> Result<FreeDisk, Refusal> {
+    /// Scans a candidate and its group again. Fails if the disk may not be added.
+    pub(super) async fn rescan(&self, groups: &DiskGroups, disk: &Disk) -> Result<FreeDisk, Refusal> {
         let failed = |error: ScanError| Refusal::Failed(error_chain(&error));
         let disks = self.disks().await.map_err(failed)?;
         let pvs = self.physical_volumes(&disks, |_| {}).await.map_err(failed)?;
@@ -201,7 +202,7 @@ impl<M: Machine, R: Host> Scanner<M, R> {
         let facts = Facts::new(groups, &pvs, &group_findings, labels.as_deref(), &disks);
         let same = |now: &&Disk| (now.number, now.sequence, &now.path) == (disk.number, disk.sequence, &disk.path);
         let now = disks.iter().find(same).ok_or_else(|| Refusal::Failed("it was removed".to_owned()))?;
-        let mut finding = facts.judge(now.clone());
+        let mut finding = facts.evaluate(now.clone());
         limit_candidates(std::slice::from_mut(&mut finding), groups, &group_findings);
         let changed = || Refusal::Failed("it changed since the scan".to_owned());
         match finding.state {
@@ -218,7 +219,7 @@ impl<M: Machine, R: Host> Scanner<M, R> {
     /// of another disk while it is open. A blkid that is not waited for any more is ended.
     async fn examine(&self, disk: &Disk, claims: Claims) -> Result<Box<dyn OpenDisk>, Refusal> {
         let examining = async {
-            let (open, contents) = self.look(disk, claims).await?;
+            let (open, contents) = self.read_disk(disk, claims).await?;
             let signature = self.lvm.signature(&disk.path).await.map_err(Refusal::Unreadable)?;
             match (signature, contents) {
                 (Some(format), _) => Err(Refusal::Signature(format)),
@@ -230,9 +231,9 @@ impl<M: Machine, R: Host> Scanner<M, R> {
     }
 
     /// Opens and reads a disk, in a thread that may wait forever. A claim does not last: LVM needs it itself.
-    async fn look(&self, disk: &Disk, claims: Claims) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
+    async fn read_disk(&self, disk: &Disk, claims: Claims) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
         let (machine, number, disk) = (Arc::clone(&self.machine), disk.number, disk.clone());
-        match self.silence.ask(number, DISK_TIMEOUT, move || look(&*machine, &disk, claims)).await {
+        match self.silence.ask(number, DISK_TIMEOUT, move || read_disk(&*machine, &disk, claims)).await {
             Some(Ok(found)) => found,
             Some(Err(error)) => Err(Refusal::Unreadable(error.to_string())),
             None => Err(no_answer()),
@@ -255,7 +256,7 @@ enum Claims {
     WhileRead,
 }
 
-fn look(machine: &dyn Machine, disk: &Disk, claims: Claims) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
+fn read_disk(machine: &dyn Machine, disk: &Disk, claims: Claims) -> Result<(Box<dyn OpenDisk>, Contents), Refusal> {
     let refused = |error: io::Error| {
         let is_claimed = error.kind() == io::ErrorKind::ResourceBusy;
         if is_claimed { Refusal::Claimed } else { Refusal::Unreadable(error.to_string()) }

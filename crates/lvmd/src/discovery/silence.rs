@@ -1,4 +1,5 @@
-//! Disks that do not answer: each costs one thread, however often it is asked for, and nobody waits for it for long.
+//! Disks that do not answer: each blocks one thread, regardless of the number of requests, and callers wait only for a
+//! limited time.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ pub(super) struct Silence {
 }
 
 impl Silence {
-    /// Asks a disk something in a thread that may wait for ever. `None` if it does not answer within the time, or has
-    /// not answered an earlier question yet.
+    /// Runs a request to a disk in a thread, which may block indefinitely. Returns `None` if the disk does not answer
+    /// within the time limit or has not yet answered an earlier request.
     pub(super) async fn ask<T: Send + 'static>(
         &self,
         disk: Number,
@@ -53,7 +54,7 @@ impl Drop for Wait {
     }
 }
 
-/// Says which disks do not answer, if there are any, and what that means.
+/// Describes the disks that do not answer, if there are any, and the consequences.
 pub(super) fn describe<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> {
     let paths: Vec<_> = paths.collect();
     let text = "check for a broken disk, cable or controller. LVM waits for these disks unless its global_filter \

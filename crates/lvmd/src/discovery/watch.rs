@@ -1,5 +1,5 @@
-//! Looks at the disks again and again: when the kernel reports one, after some time, and when the configuration
-//! changes.
+//! Scans the disks repeatedly: after a kernel event, after the rescan interval, and after a change of the
+//! configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::lvm_reader::LvmReader;
 
 /// Time without a message of the kernel after which a burst of them is over: udev makes the names of a new disk in it.
 const QUIET: Duration = Duration::from_millis(300);
-/// Longest time for which messages hold up a look.
+/// Longest time for which kernel events delay a scan.
 const LONGEST_BURST: Duration = Duration::from_secs(5);
 
-/// Time after which disks are looked at again that could not be looked at.
+/// Time after which disks that could not be scanned are scanned again.
 const RETRY: Duration = Duration::from_mins(1);
 
 /// Disk discovery for an engine.
@@ -33,7 +33,7 @@ pub struct Discovery<M, R> {
     scanner: Scanner<M, R>,
     engine: Engine<R>,
     groups: watch::Receiver<Arc<DiskGroups>>,
-    /// The labels of this node; `None` until a client tells them.
+    /// The labels of this node; `None` until a client sends them.
     labels: watch::Receiver<Option<Arc<NodeLabels>>>,
     report: watch::Sender<Arc<DiskReport>>,
     memory: Memory,
@@ -42,7 +42,7 @@ pub struct Discovery<M, R> {
 }
 
 impl<M: Machine, R: Host> Discovery<M, R> {
-    /// Looks at the disks of this machine for this engine, with the groups that it is told of.
+    /// Creates the discovery of this machine's disks for this engine, with the groups that it receives.
     pub fn new(
         machine: M,
         lvm: impl Into<LvmReader<R>>,
@@ -55,14 +55,14 @@ impl<M: Machine, R: Host> Discovery<M, R> {
         Self { scanner, engine, groups, labels, report, memory: Memory::default(), additions }
     }
 
-    /// Subscribes to the report of the last look.
+    /// Subscribes to the report of the last scan.
     pub fn report(&self) -> watch::Receiver<Arc<DiskReport>> {
         self.report.subscribe()
     }
 
-    /// Looks at the disks until the shutdown begins. Without disk groups nothing is looked at.
+    /// Scans the disks until the shutdown begins. Without disk groups it scans none.
     pub async fn run(mut self, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let looking = async {
+        let scanning = async {
             loop {
                 let groups = Arc::clone(&self.groups.borrow_and_update());
                 if groups.groups.is_empty() {
@@ -77,16 +77,16 @@ impl<M: Machine, R: Host> Discovery<M, R> {
                 self.watch(&groups, uevents).await;
             }
         };
-        shutdown.run_until_cancelled(looking).await;
+        shutdown.run_until_cancelled(scanning).await;
         Ok(())
     }
 
-    /// Looks again and again until the configuration changes. Labels of the node that change no group's place, as
-    /// programs of the cluster write them all the time, are no reason for a look.
+    /// Scans repeatedly until the configuration changes. Programs of the cluster change labels of the node all the
+    /// time; only labels that change whether a group is for this node cause a scan.
     async fn watch(&mut self, groups: &DiskGroups, mut uevents: Option<Uevents>) {
         loop {
             let placements = groups.placements(self.labels.borrow_and_update().as_deref());
-            let next = self.look_and_act(groups).await;
+            let next = self.scan_and_act(groups).await;
             tokio::select! {
                 () = wait_for_change(&mut self.groups) => return,
                 () = wait_for_labels(&mut self.labels, groups, &placements) => {}
@@ -104,11 +104,11 @@ impl<M: Machine, R: Host> Discovery<M, R> {
         drop(addition.answer.send(added));
     }
 
-    /// Looks at all disks and does what the groups in the mode `auto` ask for. Returns when to look again at the
-    /// latest.
-    pub async fn look_and_act(&mut self, groups: &DiskGroups) -> Option<Instant> {
+    /// Scans all disks and makes the changes that groups in the mode `auto` require. Returns the latest time of the
+    /// next scan.
+    pub async fn scan_and_act(&mut self, groups: &DiskGroups) -> Option<Instant> {
         loop {
-            let Some(scan) = self.look(groups).await else { return Some(Instant::now() + RETRY) };
+            let Some(scan) = self.scan_disks(groups).await else { return Some(Instant::now() + RETRY) };
             let (acted, settled) = self.act(groups, &scan).await;
             if !acted {
                 let next = [groups.rescan_interval, settled].into_iter().flatten().min();
@@ -117,8 +117,8 @@ impl<M: Machine, R: Host> Discovery<M, R> {
         }
     }
 
-    /// Looks at all disks and publishes the report.
-    async fn look(&mut self, groups: &DiskGroups) -> Option<Scan> {
+    /// Scans all disks and publishes the report.
+    async fn scan_disks(&mut self, groups: &DiskGroups) -> Option<Scan> {
         let mut scan = match self.scanner.scan(groups, |why| self.publish_failure(why)).await {
             Ok(scan) => scan,
             Err(error) => {
@@ -153,8 +153,8 @@ impl<M: Machine, R: Host> Discovery<M, R> {
         self.publish(report);
     }
 
-    /// Grows groups with their disks and adds the first candidate that has settled. Returns whether something was done,
-    /// so that a new look is needed, and else after which time the next candidate will have settled.
+    /// Grows groups with their disks and adds the first candidate that has settled. Returns true if it changed
+    /// something and a new scan is needed, and otherwise the time until the next candidate has settled.
     async fn act(&mut self, groups: &DiskGroups, scan: &Scan) -> (bool, Option<Duration>) {
         let (mut acted, mut next) = self.grow(groups, scan).await;
         for finding in candidates(&scan.report) {
@@ -169,7 +169,8 @@ impl<M: Machine, R: Host> Discovery<M, R> {
             }
             let added = self.scanner.add(&self.engine, groups, &group.name, &finding.disk).await;
             log_addition(finding, added.as_ref().err());
-            // Of one that was added it tells if LVM does not list it then: nothing is done again and again
+            // Also recorded after a success: if LVM does not list the disk then, it is reported, and not added again
+            // and again
             let unlisted = || Refusal::Failed("LVM initialized it but does not list it".to_owned());
             self.memory.note_failure(&finding.disk, added.err().unwrap_or_else(unlisted));
             acted = true;
@@ -235,7 +236,7 @@ fn subscribe() -> Option<Uevents> {
     subscribed.ok()
 }
 
-/// Waits for other groups; for ever when there will be none.
+/// Waits for a change of the groups; indefinitely if there can be none.
 async fn wait_for_change(groups: &mut watch::Receiver<Arc<DiskGroups>>) {
     if groups.changed().await.is_err() {
         std::future::pending::<()>().await;
@@ -261,7 +262,7 @@ async fn wait_for_burst(uevents: &mut Option<Uevents>) {
     let Some(uevents) = uevents else { return std::future::pending().await };
     uevents.block_device().await;
     let burst = async { while timeout(QUIET, uevents.block_device()).await.is_ok() {} };
-    // That it goes on does not matter: there will be another look
+    // Later events do not matter: another scan follows
     let _ = timeout(LONGEST_BURST, burst).await;
 }
 
@@ -281,7 +282,7 @@ fn log_addition(finding: &DiskFinding, failure: Option<&Refusal>) {
     }
 }
 
-/// Logs what is new since the last look.
+/// Logs what has changed since the last scan.
 fn log_changes(before: &DiskReport, now: &DiskReport) {
     for finding in &now.disks {
         // Another disk may have got the name of one that was pulled out

@@ -42,7 +42,7 @@ impl NodeSelector {
         self.keys.is_empty()
     }
 
-    /// Returns whether a node with these labels is selected; `None` if that depends on labels that nobody knows yet.
+    /// Returns whether a node with these labels is selected; `None` if that depends on labels that are not known yet.
     pub fn selects(&self, labels: Option<&NodeLabels>) -> Option<bool> {
         if self.is_everything() {
             return Some(true);

@@ -1,10 +1,9 @@
-//! Compares the selectors of two groups: whether they select the same disks, as far as this can be said without looking
-//! at disks.
+//! Compares the selectors of two groups for disks that both select, as far as this is possible without reading disks.
 
 use super::selector::{Pattern, Selector};
 
-/// Returns whether some disk would be as described by both, and nothing in the descriptions tells them apart. Where one
-/// describes disks by other names than the other, or by patterns that differ, only the disks of a machine can tell.
+/// Returns whether both selectors match some disk and differ in nothing that excludes the other. Where they use other
+/// names for disks, or different patterns, only the disks of a machine decide.
 pub(super) fn is_certain(one: &Selector, other: &Selector) -> bool {
     let names = |selector: &Selector| {
         [&selector.paths, &selector.ids, &selector.models, &selector.serials].map(|patterns| !patterns.is_empty())

@@ -10,7 +10,7 @@ pub struct Pattern {
     regex: Regex,
 }
 
-/// A description of disks. A disk must fulfil everything that is said; of a list, one entry.
+/// A description of disks. A disk must match every field that is set; of a list, one entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Patterns of `/dev/NAME` and of `/dev/disk/by-path/NAME`.
@@ -60,12 +60,12 @@ impl PartialEq for Pattern {
 impl Eq for Pattern {}
 
 impl Selector {
-    /// Returns whether nothing is said of the disks.
+    /// Returns whether no field is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns whether the disk is as described. What the disk does not say of itself is not as described.
+    /// Returns whether the disk matches. A property that the disk does not report does not match.
     pub fn matches(&self, disk: &Disk) -> bool {
         let bus_paths: Vec<_> = disk.bus_paths.iter().map(|name| format!("/dev/disk/by-path/{name}")).collect();
         let paths = || bus_paths.iter().map(String::as_str).chain([disk.path.as_str()]);

@@ -34,7 +34,7 @@ impl<R: Host> LockedGroup<R> {
         if let Ok(status) = self.device_status(&self.shared().devices(), known, volume).await {
             return Ok(status.is_some_and(|status| status.open_count > 0));
         }
-        // LVM can say it where device-mapper cannot be asked: it runs in the namespaces of the host.
+        // LVM reports it where device-mapper is not accessible: LVM runs in the namespaces of the host.
         self.refresh().await?;
         let known = self.try_cached()?;
         let now = known.volume_of_uuid(&volume.uuid);

@@ -23,8 +23,8 @@ pub(super) struct ChangeQueue<C> {
 #[derive(Debug)]
 pub(super) struct Waiting<C> {
     pub(super) change: Arc<C>,
-    /// Receives the volume. It is dropped when the change failed: the task that asked for it then carries it out alone,
-    /// and gets the reason.
+    /// Receives the volume. It is dropped if the change failed: the requesting task then carries it out alone, and gets
+    /// the reason.
     pub(super) answer: oneshot::Sender<LogicalVolume>,
 }
 

@@ -66,7 +66,8 @@ async fn create_alone<R: Host>(
     }
 }
 
-/// Returns the reason why an existing volume is not the wanted one, whose size after rounding is given in bytes.
+/// Returns the reason why an existing volume differs from the requested one. `wanted` is the requested size after
+/// rounding, in bytes.
 fn find_mismatch(class: &DeviceClass, existing: &LogicalVolume, wanted: Option<u64>) -> Option<String> {
     if !class.owns(existing) {
         return Some(not_in_place(class));

@@ -1,9 +1,9 @@
-//! Creates volumes that were asked for at the same time together. LVM writes the metadata for each of them, but one
-//! command takes their tags away and one report serves all.
+//! Creates volumes of concurrent requests together. LVM writes the metadata for each of them, but one command removes
+//! their tags and one report serves all.
 //!
-//! Each volume has a making tag of its own until LVM has created it, and is given to its caller only when a report has
-//! shown it without. Whatever goes wrong is no answer: the volume is then created alone, which begins with the removal
-//! of what is left of it.
+//! Each volume has its own making tag until LVM has created it. The caller gets the volume only after a report shows it
+//! without the tag. A failure of the batch fails no request: the volume is then created alone, which first removes its
+//! remains.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ struct Planned {
     answer: Option<oneshot::Sender<LogicalVolume>>,
 }
 
-/// The parameters of `lvcreate` beside the name.
+/// The parameters of `lvcreate` in addition to the name.
 struct Parameters {
     bytes: u64,
     making: Tag,

@@ -24,11 +24,11 @@ pub struct CreateVolume {
     pub option_class: String,
     /// Size in bytes, a multiple of 512; it is rounded up to whole extents.
     pub bytes: u64,
-    /// Tags to put on it.
+    /// Tags to add to it.
     pub tags: Vec<Tag>,
 }
 
-/// A volume to create, with the settings of its class when it was asked for.
+/// A volume to create, with the settings of its class at the time of the request.
 #[derive(Debug)]
 pub(super) struct Creation {
     pub(super) wanted: CreateVolume,
@@ -90,7 +90,7 @@ impl Creation {
         CreationOptions { class: self.class.name.clone(), option_class: self.wanted.option_class.clone() }
     }
 
-    /// Returns a volume for LVM to create as the classes say, with these options.
+    /// Returns a volume for LVM to create with these options, as the classes specify.
     pub(super) fn new_volume<'a>(
         &'a self,
         vg: &'a VgName,

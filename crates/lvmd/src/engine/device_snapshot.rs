@@ -45,7 +45,7 @@ impl DeviceSnapshot {
         }
     }
 
-    /// Completes the snapshot with what device-mapper and the kernel say. Blocks.
+    /// Completes the snapshot with the state that device-mapper and the kernel report. Blocks.
     pub(super) fn with_device_mapper(
         mut self,
         devices: &impl Devices,
@@ -69,7 +69,7 @@ impl DeviceSnapshot {
         Ok(self)
     }
 
-    /// Sets what a report of LVM says of the devices, so that only a difference from the report counts as a change.
+    /// Sets the devices as LVM reports them, so that only a difference from the report counts as a change.
     pub(super) fn set_reported(&mut self, group: &VolumeGroup) {
         self.add_disks(group);
         let device_of = |volume: &LogicalVolume| Some((volume.mapper_name(&group.name), volume.device?));
@@ -78,9 +78,9 @@ impl DeviceSnapshot {
 
     /// Adds the disks that a report of LVM has and the snapshot has not: one that has just joined may fail at once.
     pub(super) fn add_disks(&mut self, group: &VolumeGroup) {
-        let is_there = |pv: &PhysicalVolume| (pv.uuid.clone(), pv.device.is_some());
-        for (pv, is_there) in group.pvs.iter().map(is_there) {
-            self.readable.entry(pv).or_insert(is_there);
+        let is_present = |pv: &PhysicalVolume| (pv.uuid.clone(), pv.device.is_some());
+        for (pv, is_present) in group.pvs.iter().map(is_present) {
+            self.readable.entry(pv).or_insert(is_present);
         }
     }
 
@@ -94,11 +94,11 @@ impl DeviceSnapshot {
         self.conditions.get(pool).is_some_and(|condition| condition.split(' ').any(|flag| flag == "ignore_discard"))
     }
 
-    /// Says whether the cached report is still up to date, from this snapshot and the one at the time of the report.
-    /// What was odd then and stays so is no change.
+    /// Decides whether the cached report is still up to date, from this snapshot and the one at the time of the report.
+    /// An irregularity that existed at that time is no change.
     pub(super) fn compare(&self, before: &Self, cached: Option<&VolumeGroup>) -> Freshness {
         let is_current = cached.zip(self.newest.as_ref()).map(|(group, newest)| is_version_of(newest, group));
-        // Also on the disks of a group that is not there, which may have come back.
+        // Also on the disks of a group that LVM did not find, which may have come back.
         let is_rewritten = (is_current == Some(false) || cached.is_none()) && before.newest != self.newest;
         let has_moved = cached.is_some_and(|group| {
             group.volumes.iter().any(|volume| {
@@ -118,7 +118,8 @@ impl DeviceSnapshot {
         // LVM goes without a disk that answers again until it scans the disks.
         let is_disk_back =
             self.readable.values().all(|readable| *readable) && cached.is_some_and(|group| group.missing_pvs > 0);
-        // Metadata of another version was there at the last report as well, and LVM ignored it: on an old disk, say.
+        // Metadata of another version existed at the last report as well, and LVM ignored it, for example on an old
+        // disk.
         if is_current == Some(true) && !is_disk_back { Freshness::Current } else { Freshness::Unknown }
     }
 }

@@ -194,7 +194,7 @@ mod tests {
     fn reported(pvs: Vec<PhysicalVolume>, uuid: &str, failing: &[&str]) -> Vec<(String, &'static str)> {
         let failing = failing.iter().map(|name| (*name).to_owned()).collect();
         let reported = volumes_on(&group(pvs), &ranges(), uuid, &failing);
-        reported.volumes.into_iter().map(|volume| (volume.name, volume.state.word())).collect()
+        reported.volumes.into_iter().map(|volume| (volume.name, volume.state.keyword())).collect()
     }
 
     fn expected(volumes: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {

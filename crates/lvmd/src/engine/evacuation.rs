@@ -171,7 +171,7 @@ impl<R: Host> Evacuation<R> {
         tracing::debug!(vg = %self.group.name, disk = disk.path, volume = planned.volume, bytes, "moving a piece");
         let moved = move_piece(&moves, *planned).await;
         if matches!(moved, Err(Error::Lvm(lvm::Error::NoSpace(_)))) {
-            // The space was taken since the piece was planned: a new plan says what is lacking
+            // The space was allocated since the piece was planned: a new plan reports what is lacking
             self.plan(disk).await?;
         }
         moved?;

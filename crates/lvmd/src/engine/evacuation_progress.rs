@@ -17,7 +17,7 @@ use crate::tags::{EvacuationRequest, is_wiping_name};
 /// Time for which a change of a volume waits for the end of the piece that is being moved.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The held lock under which pieces are moved. Dropping it says that none is being moved, and releases the lock.
+/// The held lock under which pieces are moved. Dropping it records that no piece is being moved, and releases the lock.
 #[derive(Debug)]
 pub(super) struct MoveGuard {
     moving: Arc<Mutex<Option<Moving>>>,
@@ -182,9 +182,9 @@ impl EvacuationProgress {
     }
 
     /// Forgets volumes that are not on the physical volume any more.
-    pub(super) fn forget_unreadable(&self, uuid: &str, is_there: impl Fn(&str) -> bool) {
+    pub(super) fn forget_unreadable(&self, uuid: &str, exists: impl Fn(&str) -> bool) {
         if let Some(volumes) = self.unreadable.lock().get_mut(uuid) {
-            volumes.retain(|volume, _| is_there(volume));
+            volumes.retain(|volume, _| exists(volume));
         }
     }
 

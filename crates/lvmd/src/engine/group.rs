@@ -56,7 +56,7 @@ pub(super) struct Group {
 
 #[derive(Debug)]
 struct Cache {
-    /// The last report of LVM; `None` when LVM said that there is no such group, or never read it.
+    /// The last report of LVM; `None` if LVM reported that the group does not exist, or never read it.
     report: Option<Arc<VolumeGroup>>,
     /// The last report on a group that has gone since.
     lost: Option<Arc<VolumeGroup>>,
@@ -133,13 +133,13 @@ impl Group {
         group
     }
 
-    /// Returns the last report of LVM; `None` when LVM said that there is no such group, or never read it.
+    /// Returns the last report of LVM; `None` if LVM reported that the group does not exist, or never read it.
     pub(super) fn cached(&self) -> Option<Arc<VolumeGroup>> {
         self.cache.read().report.clone()
     }
 
-    /// Returns the last report of LVM. Fails with [`Error::VolumeGroupMissing`] when LVM said that there is no such
-    /// group, and with [`Error::VolumeGroupUnreadable`] when LVM did not read it yet.
+    /// Returns the last report of LVM. Fails with [`Error::VolumeGroupMissing`] if LVM reported that the group does not
+    /// exist, and with [`Error::VolumeGroupUnreadable`] if LVM has not read it yet.
     pub(super) fn try_cached(&self) -> Result<Arc<VolumeGroup>, Error> {
         let cache = self.cache.read();
         cache.report.clone().ok_or_else(|| match &cache.stale_reason {
@@ -296,7 +296,7 @@ impl Group {
         freshness
     }
 
-    /// Returns whether a thin pool ignores discards, as far as its device has said.
+    /// Returns whether a thin pool ignores discards, as far as its device has reported it.
     pub(super) fn ignores_discards(&self, pool: &str) -> bool {
         self.cache.read().devices.ignores_discards(pool)
     }
@@ -341,7 +341,7 @@ impl Group {
         .await
     }
 
-    /// Asks device-mapper in a thread of its own, one question at a time, with a timeout.
+    /// Queries device-mapper in a separate thread, one query at a time, with a timeout.
     async fn ask_device_mapper<D: Devices, T: Send + 'static>(
         &self,
         devices: &Arc<D>,

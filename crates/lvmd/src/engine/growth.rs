@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lvm::{LogicalVolume, LvName, VolumeGroup};
 
-use super::preconditions::{check_no_missing_pvs, round_up_to_extents, space_beside};
+use super::preconditions::{check_no_missing_pvs, round_up_to_extents, space_next_to};
 use crate::device_class::DeviceClass;
 use crate::error::Error;
 
@@ -27,7 +27,7 @@ pub(super) fn check_space(
     check_no_missing_pvs(group)?;
     // The layout that the volume has counts, not that of its class: it may have been created with other options.
     let layout = volume.layout();
-    let space = space_beside(volume, &layout, class, group)?;
+    let space = space_next_to(volume, &layout, class, group)?;
     let current = volume.visible_size();
     // Extents of a volume are whole, so what is larger than it now is at least one extent larger.
     let size = round_up_to_extents(group, bytes, layout.step());

@@ -1,4 +1,4 @@
-//! Repairs what a killed pvmove has left: devices that are suspended, and volumes of its own in LVM's metadata.
+//! Repairs the remains of a killed pvmove: suspended devices, and pvmove's own volumes in LVM's metadata.
 
 use lvm::{Host, Lvm, RepairError, is_device_of_move};
 use topolvm_runtime::error_chain;

@@ -1,6 +1,6 @@
-//! Reads LVM's metadata headers on physical volumes: each disk in a thread of its own, with a timeout and without a
-//! lock that another disk needs. A disk that hangs costs one thread, not one for each read, and no caller waits
-//! for it twice.
+//! Reads LVM's metadata headers on physical volumes: each disk in a separate thread, with a timeout and without a lock
+//! that another disk needs. A disk that hangs blocks one thread, not one for each read, and no caller waits for it
+//! twice.
 
 use std::collections::HashMap;
 use std::io;

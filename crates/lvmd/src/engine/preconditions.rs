@@ -54,7 +54,7 @@ pub(super) fn free_bytes(class: &DeviceClass, group: &VolumeGroup) -> Result<u64
 
 /// Returns the space into which a volume can grow or be copied: that of the class whose volumes lie where it lies, if
 /// there is one.
-pub(super) fn space_beside<'a>(
+pub(super) fn space_next_to<'a>(
     volume: &LogicalVolume,
     layout: &Layout,
     class: Option<&DeviceClass>,

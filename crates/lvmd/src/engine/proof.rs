@@ -1,5 +1,5 @@
-//! Proves by a small volume whether LVM creates volumes at all, when it has failed to create one that fits, and where
-//! only LVM can say. The volume carries the tag of an unfinished one and is removed at once.
+//! Tests with a small volume whether LVM creates volumes at all: after it failed to create one that fits, and where
+//! only such a test can show it. The volume carries the tag of an unfinished one and is removed at once.
 
 use lvm::{Host, LogicalVolume, LvName};
 use topolvm_runtime::error_chain;
@@ -21,7 +21,7 @@ enum Proof {
     Accepted,
     /// LVM refused it.
     Refused(String),
-    /// There is no space for it, or LVM failed for a reason that says nothing.
+    /// There is no space for it, or LVM failed for an unrelated reason.
     Nothing,
 }
 

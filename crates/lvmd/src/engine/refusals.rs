@@ -1,5 +1,5 @@
-//! The creations that LVM refuses in one volume group, whatever is free, and those of which only LVM can say whether it
-//! refuses them. Nothing is published for either until LVM has created a volume.
+//! The creations that LVM refuses in one volume group regardless of free space, and those that still need a test with
+//! LVM. No capacity is published for either until LVM has created a volume.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +39,7 @@ struct Entry {
 }
 
 impl Refusals {
-    /// Stores that only LVM can say whether it refuses these creations.
+    /// Stores that these creations need a test with LVM.
     pub(super) fn expect_proof(&self, options: CreationOptions) {
         let unproven = || Entry { reason: None, backoff: BACKOFF, tried: None, retry_at: Instant::now() };
         self.entries.lock().entry(options).or_insert_with(unproven);

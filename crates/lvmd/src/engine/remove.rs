@@ -48,7 +48,7 @@ impl Removal {
         if tags::is_wiping(volume) {
             return rename_for_wiping(group, volume, name, &[]).await;
         }
-        // lvremove --force removes them with it and says nothing.
+        // lvremove --force removes them too, without a message.
         let snapshots: Vec<_> = known.snapshots_of(name.as_str()).collect();
         if !snapshots.is_empty() {
             let why = format!("has snapshots that would be lost: {}; remove them first", snapshots.join(", "));

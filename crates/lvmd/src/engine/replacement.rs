@@ -30,7 +30,7 @@ pub(super) async fn replace_in_group<R: Host>(
         tracing::info!(vg = %known.name, name = %mirror, disk, "rebuilding a mirror that has lost a disk");
         let repaired = group.lvm().repair_mirror(&known.name, &mirror).await;
         match group.store_outcome(repaired) {
-            // What is left on the disk says so
+            // The extents that remain on the disk show the result
             Ok(()) | Err(lvm::Error::NoSpace(_)) => {}
             Err(error) => return Err(error.into()),
         }

@@ -18,7 +18,7 @@ impl<R: Host> LockedGroup<R> {
         changed.done
     }
 
-    /// Stores a report; `None` where LVM says that there is no such group.
+    /// Stores a report; `None` if LVM reports that the group does not exist.
     pub(super) fn store_report(&mut self, report: Option<VolumeGroup>) {
         if let Some(report) = &report {
             let missing_before = self.cached().map_or(0, |before| before.missing_pvs);

@@ -1,8 +1,7 @@
-//! Grows volumes that are to grow at the same time together: LVM writes the metadata for each, and one report serves
-//! all.
+//! Grows volumes of concurrent requests together: LVM writes the metadata for each, and one report serves all.
 //!
-//! A volume is given to its caller only when the report shows it as large as it is to be. Whatever goes wrong is no
-//! answer: the volume is then grown alone.
+//! The caller gets a volume only after the report shows its requested size. A failure of the batch fails no request:
+//! the volume is then grown alone.
 
 use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
 use tokio::sync::oneshot;

@@ -113,7 +113,7 @@ fn find_in_class<'a>(class: &DeviceClass, group: &'a VolumeGroup, name: &LvName)
     Ok(volume)
 }
 
-/// Returns the text that says that a volume of the class's group does not lie where the class has its volumes.
+/// Returns the message that a volume of the class's group is not located where the class has its volumes.
 pub(super) fn not_in_place(class: &DeviceClass) -> String {
     match &class.thin_pool {
         Some(pool) => format!("is not in thin pool {}, where device class {} keeps its volumes", pool.name, class.name),

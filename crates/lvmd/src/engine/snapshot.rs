@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lvm::{FullName, Host, LogicalVolume, LvName, NewSnapshot, Tag, VolumeGroup};
 
 use super::creation::Creation;
-use super::preconditions::{check_creates_volumes, check_no_missing_pvs, round_up_to_extents, space_beside};
+use super::preconditions::{check_creates_volumes, check_no_missing_pvs, round_up_to_extents, space_next_to};
 use super::proof::learn_from_creation;
 use super::refusals::CreationOptions;
 use super::scope::Scope;
@@ -29,7 +29,7 @@ pub struct CreateSnapshot {
     pub bytes: u64,
     /// True if it can be written to.
     pub writable: bool,
-    /// Tags to put on it.
+    /// Tags to add to it.
     pub tags: Vec<Tag>,
 }
 
@@ -79,7 +79,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the thin pool of the snapshot. LVM puts it into the pool of its source, whatever the class says.
+    /// Returns the thin pool of the snapshot. LVM creates a snapshot in the pool of its source, whichever pool the
+    /// class has.
     async fn pool<R: Host>(&self, group: &mut LockedGroup<R>) -> Result<LvName, Error> {
         if let Scope::Class(class) = &self.scope {
             let pool = class.thin_pool.as_ref().map(|pool| pool.name.clone());
@@ -131,7 +132,7 @@ fn check_space(
     if let Some(class) = class {
         check_creates_volumes(class, group)?;
     }
-    let free = space_beside(source, &source.layout(), class, group)?.bytes;
+    let free = space_next_to(source, &source.layout(), class, group)?.bytes;
     let no_space = Error::NoSpace { free, requested: wanted.max(source.size) };
     bytes.filter(|bytes| *bytes <= free).ok_or(no_space)
 }

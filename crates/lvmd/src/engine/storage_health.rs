@@ -93,7 +93,7 @@ fn describe_refusals(group: &Group, known: &VolumeGroup) -> impl Iterator<Item =
 fn describe_pool(class: &DeviceClass, group: &VolumeGroup) -> Option<String> {
     let pool = class.thin_pool.as_ref()?;
     if pool.find(group).is_none() {
-        // Why lvmd has not made it is said by the maintenance of pools.
+        // The maintenance of pools reports why lvmd has not created it.
         if pool.share.is_some() {
             return None;
         }
@@ -107,8 +107,7 @@ fn describe_pool(class: &DeviceClass, group: &VolumeGroup) -> Option<String> {
     Some(error.to_string())
 }
 
-/// Returns a sentence for each kind of fault that `lv_attr` shows of volumes of a group. Pools have a sentence of
-/// their own.
+/// Returns a sentence for each kind of fault that `lv_attr` shows of volumes of a group. Pools have separate sentences.
 fn describe_failed_volumes(group: &VolumeGroup) -> impl Iterator<Item = String> {
     let mut by_problem = BTreeMap::<String, Vec<&str>>::new();
     for volume in group.volumes.iter().filter(|volume| !volume.attr.is_thin_pool()) {

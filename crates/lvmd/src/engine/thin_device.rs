@@ -47,8 +47,8 @@ pub(super) async fn create_with_retry<R: Host>(
     created
 }
 
-/// Removes the thin device that blocked a new volume in a pool, if no volume has the device and nothing is lost with
-/// it. Returns whether another attempt makes sense; if not, the error of the creation says why.
+/// Removes the thin device that blocked a new volume in a pool, if no volume has the device and no data is lost with
+/// it. Returns whether another attempt makes sense; if not, the error of the creation contains the reason.
 async fn remove_blocking_thin_device<R: Host>(
     group: &mut LockedGroup<R>,
     pool: Option<&LvName>,
@@ -70,10 +70,9 @@ async fn remove_blocking_thin_device<R: Host>(
     }
 }
 
-/// Checks that a new volume in a pool is empty: LVM may have given it a thin device that was there already, with the
-/// data of a snapshot or an older volume. Such a volume is removed if the device belongs to the pool's last
-/// transaction, which a killed LVM did not complete; otherwise it is kept under another name, because it may be a
-/// volume of older metadata.
+/// Checks that a new volume in a pool is empty: LVM may have given it an existing thin device, with the data of a
+/// snapshot or an older volume. Such a volume is removed if the device belongs to the pool's last transaction, which a
+/// killed LVM did not complete; otherwise it is kept under another name, because it may be a volume of older metadata.
 pub(super) async fn check_thin_volume_is_empty<R: Host>(
     group: &mut LockedGroup<R>,
     pool: &LvName,

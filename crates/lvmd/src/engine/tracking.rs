@@ -12,7 +12,7 @@ use super::state::Shared;
 use super::storage_health;
 use super::wiping::Wiping;
 
-/// Puts a volume group that LVM has just reported into the cache and keeps it there, unless it is there already.
+/// Adds a volume group that LVM has just reported to the cache and keeps it there, unless the cache already has it.
 pub(super) fn track_group<R: Host>(shared: &Arc<Shared<R>>, reported: VolumeGroup) {
     track(shared, reported.name.clone(), Some(reported));
 }

@@ -1,4 +1,4 @@
-//! The device classes of which only LVM can say whether it creates volumes in them.
+//! The device classes that need a test with LVM before their capacity is published.
 
 use lvm::{State, VolumeGroup};
 
@@ -16,7 +16,7 @@ pub(super) fn expect_proofs(group: &Group, classes: &DeviceClasses) {
     }
 }
 
-/// Returns whether only LVM can say whether it creates volumes in a class: because of its options, or because its thin
+/// Returns whether only a test shows that LVM creates volumes in a class: because of its options, or because its thin
 /// pool is not active, which LVM activates first if it can.
 fn needs_proof(class: &DeviceClass, group: &VolumeGroup) -> bool {
     let pool = class.thin_pool.as_ref().and_then(|pool| pool.find(group));

@@ -1,6 +1,6 @@
-//! The operations on volumes: each locks the volume group and leaves the work to the value that it is about, or answers
-//! from the cache. LVM is asked by a read only when device-mapper cannot say which devices there are, or when no cached
-//! group has the volume.
+//! The operations on volumes: each locks the volume group and delegates the work to the value of the request, or
+//! answers from the cache. A read runs LVM only if device-mapper cannot list the devices, or if no cached group has the
+//! volume.
 
 use std::collections::HashMap;
 use std::sync::Arc;

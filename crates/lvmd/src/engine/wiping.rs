@@ -102,7 +102,7 @@ impl<R: Host> Wiping<R> {
         Ok(())
     }
 
-    /// Runs one step on a device in a thread of its own, and returns the device for the next one.
+    /// Runs one step on a device in a separate thread, and returns the device for the next one.
     async fn run_step(
         &self,
         mut device: Box<dyn Wipeable>,

@@ -1,5 +1,5 @@
-//! Decides the gRPC code of each error, and its reason: a word for programs, sent in `google.rpc.ErrorInfo` beside the
-//! code, on which clients rely. docs/errors.md says what each code makes the CSI sidecars do.
+//! Decides the gRPC code of each error, and its reason: a keyword that clients rely on, sent in `google.rpc.ErrorInfo`
+//! with the code. docs/errors.md describes how the CSI sidecars handle each code.
 
 use tonic::Code;
 use topolvm_runtime::grpc::{GrpcCode, Reason};
@@ -41,7 +41,7 @@ impl Error {
             }
             Self::AlreadyExists { .. } => (Code::AlreadyExists, "LV_EXISTS"),
             // The provisioner lets the scheduler choose another node.
-            Self::NoSpace { .. } | Self::PoolFull { .. } | Self::NoRoomForDisk { .. } | Self::NoPlaceFor { .. } => {
+            Self::NoSpace { .. } | Self::PoolFull { .. } | Self::NoSpaceForDisk { .. } | Self::NoPlaceFor { .. } => {
                 (Code::ResourceExhausted, "NO_SPACE")
             }
             Self::ClassRefused { .. } => (Code::ResourceExhausted, "VOLUMES_REFUSED"),

@@ -33,7 +33,7 @@ fn disk(report: &DiskReport, finding: &DiskFinding) -> proto::DiskItem {
         transport: disk.transport.unwrap_or_default().to_owned(),
         rotational: disk.rotational,
         disk_group: finding.group.as_ref().map(ToString::to_string).unwrap_or_default(),
-        state: finding.state.word().to_owned(),
+        state: finding.state.keyword().to_owned(),
         reasons: finding.state.refusals().iter().map(|reason| reason.label().to_owned()).collect(),
         message: finding.describe(report.mode_of(finding)),
     }
@@ -42,7 +42,7 @@ fn disk(report: &DiskReport, finding: &DiskFinding) -> proto::DiskItem {
 fn disk_group(group: &GroupFinding) -> proto::DiskGroupItem {
     proto::DiskGroupItem {
         name: group.name.to_string(),
-        mode: group.mode.word().to_owned(),
+        mode: group.mode.keyword().to_owned(),
         exists: group.exists,
         is_ours: group.is_ours,
         disks: group.disks,

@@ -54,12 +54,12 @@ fn physical_volume(pv: &PhysicalVolumeEntry) -> proto::PhysicalVolumeItem {
 }
 
 fn disk_volume(volume: &DiskVolume) -> proto::DiskVolume {
-    proto::DiskVolume { name: volume.name.clone(), state: volume.state.word().to_owned() }
+    proto::DiskVolume { name: volume.name.clone(), state: volume.state.keyword().to_owned() }
 }
 
 fn evacuation(entry: &EvacuationEntry) -> proto::Evacuation {
     proto::Evacuation {
-        state: entry.state.word().to_owned(),
+        state: entry.state.keyword().to_owned(),
         message: entry.message.clone(),
         remaining_bytes: entry.remaining,
         remove: entry.remove,

@@ -1,4 +1,4 @@
-//! Metrics of disk groups, computed from the report of the last look at the disks.
+//! Metrics of disk groups, computed from the report of the last scan of the disks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ type Report = watch::Receiver<Arc<DiskReport>>;
 /// Names and values of the labels of a series, and its value.
 type Series = (Vec<(&'static str, String)>, u64);
 
-/// The metrics of disk groups, computed when they are asked for.
+/// The metrics of disk groups, computed at each scrape.
 #[derive(Debug)]
 pub struct DiskMetrics(Arc<OnceLock<Report>>);
 

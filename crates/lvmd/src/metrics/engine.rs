@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use crate::capacity::ClassCapacity;
 use crate::engine::{Engine, EvacuationStatus, GroupStatus, PoolStatus, WipeStatus};
 
-/// The metrics of volume groups, wiping and device classes, computed when they are asked for.
+/// The metrics of volume groups, wiping and device classes, computed at each scrape.
 #[derive(Debug)]
 pub struct EngineMetrics<R>(Arc<OnceLock<Engine<R>>>);
 

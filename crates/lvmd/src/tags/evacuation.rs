@@ -1,6 +1,6 @@
-//! The LVM tag of physical volumes that are to be emptied: how fast, and whether they leave their group then.
+//! The LVM tag of physical volumes that are being evacuated: how fast, and whether they leave their group afterwards.
 //!
-//! The tag is in LVM's metadata: whatever becomes of lvmd, the next one goes on.
+//! The tag is in LVM's metadata: if lvmd stops, its next process continues.
 
 use lvm::{InvalidName, PhysicalVolume, Tag};
 
@@ -42,12 +42,12 @@ impl EvacuationRequest {
     }
 }
 
-/// Returns whether these tags of a physical volume say that it is to be emptied.
-pub(crate) fn says_to_evacuate(tags: &[Box<str>]) -> bool {
+/// Returns whether these tags of a physical volume request its evacuation.
+pub(crate) fn requests_evacuation(tags: &[Box<str>]) -> bool {
     tags.iter().any(|tag| tag.starts_with(EVACUATE))
 }
 
-/// Returns the tags of a physical volume that say that it is to be emptied.
+/// Returns the tags of a physical volume that request its evacuation.
 pub(crate) fn evacuation_tags(pv: &PhysicalVolume) -> Result<Vec<Tag>, InvalidName> {
     pv.tags.iter().filter(|tag| tag.starts_with(EVACUATE)).map(|tag| tag.parse()).collect()
 }

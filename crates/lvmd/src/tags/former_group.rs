@@ -1,8 +1,8 @@
-//! The LVM tag by which a volume group of a device class names another group: one that no class has any more and that
-//! still has volumes of lvmd's.
+//! The LVM tag with which a volume group of a device class names another group: one that no class uses any more and
+//! that still contains volumes of lvmd.
 //!
-//! While that group is away, "not found" says nothing about the volumes in it. The tag outlives a restart of lvmd and
-//! of the machine.
+//! While that group is absent, "not found" proves nothing about the volumes in it. The tag survives a restart of lvmd
+//! and of the machine.
 
 use lvm::{InvalidName, Tag, VolumeGroup};
 

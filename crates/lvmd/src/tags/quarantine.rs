@@ -1,6 +1,7 @@
-//! The LVM tag and the name of volumes in quarantine: nobody has an object for them, and they are kept for a while.
+//! The LVM tag and the name of volumes in quarantine: volumes without an object, which are kept for a while.
 //!
-//! The name says of which object the volume was, the tag since when it is kept. Both are in LVM's metadata.
+//! The name contains the identity of the object, the tag the time since when the volume is kept. Both are in LVM's
+//! metadata.
 
 use lvm::{InvalidName, LogicalVolume, LvName, Tag};
 
@@ -21,8 +22,8 @@ pub fn quarantined_uid(name: &str) -> Option<&str> {
     name.strip_prefix(NAME_PREFIX).filter(|uid| lvm::is_uuid(uid))
 }
 
-/// Returns the time in the tags of a volume in quarantine, in seconds since 1970. A volume that was there before, and
-/// was not brought back by us, has an older tag as well.
+/// Returns the time in the tags of a volume in quarantine, in seconds since 1970. A volume that existed before, and was
+/// not restored by us, has an older tag as well.
 pub fn quarantined_at<T: AsRef<str>>(tags: &[T]) -> Option<i64> {
     tags.iter().filter_map(|tag| tag.as_ref().strip_prefix(QUARANTINED)?.parse().ok()).max()
 }
@@ -32,7 +33,7 @@ pub(crate) fn quarantine_tag(at: i64) -> Result<Tag, InvalidName> {
     format!("{QUARANTINED}{at}").parse()
 }
 
-/// Returns whether a tag says since when its volume is kept.
+/// Returns whether a tag stores the time since when its volume is kept.
 pub(crate) fn is_quarantine_tag(tag: &str) -> bool {
     tag.starts_with(QUARANTINED)
 }

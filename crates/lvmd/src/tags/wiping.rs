@@ -1,7 +1,7 @@
 //! The LVM tag and the name of removed volumes that are being wiped.
 //!
-//! The tag says how the volume is wiped and by which instance of lvmd; the name is unique, so that the old name is free
-//! at once. Both are in LVM's metadata: whatever becomes of lvmd, the next one finishes the work.
+//! The tag stores how the volume is wiped and by which instance of lvmd; the name is unique, so that the old name is
+//! free at once. Both are in LVM's metadata: if lvmd stops, its next process finishes the work.
 
 use lvm::{InvalidName, LogicalVolume, LvName, PhysicalVolume, Tag, Wipe};
 

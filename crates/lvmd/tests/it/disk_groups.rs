@@ -40,7 +40,7 @@ impl Disks {
     }
 
     pub(crate) async fn look(&mut self) {
-        self.discovery.look_and_act(&self.groups).await;
+        self.discovery.scan_and_act(&self.groups).await;
     }
 
     pub(crate) fn state(&self, name: &str) -> DiskState {

@@ -82,7 +82,7 @@ impl LvmdProcess {
         let groups = Config::parse("lvmd.yaml", config).unwrap().disk_groups;
         let (_, told) = watch::channel(Arc::default());
         let engine = self.engine.clone();
-        Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), engine, told).look_and_act(&groups).await;
+        Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), engine, told).scan_and_act(&groups).await;
     }
 
     /// Looks at the disks of this machine until it is stopped, when something says that there is a reason.

@@ -52,7 +52,7 @@ fn pv(letter: char, vg: Option<&str>) -> GroupDisk {
 fn judge_one(disks: &[Disk], pvs: &[GroupDisk]) -> DiskFinding {
     let groups = Config::parse("f", CONFIG).unwrap().disk_groups;
     let found = find_groups(&groups, pvs, None);
-    Facts::new(&groups, pvs, &found, None, disks).judge(disks[0].clone())
+    Facts::new(&groups, pvs, &found, None, disks).evaluate(disks[0].clone())
 }
 
 fn state(disk: Disk, pvs: &[GroupDisk]) -> DiskState {
@@ -184,7 +184,7 @@ fn a_group_gets_no_more_disks_than_it_may_have() {
     let (pvs, disks) = ([pv('a', Some("ssd"))], [disk('b'), disk('c'), disk('d')]);
     let found = find_groups(&groups, &pvs, None);
     let facts = Facts::new(&groups, &pvs, &found, None, &disks);
-    let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.judge(disk)).collect();
+    let mut findings: Vec<_> = disks.iter().cloned().map(|disk| facts.evaluate(disk)).collect();
     limit_candidates(&mut findings, &groups, &found);
     let full = DiskState::Refused(vec![Refusal::GroupFull(2)]);
     let states: Vec<_> = findings.into_iter().map(|finding| finding.state).collect();
@@ -202,7 +202,7 @@ fn judge_on(config: &str, labels: Option<&str>, disk: &Disk, pvs: &[GroupDisk]) 
     let groups = Config::parse("f", config).unwrap().disk_groups;
     let labels = labels.map(|labels| crate::disk_group::parse_node_labels(labels).unwrap());
     let found = find_groups(&groups, pvs, labels.as_ref());
-    Facts::new(&groups, pvs, &found, labels.as_ref(), std::slice::from_ref(disk)).judge(disk.clone())
+    Facts::new(&groups, pvs, &found, labels.as_ref(), std::slice::from_ref(disk)).evaluate(disk.clone())
 }
 
 #[rstest]

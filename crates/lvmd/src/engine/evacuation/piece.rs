@@ -122,8 +122,8 @@ pub(super) async fn move_piece<R: Host>(moves: &Arc<MoveLock<R>>, planned: Plann
     moves.shared().tasks.finish(moving.in_current_span()).await.map_err(Error::Interrupted)?
 }
 
-/// Moves a piece, and again while LVM's metadata says that the move has not ended: pvmove ends without an error if its
-/// volume is deactivated meanwhile, as a pool is with the last volume in it.
+/// Moves a piece, and again while LVM's metadata show an unfinished move: pvmove exits without an error if its volume
+/// is deactivated meanwhile, as a pool is with the last volume in it.
 async fn move_to_its_end<R: Host>(moves: &MoveLock<R>, planned: &PlannedMove) -> Result<(), Error> {
     let mut attempts_left = MOVE_ATTEMPTS;
     loop {
@@ -193,7 +193,7 @@ async fn check_arrival<R: Host>(moves: &MoveLock<R>, planned: &PlannedMove, afte
 /// Waits until a disk fails under a move of extents of a group.
 async fn until_move_fails<R: Host>(moves: &MoveLock<R>) {
     let devices = moves.shared().devices();
-    // A device-mapper that does not answer says nothing of the disks
+    // A device-mapper that does not answer reports nothing about the disks
     while !moves.is_move_failing(&devices).await.unwrap_or(false) {
         sleep(HEALTH_INTERVAL).await;
     }

@@ -17,7 +17,7 @@ use crate::tags::{EvacuationRequest, VacatedExtents};
 
 /// Most bytes of a piece: a volume that is moved cannot be changed meanwhile, and lvmd does not end.
 const LARGEST_PIECE: u64 = 512 << 20;
-/// Time in which a piece may be moved by the rate that was asked for.
+/// Time in which a piece may be moved at the requested rate.
 const PIECE_SECONDS: u64 = 2;
 
 /// The next thing to be done with a disk.

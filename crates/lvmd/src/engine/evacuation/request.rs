@@ -1,4 +1,5 @@
-//! Begins and ends evacuations that a client requests. The client is answered when LVM's metadata say so.
+//! Begins and ends evacuations that a client requests. The client gets an answer after LVM's metadata contain the
+//! change.
 
 use lvm::relocation::{Obstacle, Target, check_room};
 use lvm::{Host, PhysicalVolume, UsedRange, VolumeGroup};
@@ -69,8 +70,8 @@ pub(super) async fn begin_moving<R: Host>(
     }
 }
 
-/// Returns the error that says how much space the other disks lack for all that lies on this one; `None` if they have
-/// enough. Fails when a volume is on it that cannot be moved.
+/// Returns the error with the space that the other disks lack for all extents on this one; `None` if they have enough.
+/// Fails if a volume on it cannot be moved.
 async fn find_lack_of_space<R: Host>(
     shared: &Shared<R>,
     known: &VolumeGroup,
@@ -86,7 +87,7 @@ async fn find_lack_of_space<R: Host>(
     let ranges = without_wiped(known, shared.reader().used_ranges(&known.name).await?);
     match check_space_for(known, pv, &ranges) {
         Ok(()) => Ok(None),
-        Err(lack @ (Error::NoRoomForDisk { .. } | Error::NoPlaceFor { .. })) => Ok(Some(lack)),
+        Err(lack @ (Error::NoSpaceForDisk { .. } | Error::NoPlaceFor { .. })) => Ok(Some(lack)),
         Err(error) => Err(error),
     }
 }
@@ -137,12 +138,12 @@ pub(super) fn targets(known: &VolumeGroup, pv: &PhysicalVolume) -> Vec<Target> {
     known.pvs.iter().filter(is_target).map(target).collect()
 }
 
-/// Returns the error that says what keeps the volumes of a physical volume from being moved.
+/// Returns the error that names the obstacle to moving the volumes of a physical volume.
 pub(super) fn refusal(known: &VolumeGroup, pv: &PhysicalVolume, obstacle: Obstacle) -> Error {
     let (vg, disk) = (known.name.clone(), pv.path.clone());
     let bytes = |extents: u64| extents.saturating_mul(known.extent_size);
     match obstacle {
-        Obstacle::Room { lacking } => Error::NoRoomForDisk { vg, disk, lacking: bytes(lacking) },
+        Obstacle::Room { lacking } => Error::NoSpaceForDisk { vg, disk, lacking: bytes(lacking) },
         Obstacle::Apart { volume, lacking } => Error::NoPlaceFor { vg, disk, volume, lacking: bytes(lacking) },
         Obstacle::Kind { volume, segment_type } => {
             let why = format!(

@@ -55,8 +55,8 @@ impl<R: Host> GroupHandle<R> {
         Some(LockedGroup::new(Arc::clone(&self.shared), Arc::clone(&self.group), guard))
     }
 
-    /// Waits for the lock of the group and runs a change under it. The change runs to its end also when the caller
-    /// stops waiting: no record would say what an interrupted change left behind.
+    /// Waits for the lock of the group and runs a change under it. The change runs to its end even if the caller stops
+    /// waiting: no record would show what an interrupted change left behind.
     pub(in crate::engine) async fn with_lock<
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,

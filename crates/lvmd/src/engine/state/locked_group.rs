@@ -10,7 +10,7 @@ use crate::engine::change_lock::ChangeGuard;
 use crate::engine::group::Group;
 
 /// A volume group whose lock is held. Changes of the group run one after the other, and the free space that a change
-/// has found is there until its end.
+/// has found stays free until its end.
 ///
 /// It gives access to neither lock: the lock of moves is taken before this one, or not at all.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ impl<R: Host> Shared<R> {
         let capacity_of = |class: &Arc<DeviceClass>| {
             let group = groups.get(&class.volume_group);
             let known = group.and_then(|group| group.usable());
-            let is_offered = known.as_ref().is_some_and(|known| class.is_there(known)) || !class.optional;
+            let is_offered = known.as_ref().is_some_and(|known| class.is_created(known)) || !class.optional;
             let options = |option_class: &str| CreationOptions {
                 class: class.name.clone(),
                 option_class: option_class.to_owned(),
@@ -69,8 +69,8 @@ impl<R: Host> Shared<R> {
             differs
         });
         self.lvm_works.send_if_modified(|published| {
-            // A slow LVM is not dead, and a restart of lvmd only makes it wait once more. And one group that cannot be
-            // used says nothing of the others.
+            // A slow LVM is not dead, and a restart of lvmd only makes it wait once more. And one unusable group proves
+            // nothing about the others.
             let has_failed = |group: &Group| group.stale_reason().is_some() && group.failure() == Failure::Other;
             let fails = |group: &Group| has_failed(group) && self.is_used(group);
             let works = !self.groups().values().any(|group| fails(group));

@@ -1,19 +1,19 @@
-//! The room that a thin pool may grow into, and the limits of its metadata.
+//! The free space that a thin pool can grow into, and the limits of its metadata.
 
 use lvm::{LogicalVolume, VolumeGroup};
 
 use super::DeviceClasses;
 use super::leaving_disks::LeavingDisks;
 
-/// Most metadata that a pool can have everywhere: lvmthin(7) says 15.81 GiB where LVM crops them.
+/// Largest metadata size that every pool supports: lvmthin(7) names 15.81 GiB for pools whose metadata LVM crops.
 pub(crate) const MAX_METADATA: u64 = 16_192 << 20;
 /// Bytes of metadata that must be free before LVM creates a thin volume, or a quarter of the metadata if that is less
 /// (LVM2, `thin_pool_metadata_min_threshold`).
 const MIN_FREE_METADATA: u64 = 4 << 20;
 
-/// The room for a thin pool in its volume group.
+/// The free space for a thin pool in its volume group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct GrowthSpace {
     /// Bytes of whole extents that are free on disks from which LVM takes any and that stay in the group, less what
     /// lies on disks that leave it, and what the thick class of the group keeps.
     pub(super) bytes: u64,
@@ -21,8 +21,8 @@ pub(crate) struct Room {
     pub(super) extent: u64,
 }
 
-impl Room {
-    /// Returns the room in a group.
+impl GrowthSpace {
+    /// Returns the free space in a group.
     pub(super) fn of(group: &VolumeGroup, classes: &DeviceClasses) -> Self {
         let leaving = LeavingDisks::of(group);
         let stays = group.pvs.iter().filter(|pv| pv.allocatable && !LeavingDisks::includes(pv));
