@@ -30,14 +30,14 @@ const REPORT_SECTIONS: [(&str, &str, &[&str]); 5] = [
     // In the order of the group, in which LVM allocates.
     ("pv", "pv_name,pv_uuid,pv_major,pv_minor,pv_size,pv_free,pv_missing,pv_allocatable,pv_tags", &["-O", "vg_name"]),
     ("pvseg", "pv_uuid,pvseg_start,pvseg_size", &["-S", "segtype=free"]),
-    // Of linear and thin segments there is nothing to say, and a report of thousands of volumes stays short.
+    // Without linear and thin segments, which need no description, a report of thousands of volumes stays short.
     ("seg", "lv_uuid,segtype,stripes", &["-S", "segtype!=linear&&segtype!=thin&&segtype!=thin-pool"]),
 ];
 
-/// Settings that `lvm.conf` must not change, as a value of `--config`: the form of reports, by which hidden volumes are
-/// told from others, the order of segments, of which the last counts, how messages begin, by which errors are told
-/// apart, that LVM waits for a lock that somebody else holds, and that versions without one of these settings do not
-/// complain. Everything else in `lvm.conf` is the administrator's.
+/// Settings that `lvm.conf` must not change, as a value of `--config`: the form of reports, which marks hidden volumes;
+/// the order of segments, of which the last counts; the beginning of messages, which distinguishes errors; that LVM
+/// waits for a lock that another process holds; and that versions without one of these settings do not complain.
+/// Everything else in `lvm.conf` is the administrator's.
 const SETTINGS: &str = "report/binary_values_as_numeric=0 report/buffered=1 report/columns_as_rows=0 \
                         report/compact_output=0 report/compact_output_cols=\"\" report/list_item_separator=\",\" \
                         report/mark_hidden_devices=1 report/quoted=1 report/separator=\" \" \
@@ -46,14 +46,14 @@ const SETTINGS: &str = "report/binary_values_as_numeric=0 report/buffered=1 repo
 /// More of them, which LVM's shell reads once, at its start, and refuses in `--config`.
 const PROCESS_SETTINGS: &str = "report/output_format=\"basic\" log/report_command_log=0";
 
-/// Most words of a line of LVM's shell (`MAX_ARGS`, less one).
+/// Most arguments of a line of LVM's shell (`MAX_ARGS`, less one).
 const MAX_SHELL_WORDS: usize = 63;
 
 /// Effect of a command. A [`CommandRunner`](crate::CommandRunner) may stop reading at any time, but not a
 /// change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Only looks.
+    /// Only reads.
     Read,
     /// Changes metadata or data.
     Change,
@@ -83,7 +83,7 @@ pub struct NewVolume<'a> {
     pub tags: &'a [Tag],
     /// Over how many devices it is striped.
     pub striping: Option<&'a Striping>,
-    /// Options that the administrator adds to `lvcreate`, word by word.
+    /// Options that the administrator adds to `lvcreate`, one argument per entry.
     pub options: &'a [String],
 }
 
@@ -115,8 +115,8 @@ impl LvmCommand {
     /// Reports these volume groups and the logical volumes in them, in one consistent answer. LVM reports on
     /// every volume group that it finds when `groups` is empty.
     pub fn report<'a>(groups: impl IntoIterator<Item = &'a VgName>) -> Self {
-        // JSON would be the obvious form, but the LVM shell cannot be told to write it. A section of a
-        // full report cannot be switched off, only emptied (`-o,`).
+        // JSON would be the obvious form, but the LVM shell has no option for it. A section of a full report cannot be
+        // switched off, only emptied (`-o,`).
         let mut args = vec!["fullreport", "--noheadings", "--nameprefixes", "--units", "b", "--nosuffix"];
         for (section, fields, options) in REPORT_SECTIONS {
             args.extend(["--configreport", section, "-o", fields]);
@@ -142,7 +142,7 @@ impl LvmCommand {
         let bytes = format!("{}b", volume.bytes);
         let pool = volume.pool.map(|pool| full_name(volume.vg, pool));
         let mut args = match &pool {
-            // The pool says where: LVM takes no group beside it.
+            // The pool determines the location: LVM accepts no group in addition to it.
             Some(pool) => vec!["lvcreate", "-T", pool, "-n", volume.name.as_str(), "-V", &bytes, "-W", "y", "-y"],
             None => vec!["lvcreate", "-n", volume.name.as_str(), "-L", &bytes, "-W", "y", "-y"],
         };
@@ -186,17 +186,17 @@ impl LvmCommand {
         Self::new(Effect::Change, ["lvremove", "-f", &full_name(vg, name)])
     }
 
-    /// Removes, without asking, the one logical volume with this identity if it carries the tag, should one be given,
-    /// at the moment at which LVM has the lock of the group: what somebody changed since it was looked at stays. That
-    /// nothing is removed is success for LVM.
+    /// Removes, without a prompt, the one logical volume with this identity, and only if it carries the tag, if one is
+    /// given. LVM checks this while it holds the lock of the group, so a volume that another process has changed stays.
+    /// LVM exits with success even if it removes nothing.
     pub fn remove_selected(vg: &VgName, uuid: &str, tag: Option<&str>) -> Self {
         // lvmreport(7), SELECTION: braces ask whether the tag is among those of the volume. No tag contains a quote.
         let tagged = tag.map_or_else(String::new, |tag| format!("&&lv_tags={{\"{tag}\"}}"));
         Self::new(Effect::Change, ["lvremove", "-f", "-S", &format!("lv_uuid={uuid}{tagged}"), vg.as_str()])
     }
 
-    /// Lists the thin devices of a group's volumes and the transactions of its pools, read without LVM's lock, for
-    /// whoever has it.
+    /// Lists the thin devices of a group's volumes and the transactions of its pools, read without LVM's lock, for a
+    /// caller that holds it.
     pub fn thin_ids(vg: &VgName) -> Self {
         let fields = "lv_name,pool_lv,thin_id,transaction_id";
         Self::new(
@@ -220,12 +220,12 @@ impl LvmCommand {
         Self::new(Effect::Change, ["lvrename", vg.as_str(), name.as_str(), new.as_str()])
     }
 
-    /// Makes the block device of a volume what the metadata says, and lets it go on if it is suspended.
+    /// Reloads the block device of a volume from the metadata, and resumes it if it is suspended.
     pub fn refresh(vg: &VgName, name: &LvName) -> Self {
         Self::new(Effect::Change, ["lvchange", "--refresh", &full_name(vg, name)])
     }
 
-    /// Makes the block device of a logical volume, also of one that LVM is told to skip.
+    /// Creates the block device of a logical volume, also of one with the activation skip flag.
     pub fn activate(vg: &VgName, name: &LvName) -> Self {
         Self::new(Effect::Change, ["lvchange", "-a", "y", "-K", &full_name(vg, name)])
     }
@@ -278,9 +278,9 @@ impl LvmCommand {
         &self.args
     }
 
-    /// Returns the words for a process of its own: the sub-command, settings that the host's `lvm.conf` must not
-    /// change, and the arguments. LVM takes one `--config` only, so what an administrator's options say in theirs comes
-    /// into ours, and wins.
+    /// Returns the arguments for a separate process: the sub-command, settings that the host's `lvm.conf` must not
+    /// change, and the arguments. LVM accepts only one `--config`, so the settings in an administrator's options are
+    /// merged into ours, and win.
     pub(crate) fn process_words(&self) -> Vec<String> {
         self.words(&format!("{SETTINGS} {PROCESS_SETTINGS}"))
     }
@@ -309,8 +309,8 @@ impl LvmCommand {
         words
     }
 
-    /// Returns the command as a line for LVM's own shell, which splits it into words again; `None` for what cannot be
-    /// said there. In a word between quotes everything stands for itself, and there are no other escapes.
+    /// Returns the command as a line for LVM's own shell, which splits it into arguments again; `None` if the shell
+    /// cannot express it. In a quoted argument no character has a special meaning, and there are no other escapes.
     pub(crate) fn shell_line(&self) -> Option<String> {
         let words = self.words(SETTINGS);
         if words.len() > MAX_SHELL_WORDS {

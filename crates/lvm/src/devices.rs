@@ -32,7 +32,7 @@ pub struct DeviceStatus {
     pub fill: Option<(f64, f64)>,
     /// Sectors of 512 bytes of a thin volume that are mapped in its pool: ever written, or shared with its origin.
     pub mapped_sectors: Option<u64>,
-    /// Condition that may change without LVM's metadata, in the kernel's words: a pool that went read-only, a RAID
+    /// Condition that may change without LVM's metadata, as the kernel reports it: a pool that went read-only, a RAID
     /// that lost an image.
     pub condition: String,
 }
@@ -54,8 +54,8 @@ pub trait Devices: Send + Sync + 'static {
     /// Lists all devices of device-mapper by name; see [`LogicalVolume::mapper_name`].
     fn mapped(&self) -> io::Result<HashMap<String, Device>>;
 
-    /// Returns whether a disk has failed to be read or written by a move of extents of a group, which `pvmove` itself
-    /// does not look at. The kernel forgets it when the move ends.
+    /// Returns whether a move of extents of a group has failed to read or write a disk, which `pvmove` itself does not
+    /// check. The kernel forgets it when the move ends.
     fn is_move_failing(&self, vg: &VgName) -> io::Result<bool>;
 
     /// Returns the names in device-mapper of the LVM volumes that a device file is or lies on, through whatever other
@@ -118,7 +118,7 @@ impl SystemDevices {
         Ok(disk)
     }
 
-    /// Reads the version of the metadata of this physical volume with `read`. A disk may take for ever: nothing is
+    /// Reads the version of the metadata of this physical volume with `read`. A disk may never answer: nothing is
     /// locked meanwhile.
     fn read_version(&self, pv: &str, read: impl Fn(ByteRange) -> io::Result<Vec<u8>>) -> io::Result<Option<Version>> {
         // Label and header are usually both in here: one read.
@@ -174,7 +174,7 @@ impl Devices for SystemDevices {
         let plain = |uuid: &str| uuid.replace('-', "");
         let uuid = format!("LVM-{}{}", plain(&vg.uuid), plain(&volume.uuid));
         let is_pool = volume.attr.is_thin_pool();
-        // The pool itself is a layer below the volume, which is there for users of the whole pool.
+        // The pool itself is a layer below the volume, which exists for users of the whole pool.
         let uuid = if is_pool { format!("{uuid}-tpool") } else { uuid };
         let Some(info) = self.control()?.status(&uuid)? else {
             return Ok(None);
@@ -232,7 +232,7 @@ impl Devices for SystemDevices {
         let device = self.mapped()?.remove(&name);
         let device = device.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the volume has no device"))?;
         let held = ExclusiveDevice::open(&self.path(&format!("/dev/mapper/{name}")))?;
-        // A wrong device would be somebody else's data.
+        // A wrong device would contain the data of another volume.
         if held.device()? != device {
             return Err(io::Error::new(io::ErrorKind::NotFound, "the path points to another device"));
         }
@@ -291,9 +291,9 @@ impl Disk {
         // Direct I/O wants aligned memory as well.
         let mut buffer = vec![0; whole.checked_add(BLOCK).ok_or_else(too_large)?];
         let aligned = buffer.as_ptr().align_offset(BLOCK);
-        let room = buffer.get_mut(aligned..aligned.saturating_add(whole)).ok_or_else(too_large)?;
+        let aligned_bytes = buffer.get_mut(aligned..aligned.saturating_add(whole)).ok_or_else(too_large)?;
         let mut read = 0;
-        while let Some(rest) = room.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = aligned_bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {
             let place = range.offset - before + u64::try_from(read).map_err(io::Error::other)?;
             match rustix::io::pread(&self.file, rest, place) {
                 Ok(0) => break,
@@ -305,7 +305,7 @@ impl Disk {
         let from = usize::try_from(before).map_err(io::Error::other)?;
         let size = usize::try_from(range.size).map_err(io::Error::other)?;
         let end = from.saturating_add(size).min(read);
-        Ok(room.get(from..end).unwrap_or_default().to_vec())
+        Ok(aligned_bytes.get(from..end).unwrap_or_default().to_vec())
     }
 }
 

@@ -42,7 +42,7 @@ impl<R: Host> Lvm<R> {
     pub async fn volume_group(&self, vg: &VgName) -> Result<VolumeGroup, Error> {
         let command = LvmCommand::report([vg]);
         match self.report_group(vg, command.clone()).await {
-            Err(error) if error.may_be_forged() => self.report_beside_others(vg, command, error).await,
+            Err(error) if error.may_be_forged() => self.report_without_others(vg, command, error).await,
             reported => reported,
         }
     }
@@ -63,7 +63,7 @@ impl<R: Host> Lvm<R> {
         Ok(group)
     }
 
-    /// Reads the settings of the host's `lvm.conf` that keep LVM from doing what it is told.
+    /// Reads the settings of the host's `lvm.conf` that keep LVM from carrying out commands.
     pub async fn host_settings(&self) -> Result<HostSettings, Error> {
         let command = LvmCommand::host_settings();
         self.ask_unconfined(&command, |output| Ok(HostSettings::parse(succeeded(&command, output)?))).await
@@ -126,24 +126,24 @@ impl<R: Host> Lvm<R> {
         vgs.iter().map(&mut take).collect()
     }
 
-    /// Creates a logical volume with a tag that says that it is being made, and takes that tag away when it is made: it
-    /// is done if the volume is there without the tag. See [`LvmCommand::create`].
+    /// Creates a logical volume with a making tag, and removes that tag afterwards. A volume without the tag is
+    /// complete. See [`LvmCommand::create`].
     pub async fn create(&self, volume: &NewVolume<'_>, making: &Tag) -> Changed {
         let &NewVolume { vg, name, .. } = volume;
         let commands = vec![LvmCommand::create(volume), remove_making_tag(vg, name, making)];
         self.change(vg, name, commands, |volume, result| is_complete(volume, making, result)).await
     }
 
-    /// Creates a logical volume that keeps the tag which says that it is being made.
+    /// Creates a logical volume that keeps its making tag.
     pub async fn create_unfinished(&self, volume: &NewVolume<'_>) -> Changed {
         let &NewVolume { vg, name, .. } = volume;
         let commands = vec![LvmCommand::create(volume)];
         self.change(vg, name, commands, |volume, result| volume.is_some() && result.is_created()).await
     }
 
-    /// Creates a thin snapshot with a tag that says that it is being made, like [`create`](Self::create). One that is
-    /// to be larger than its source, in bytes, takes two processes: were the tag taken away by the first, a crash could
-    /// leave a snapshot that is too small and looks ready.
+    /// Creates a thin snapshot with a making tag, like [`create`](Self::create). A snapshot larger than its source, in
+    /// bytes, takes two processes: if the first removed the tag, a crash could leave a snapshot that is too small but
+    /// looks ready.
     pub async fn snapshot(&self, snapshot: &NewSnapshot<'_>, larger: Option<u64>, making: &Tag) -> Changed {
         let &NewSnapshot { vg, name, .. } = snapshot;
         let create = LvmCommand::snapshot(snapshot);
@@ -176,12 +176,14 @@ impl<R: Host> Lvm<R> {
             .await
     }
 
-    /// Removes the logical volume with this identity, and everything that depends on it, if it carries the tag, should
-    /// one be given. LVM looks while it has the lock of the group, so that no change of somebody else can come in
-    /// between; then [`Error::Changed`] says that the volume stays. That it is gone already is success.
+    /// Removes the logical volume with this identity, and everything that depends on it, but only if it carries the
+    /// tag, if one is given. LVM checks the tag while it holds the lock of the group, so that no other process can
+    /// change it in between. If the tag is missing, the volume stays and the error is [`Error::Changed`]. A volume that
+    /// no longer exists is a success.
     pub async fn remove_if(&self, vg: &VgName, name: &LvName, uuid: &str, tag: Option<&str>) -> Changed {
         let commands = vec![LvmCommand::remove_selected(vg, uuid, tag)];
-        let mut changed = self.change(vg, name, commands, |_, said| said.group.volume_of_uuid(uuid).is_none()).await;
+        let mut changed =
+            self.change(vg, name, commands, |_, result| result.group.volume_of_uuid(uuid).is_none()).await;
         let left = changed.group.as_ref().and_then(|group| group.volume_of_uuid(uuid));
         if let (Some(left), Some(tag)) = (left, tag)
             && !left.tags.iter().any(|existing| **existing == *tag)
@@ -200,15 +202,15 @@ impl<R: Host> Lvm<R> {
     /// Returns what `parse` makes of the value of a setting that LVM uses, given without quotes.
     pub(crate) async fn setting<T>(&self, name: &str, parse: impl FnOnce(&str) -> Option<T>) -> Result<T, Error> {
         self.parse_unconfined(&LvmCommand::setting(name), |output| {
-            let said = String::from_utf8_lossy(output).trim().to_owned();
-            let value = said.split_once('=').and_then(|(_, value)| parse(value.trim_matches('"')));
-            value.ok_or(ReportError::Line(said))
+            let line = String::from_utf8_lossy(output).trim().to_owned();
+            let value = line.split_once('=').and_then(|(_, value)| parse(value.trim_matches('"')));
+            value.ok_or(ReportError::Line(line))
         })
         .await
     }
 
-    /// Adds and takes away tags, if any, of the logical volume with this identity and gives it another name, which must
-    /// be free. What somebody else gave its name to meanwhile gets no tag.
+    /// Adds and removes tags, if any, of the logical volume with this identity and gives it another name, which must be
+    /// free. A different volume that has its name by now gets no tag.
     pub async fn rename_with_tags(
         &self,
         vg: &VgName,
@@ -254,8 +256,8 @@ impl<R: Host> Lvm<R> {
         self.change(vg, name, commands, done).await
     }
 
-    /// Runs commands about one volume, one after the other in one LVM process, and looks at its group afterwards. What
-    /// was done is judged by what there is then: a later command may have run although an earlier one failed.
+    /// Runs commands about one volume, one after the other in one LVM process, and reads its group afterwards. The
+    /// state of the group determines the result: a later command may have run although an earlier one failed.
     async fn change(
         &self,
         vg: &VgName,
@@ -380,9 +382,9 @@ fn succeeded<'a>(command: &LvmCommand, output: &'a Output) -> Result<&'a [u8], E
 #[derive(Debug)]
 #[must_use]
 pub struct Changed {
-    /// Success if what was wanted is there now, else the reason.
+    /// Success if the desired state exists now, else the reason.
     pub done: Result<(), Error>,
-    /// The whole volume group afterwards, in either case; `None` when nobody knows.
+    /// The whole volume group afterwards, in either case; `None` if it is unknown.
     pub group: Option<VolumeGroup>,
 }
 
@@ -404,14 +406,14 @@ struct ChangeResult<'a> {
 }
 
 impl ChangeResult<'_> {
-    /// Tells whether `lvcreate` succeeded. A volume without the tag proves nothing: it may have been there before, and
-    /// of one that could not be wiped the next command took the tag away. LVM may be configured to say nothing about
-    /// success (lvm.conf(5) `log/silent`), never about failure.
+    /// Returns whether `lvcreate` succeeded. A volume without the tag proves nothing: it may have existed before, and
+    /// the next command removes the tag also from a volume that could not be wiped. LVM may be configured to print no
+    /// message about success (lvm.conf(5) `log/silent`), but it always prints failures.
     fn is_created(&self) -> bool {
-        let says_so =
+        let is_reported =
             String::from_utf8_lossy(&self.output.stdout).lines().any(|line| line.trim().ends_with(" created."));
         let mut complaints = self.output.stderr.lines().map(str::trim).filter(|line| !line.is_empty());
-        says_so || complaints.all(|line| line.starts_with("WARNING:"))
+        is_reported || complaints.all(|line| line.starts_with("WARNING:"))
     }
 }
 

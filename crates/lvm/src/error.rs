@@ -18,14 +18,14 @@ const MAX_STDERR: usize = 1500;
 /// Error of an LVM operation. `stderr` is LVM's standard error, on one line and of bounded length.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// LVM looked for the volume group and there is none. Its devices may be missing or unreadable: this does not mean
-    /// that the data is gone.
+    /// LVM found no volume group of this name. Its devices may be missing or unreadable: this does not mean that the
+    /// data is lost.
     #[error("volume group {0} not found")]
     GroupNotFound(VgName),
     /// LVM read the volume group, and the logical volume is not in it.
     #[error("logical volume {0} not found")]
     VolumeNotFound(FullName),
-    /// The logical volume that was to be changed is another one by now, or somebody has changed it. Nothing was done.
+    /// The logical volume to change has been replaced or changed by another process. Nothing was done.
     #[error("logical volume {0} was changed by another program at the same time")]
     Changed(FullName),
     /// There is a volume of this name already.
@@ -170,7 +170,7 @@ pub enum Error {
     },
 }
 
-/// The words with which LVM refused a command.
+/// The message with which LVM refused a command.
 #[derive(Debug)]
 pub struct Refusal {
     /// The LVM command's name.
@@ -226,32 +226,34 @@ impl Error {
         self.may_be_forged() && !matches!(self, Self::GroupNotFound(_))
     }
 
-    /// Tells whether this says that the volume is not there.
+    /// Returns whether this means that the volume does not exist.
     pub(crate) fn means_not_found(&self, group: &VgName, volume: &LvName) -> bool {
         matches!(self, Self::VolumeNotFound(name) if *name == FullName::new(group, volume))
     }
 
     /// Returns the error of a failed command about this group, and possibly this volume in it.
     pub(crate) fn from_output(command: &LvmCommand, vg: &VgName, name: Option<&LvName>, output: &Output) -> Self {
-        // Both mean "not there" only if LVM itself came to its end; a message alone may be about something else.
+        // Both mean "not found" only if LVM itself ran to its end; a message alone may be about something else.
         let is_from_lvm = matches!(output.code, Some(EXIT_FAILED | EXIT_SHELL));
-        let said = |text: &str| is_from_lvm && output.stderr.lines().any(|line| line.trim() == text);
-        if said(&format!("Volume group \"{vg}\" not found")) {
+        let has_message = |text: &str| is_from_lvm && output.stderr.lines().any(|line| line.trim() == text);
+        if has_message(&format!("Volume group \"{vg}\" not found")) {
             return Self::GroupNotFound(vg.clone());
         }
-        if said(&format!("Multiple VGs found with the same name: skipping {vg}")) {
+        if has_message(&format!("Multiple VGs found with the same name: skipping {vg}")) {
             return Self::DuplicateName { vg: vg.clone(), stderr: on_one_line(&output.stderr) };
         }
-        if said(&format!("Volume group \"{vg}\" is exported")) || said(&format!("Volume group {vg} is exported")) {
+        if has_message(&format!("Volume group \"{vg}\" is exported"))
+            || has_message(&format!("Volume group {vg} is exported"))
+        {
             return Self::ExportedGroup(vg.clone());
         }
         if let Some(system_id) = foreign_system_id(&output.stderr, vg).filter(|_| is_from_lvm) {
             return Self::ForeignGroup { vg: vg.clone(), system_id: system_id.to_owned() };
         }
         if let Some(name) = name
-            && (said(&format!("Failed to find logical volume \"{vg}/{name}\""))
-                || said(&format!("Logical volume {name} not found in volume group {vg}."))
-                || said(&format!("Existing logical volume \"{name}\" not found in volume group \"{vg}\"")))
+            && (has_message(&format!("Failed to find logical volume \"{vg}/{name}\""))
+                || has_message(&format!("Logical volume {name} not found in volume group {vg}."))
+                || has_message(&format!("Existing logical volume \"{name}\" not found in volume group \"{vg}\"")))
         {
             return Self::VolumeNotFound(FullName::new(vg, name));
         }
@@ -345,8 +347,8 @@ fn find_refusal(stderr: &str) -> Option<fn(Refusal) -> Error> {
     })
 }
 
-/// Tells whether LVM warns of a thin pool that must be repaired. It gives room as the reason for everything for which
-/// it makes no volume in a pool, and of these no room helps.
+/// Returns whether LVM warns of a thin pool that must be repaired. LVM names a lack of free space as the reason for
+/// every refused volume in a pool, but more space does not help a broken pool.
 fn names_broken_pool(stderr: &str) -> bool {
     let faults = ["unexpected transaction id", " is failed", " needs check", " is erroring"];
     let mut warnings = stderr.lines().map(str::trim).filter(|line| line.starts_with("WARNING: Thin pool "));

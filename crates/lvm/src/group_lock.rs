@@ -25,15 +25,15 @@ impl GroupLock {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::TimedOut`] when somebody else still has the lock, [`io::ErrorKind::NotFound`] when there is no
-    /// such directory.
+    /// [`io::ErrorKind::TimedOut`] if another process still holds the lock, [`io::ErrorKind::NotFound`] if the
+    /// directory does not exist.
     pub(crate) fn acquire(directory: &Path, group: &VgName, timeout: Duration) -> io::Result<Self> {
         let path = directory.join(format!("V_{group}"));
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let file = File::options().read(true).append(true).create(true).open(&path)?;
             match file.try_lock() {
-                // Whoever had the lock may have removed the file: then the lock is one that nobody else looks for
+                // The previous holder may have removed the file: then other processes do not see a lock on it
                 Ok(()) if is_same_file(&file, &path) => return Ok(Self { _file: file }),
                 Ok(()) => continue,
                 Err(TryLockError::WouldBlock) => {}

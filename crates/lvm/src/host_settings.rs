@@ -1,5 +1,5 @@
-//! Settings of the host's `lvm.conf` that keep LVM from doing what it is told. An administrator may mean them, so they
-//! are reported, never overridden.
+//! Settings of the host's `lvm.conf` that keep LVM from carrying out commands. They may be intended, so they are
+//! reported, never overridden.
 
 use std::collections::HashMap;
 
@@ -64,8 +64,8 @@ impl HostSettings {
     }
 }
 
-/// Tells whether a list, `["a","b"]` or `"a"`, means all volumes of a group. Tags of the host (`@`) may mean them;
-/// whoever set them knows.
+/// Returns whether a list, `["a","b"]` or `"a"`, contains all volumes of a group. Tags of the host (`@`) are assumed to
+/// contain them: only the administrator knows their meaning.
 fn names(list: &str, group: &VgName) -> bool {
     let mut words = list.trim_matches(['[', ']']).split(',').map(|word| word.trim().trim_matches('"'));
     words.any(|word| word == group.as_str() || word.starts_with('@'))

@@ -20,7 +20,7 @@ pub enum Layout {
     Known(Shape),
     /// One that is not computed, or that `lvcreate` refuses. Its capacity counts as all that is free.
     Unknown {
-        /// The reason, naming the words, for people.
+        /// The reason, naming the arguments, for people.
         reason: String,
     },
 }
@@ -57,12 +57,12 @@ const SEGMENT_TYPES: &[SegmentType] = &[
 ];
 
 impl Layout {
-    /// Returns the layout that these words for `lvcreate` mean, and the stripes given in addition to them, with LVM's
-    /// default settings. See [`check_options`].
+    /// Returns the layout that results from these arguments for `lvcreate` and the stripes given in addition to them,
+    /// with LVM's default settings. See [`check_options`].
     pub fn parse(words: &[String], striping: Option<&Striping>) -> Self {
         match options::parse(words, striping, OptionsFor::Thick) {
             Ok(Parsed { shape: Some(shape), .. }) => Self::Known(shape),
-            Ok(Parsed { doubts, .. }) => Self::Unknown { reason: doubts.join("; ") },
+            Ok(Parsed { reasons, .. }) => Self::Unknown { reason: reasons.join("; ") },
             Err(refused) => Self::Unknown { reason: refused.to_string() },
         }
     }
@@ -113,7 +113,7 @@ impl Layout {
         (most / shape.images()).saturating_sub(shape.metadata(extent_size)) * shape.stripes
     }
 
-    /// Tells whether a new volume of so many extents is no larger than the [largest](Self::largest).
+    /// Returns whether a new volume of so many extents is no larger than the [largest](Self::largest).
     pub fn fits<A: AsRef<[u64]>>(&self, extents: u64, extent_size: u64, free: &[A]) -> bool {
         extents.next_multiple_of(self.step()) <= self.largest(extent_size, free)
     }
@@ -140,15 +140,15 @@ impl Layout {
     }
 }
 
-/// Checks words for `lvcreate`, and the stripes given in addition to them. Returns the reasons why the capacity may be
-/// another one than that of their [layout](Layout::parse). The error is a mistake because of which LVM is certain to
-/// refuse them.
+/// Checks arguments for `lvcreate`, and the stripes given in addition to them. Returns the reasons why the capacity may
+/// differ from that of their [layout](Layout::parse). The error is a mistake because of which LVM is certain to refuse
+/// them.
 pub fn check_options(
     words: &[String],
     striping: Option<&Striping>,
     purpose: OptionsFor,
 ) -> Result<Vec<String>, RefusedOptions> {
-    options::parse(words, striping, purpose).map(|parsed| parsed.doubts)
+    options::parse(words, striping, purpose).map(|parsed| parsed.reasons)
 }
 
 impl SegmentType {
@@ -164,7 +164,7 @@ impl SegmentType {
 }
 
 impl Shape {
-    /// Returns how many images lie side by side, each on a physical volume of its own.
+    /// Returns the number of images that lie side by side, each on a separate physical volume.
     fn images(&self) -> u64 {
         self.stripes * self.copies + self.segment_type.parity
     }
@@ -174,9 +174,9 @@ impl Shape {
         if self.metadata { RAID_METADATA.div_ceil(extent_size.max(1)) } else { 0 }
     }
 
-    /// Returns the extents of the largest image. LVM gives each image an area on a disk of its own, the longest first,
-    /// and goes on in other areas of these disks, then on other disks. As soon as it could give an image to the disk of
-    /// another, because something is left there, what follows does not count.
+    /// Returns the extents of the largest image. LVM gives each image an area on a separate disk, the longest first,
+    /// and continues in other areas of these disks, then on other disks. As soon as LVM could place an image on the
+    /// disk of another because of left space there, the following areas do not count.
     fn largest_image(&self, extent_size: u64, disks: &[Vec<u64>]) -> u64 {
         let free = |disk: &Vec<u64>| disk.iter().sum::<u64>();
         let Ok(images) = usize::try_from(self.images()) else { return 0 };

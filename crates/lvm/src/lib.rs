@@ -1,21 +1,21 @@
-//! A typed driver for LVM: commands are values that can be printed, reports are read from JSON, and what went wrong is
-//! an [`Error`] variant instead of a text.
+//! A typed driver for LVM: commands are values that can be printed, reports are read from JSON, and each failure is an
+//! [`Error`] variant instead of a text.
 //!
-//! Everything goes through a [`CommandRunner`]; [`SystemRunner`] starts real processes. What can be seen without LVM is
-//! seen through [`Devices`]. Apart from these the crate starts nothing, reads no environment and looks at no clock. All
-//! sizes are bytes.
+//! All commands go through a [`CommandRunner`]; [`SystemRunner`] starts real processes. State that is visible without
+//! LVM is read through [`Devices`]. Apart from these the crate starts no process, and reads neither the environment nor
+//! a clock. All sizes are bytes.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 mod command;
-mod cut_move;
 mod devices;
 mod driver;
 mod error;
 mod group_lock;
 mod host_settings;
+mod interrupted_moves;
 mod layout;
 mod lv_attr;
 pub mod metadata;

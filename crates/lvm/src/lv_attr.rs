@@ -144,7 +144,7 @@ impl LvAttr {
         self.0[0].into()
     }
 
-    /// Tells whether its users may write to it.
+    /// Returns whether its users may write to it.
     pub fn is_writable(self) -> bool {
         self.0[1] == b'w'
     }
@@ -155,7 +155,7 @@ impl LvAttr {
         char::from(policy.to_ascii_lowercase())
     }
 
-    /// Tells whether LVM has it locked, as long as a pvmove moves it.
+    /// Returns whether LVM has locked it, as long as a pvmove moves it.
     pub(crate) fn is_locked(self) -> bool {
         let [_, _, policy, ..] = self.0;
         policy.is_ascii_uppercase()
@@ -166,39 +166,39 @@ impl LvAttr {
         self.0[STATE].into()
     }
 
-    /// Tells whether somebody has its block device open, for example because it is mounted.
+    /// Returns whether its block device is open, for example because it is mounted.
     pub fn is_open(self) -> bool {
         self.0[OPEN] == b'o'
     }
 
-    /// Tells whether LVM leaves it alone when it activates whole groups; thin snapshots are made so.
+    /// Returns whether LVM skips it when it activates whole groups; thin snapshots are created so.
     pub fn skips_activation(self) -> bool {
         self.0[9] == b'k'
     }
 
-    /// Tells whether it is a thin volume.
+    /// Returns whether it is a thin volume.
     pub fn is_thin(self) -> bool {
         self.volume_type() == VolumeType::Thin
     }
 
-    /// Tells whether it is a thin pool.
+    /// Returns whether it is a thin pool.
     pub fn is_thin_pool(self) -> bool {
         self.volume_type() == VolumeType::ThinPool
     }
 
-    /// Tells whether it is a RAID, in sync or not.
+    /// Returns whether it is a RAID, in sync or not.
     pub fn is_raid(self) -> bool {
         matches!(self.volume_type(), VolumeType::Raid | VolumeType::RaidUnsynced)
     }
 
-    /// Tells whether blocks that it gives out for the first time read as zeros. True of thin pools and their volumes
-    /// unless somebody chose otherwise (`lvchange --zero n`).
+    /// Returns whether newly allocated blocks read as zeros. True of thin pools and their volumes unless an
+    /// administrator has disabled it (`lvchange --zero n`).
     pub fn zeroes_new_blocks(self) -> bool {
         self.0[7] == b'z'
     }
 
-    /// Tells whether what is written to its block device takes the place of all that was in it: linear, striped,
-    /// mirrored, RAID. What has a cache, a log or a map of its blocks in between may keep the old data.
+    /// Returns whether a write to its block device replaces the old data in place: linear, striped, mirrored, RAID. A
+    /// volume with a cache, a log or a map of its blocks in between may keep the old data.
     pub fn is_overwritten_in_place(self) -> bool {
         matches!(
             self.volume_type(),
@@ -210,7 +210,7 @@ impl LvAttr {
         )
     }
 
-    /// Tells whether it is a pool or part of one: other volumes go when it goes.
+    /// Returns whether it is a pool or part of one: its removal removes other volumes.
     pub fn holds_volumes(self) -> bool {
         matches!(
             self.volume_type(),

@@ -1,12 +1,13 @@
-//! LVM's metadata on a physical volume, as far as it tells whether anything has changed: which volume group, and the
-//! count of its changes.
+//! The part of LVM's metadata on a physical volume that shows whether anything has changed: the identity of the volume
+//! group, and the count of its changes.
 //!
-//! A physical volume begins with a label, which says where its metadata areas are. Each area begins with a header,
-//! which says where in it the present metadata is: a text that begins with the group's identity and its `seqno`. LVM
-//! rewrites all of this with each change, whoever makes it, in whichever container, so it is the one place where
-//! nothing can be missed. Layout: LVM2, `lib/label/label.h` and `lib/format_text/layout.h`; numbers are little-endian.
+//! A physical volume begins with a label, which contains the locations of its metadata areas. Each area begins with a
+//! header, which contains the location of the present metadata in it: a text that begins with the group's identity and
+//! its `seqno`. LVM rewrites all of this with each change, whichever process or container makes it, so it is the one
+//! place where no change can be missed. Layout: LVM2, `lib/label/label.h` and `lib/format_text/layout.h`; numbers are
+//! little-endian.
 
-/// Bytes in which the label stands: one of the first four sectors. The metadata areas usually begin behind it at 4096.
+/// Bytes that contain the label: one of the first four sectors. The metadata areas usually begin behind it at 4096.
 pub(crate) const LABEL_SPACE: usize = 4 * SECTOR;
 /// Bytes of the header of a metadata area (`struct mda_header`).
 pub(crate) const HEADER: usize = 512;

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-/// Output and exit status of commands that ended by themselves.
+/// Output and exit status of commands that ended on their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
     /// Exit status; `None` when a signal ended it.
@@ -22,7 +22,7 @@ pub enum RunError {
     /// The program could not be started.
     #[error("cannot start {program}; check lvm-command-prefix and that the program is installed")]
     Spawn {
-        /// First word of the command line.
+        /// The program of the command line.
         program: String,
         /// The kernel's error.
         source: io::Error,

@@ -1,13 +1,13 @@
-//! Plans where what lies on a physical volume can go: pure functions from the extents that volumes have and the free
+//! Plans where the extents on a physical volume can go: pure functions from the extents that volumes have and the free
 //! extents of other physical volumes to the next piece to move.
 //!
-//! Pieces are chosen one after the other in the same way when the room is reckoned and when they are moved, so that
-//! what was found to be possible is what is done.
+//! The calculation of the free space and the move choose pieces one after the other in the same way, so that the move
+//! follows the calculation.
 
 mod movable;
 
 use crate::UsedRange;
-use movable::{is_movable, lies_beside};
+use movable::{is_movable, must_lie_apart};
 
 /// A physical volume to which volumes can be moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +35,12 @@ pub struct Piece {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// So many extents more would have to be free on other physical volumes.
-    Room {
+    NoSpace {
         /// The extents that are lacking.
         lacking: u64,
     },
-    /// No other physical volume has room for this volume that does not hold what must lie apart from it.
+    /// No other physical volume has enough free space for this volume, except those with a part that must lie apart
+    /// from it.
     Apart {
         /// The volume, which may be a hidden one.
         volume: String,
@@ -56,14 +57,14 @@ pub enum Obstacle {
 }
 
 /// Checks that all that lies on the physical volumes `from` can be moved to the targets.
-pub fn check_room(ranges: &[UsedRange], from: &[&str], targets: &[Target]) -> Result<(), Obstacle> {
+pub fn check_space(ranges: &[UsedRange], from: &[&str], targets: &[Target]) -> Result<(), Obstacle> {
     let (mut ranges, mut targets) = (ranges.to_vec(), targets.to_vec());
     // What LVM has begun to move has its place already
     let waits = |range: &&UsedRange| from.contains(&range.pv.as_str()) && range.moved_from.as_ref() != Some(&range.pv);
     let used: u64 = ranges.iter().filter(waits).map(|range| range.length).sum();
     let free: u64 = targets.iter().map(|target| target.free).sum();
     if used > free {
-        return Err(Obstacle::Room { lacking: used - free });
+        return Err(Obstacle::NoSpace { lacking: used - free });
     }
     for pv in from {
         while let Some(piece) = next_piece(&ranges, pv, &targets, u64::MAX)? {
@@ -135,12 +136,13 @@ fn allowed<'a>(
     targets: &'a [Target],
 ) -> impl Iterator<Item = &'a Target> {
     let is_apart =
-        move |target: &&Target| !ranges.iter().any(|other| other.pv == target.uuid && lies_beside(range, other));
+        move |target: &&Target| !ranges.iter().any(|other| other.pv == target.uuid && must_lie_apart(range, other));
     targets.iter().filter(is_apart)
 }
 
-/// Chooses where a range goes: where all of the volume on this physical volume has room if there is such a place, and
-/// there where a part of the volume is already. A volume that lies on few disks is lost with few.
+/// Chooses the target of a range: preferably one with enough free space for all extents of the volume on this physical
+/// volume, and one that already contains a part of the volume. The fewer disks a volume lies on, the fewer failures of
+/// disks lose it.
 fn choose_target<'a>(range: &'a UsedRange, ranges: &'a [UsedRange], targets: &'a [Target]) -> Option<&'a Target> {
     let is_same = |other: &&UsedRange| other.volume == range.volume;
     let whole: u64 = ranges.iter().filter(is_same).filter(|other| other.pv == range.pv).map(|other| other.length).sum();

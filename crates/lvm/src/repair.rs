@@ -1,5 +1,5 @@
-//! The tools of repairs of what a killed LVM has left: LVM's own lock, so that nobody's LVM is in the middle of
-//! something, and programs such as `dmsetup`.
+//! The tools for repairs after LVM was killed: LVM's own lock, so that no LVM process is in the middle of a change, and
+//! programs such as `dmsetup`.
 
 use std::io;
 use std::path::PathBuf;
@@ -26,16 +26,16 @@ pub enum RepairError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// One of them failed.
-    #[error("{program} failed: {said}")]
+    #[error("{program} failed: {stderr}")]
     Program {
         /// Its name.
         program: &'static str,
         /// Its standard error.
-        said: String,
+        stderr: String,
     },
     /// LVM and the kernel disagree about more than is known how to repair.
     #[error("{0}")]
-    Doubtful(String),
+    Inconsistent(String),
 }
 
 impl<R: Host> Lvm<R> {
@@ -47,12 +47,16 @@ impl<R: Host> Lvm<R> {
         locking.await.map_err(io::Error::other).flatten().map_err(RepairError::Lock)
     }
 
-    /// Runs a program to its end and returns what it says.
+    /// Runs a program to its end and returns its output.
     pub(crate) async fn program(&self, program: &'static str, args: &[&str]) -> Result<String, RepairError> {
         let args: Vec<_> = args.iter().map(|&arg| arg.to_owned()).collect();
         let Output { code, stdout, stderr, .. } = self.runner().run_program(program, &args).await?;
         tracing::debug!(program, ?args, ?code, stderr, "ran");
-        let said = String::from_utf8_lossy(&stdout).trim().to_owned();
-        if code == Some(0) { Ok(said) } else { Err(RepairError::Program { program, said: stderr.trim().to_owned() }) }
+        let printed = String::from_utf8_lossy(&stdout).trim().to_owned();
+        if code == Some(0) {
+            Ok(printed)
+        } else {
+            Err(RepairError::Program { program, stderr: stderr.trim().to_owned() })
+        }
     }
 }

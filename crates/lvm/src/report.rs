@@ -40,7 +40,7 @@ pub enum ReportError {
         /// Its value.
         value: String,
     },
-    /// A volume group name that nobody can have created.
+    /// A volume group name that LVM cannot have created.
     #[error(transparent)]
     Name(#[from] InvalidName),
     /// Volume attributes of another form.
@@ -60,7 +60,7 @@ pub enum ReportError {
     /// A volume that cannot be in one piece, without its segments.
     #[error("RAID volume {0} without a segment")]
     Segment(String),
-    /// LVM ended well without saying anything about this volume group.
+    /// LVM succeeded without reporting this volume group.
     #[error("volume group {0} is missing")]
     Absent(VgName),
 }
@@ -115,7 +115,7 @@ pub(crate) struct ThinVolume {
 }
 
 impl ThinVolume {
-    /// Tells whether the volume has this thin device of the pool.
+    /// Returns whether the volume has this thin device of the pool.
     pub(crate) fn is_device(&self, pool: &LvName, id: u32) -> bool {
         self.pool.as_deref() == Some(pool.as_str()) && self.device == Some(id)
     }
@@ -145,7 +145,7 @@ pub(crate) fn is_monitored(output: &[u8]) -> Result<bool, ReportError> {
     Ok(row.get("SEG_MONITOR")? == "monitored")
 }
 
-/// A group, and how many volumes it says it has: a report that broke off must not look like a smaller group.
+/// A group, and the number of volumes that it claims to have: a truncated report must not look like a smaller group.
 struct GroupReport {
     group: VolumeGroup,
     pvs: usize,

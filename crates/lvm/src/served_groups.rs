@@ -14,7 +14,7 @@ use crate::{LvmCommand, VgName, VolumeGroup, is_uuid};
 /// Begins the names of volumes that are not called by the UID of their object: those in quarantine, for example.
 const OWN_NAMES: &str = "topolvm.";
 
-/// The groups by name, with what the last report says of them.
+/// The groups by name, with the contents of their last reports.
 #[derive(Debug, Default)]
 pub(crate) struct ServedGroups(RwLock<BTreeMap<VgName, ServedGroup>>);
 
@@ -69,8 +69,8 @@ impl ServedGroups {
     }
 }
 
-/// Splits the name of a volume's device into group and volume: a dash stands between them and, for hidden layers,
-/// behind them, and the dashes of the names are doubled.
+/// Splits the name of a volume's device into group and volume: a dash separates them and, for hidden layers, follows
+/// them, and the dashes of the names are doubled.
 fn split_mapper_name(name: &str) -> Option<(String, String)> {
     let mut parts = vec![String::new()];
     let mut characters = name.chars().peekable();

@@ -28,7 +28,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[("LC_ALL", "C"), ("PATH", SEARCH_PATH), (
 /// Variables for LVM and libdevmapper that LVM gets from the environment of the caller: where its configuration is, and
 /// what its surroundings lack (lvm(8)). No other of theirs reaches LVM, because it may change what LVM does or prints.
 const PASSED_ON: [&str; 4] = ["DM_DEV_DIR", "DM_DISABLE_UDEV", "LVM_SUPPRESS_SYSLOG", "LVM_SYSTEM_DIR"];
-/// Directories in which programs are looked for that are given without one.
+/// Directories in which programs without a path are searched.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Reports take milliseconds; this much only passes when devices hang.
 const READ_DEADLINE: Duration = Duration::from_mins(1);
@@ -36,18 +36,18 @@ const READ_DEADLINE: Duration = Duration::from_mins(1);
 const CHANGE_DEADLINE: Duration = Duration::from_mins(10);
 /// Timeout after which an idle shell of LVM ends: volumes often come several at a time.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// LVM ends at a safe point on SIGTERM. A report that ignores it that long is killed; a change never is, since LVM that
-/// is killed in the middle of a change of a thin pool leaves a pool that nobody can change any more.
+/// LVM ends at a safe point on SIGTERM. A report that ignores it that long is killed. A change never is, because LVM
+/// that is killed in the middle of a change of a thin pool leaves a pool that accepts no further changes.
 const GRACE: Duration = Duration::from_secs(10);
 /// Timeout for the first answer of a new shell.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes of a script for a shell: half of what a pipe holds. All of it is in the pipe at once, so that a shell
 /// whose lvmd was killed finds whole commands there, never the beginning of one.
 const MAX_SCRIPT_BYTES: usize = 32 << 10;
-/// Starts LVM so that it outlives lvmd: the pipes to a dead lvmd must not kill it (std gives children back the default
-/// of SIGPIPE), nor must the end of the container, whose control group it leaves if the first word names another. It
-/// takes the OOM protection of `systemd/lvmd.service` along, for an LVM that is killed is worse than any program that
-/// is.
+/// Starts LVM so that it outlives lvmd: the pipes to a dead lvmd must not kill it (std resets SIGPIPE to its default
+/// for child processes), nor must the end of the container, whose control group it leaves if the first argument names
+/// another. It inherits the OOM protection of `systemd/lvmd.service`, because a killed LVM does more harm than any
+/// other killed program.
 const DETACHED: &str = r#"trap '' PIPE
 group=$1; shift
 [ -z "$group" ] || { echo 0 >"$group"; echo -900 >/proc/self/oom_score_adj; } 2>/dev/null
@@ -59,21 +59,21 @@ const CONTROL_GROUP: &str = "topolvm-lvm";
 /// A prefix that cannot start anything.
 #[derive(Debug, thiserror::Error)]
 pub enum PrefixError {
-    /// There is no word in it.
+    /// It contains no argument.
     #[error("lvm-command-prefix is empty; remove it to use the default, or end it with the path of the lvm program")]
     Empty,
-    /// Its first word is in none of the usual directories.
+    /// Its program is in none of the usual directories.
     #[error("program {0:?} not found in {SEARCH_PATH}; write its absolute path")]
     NotFound(String),
 }
 
 /// Starts LVM as a child process.
 ///
-/// Several commands are given to LVM's own shell on its standard input, so that they cost one process at most: the
-/// shell stays for some seconds and serves whoever comes next. Where LVM has no shell, or a command cannot be said in
-/// it, each gets a process. LVM never waits for an answer. Each process is in its own process group, so a signal at the
-/// terminal does not reach it, and one that is stopped takes along the `lvm` that `nsenter` started for it. What
-/// changes something outlives the death of this process.
+/// The runner passes several commands to LVM's own shell on its standard input, so that they cost one process at most:
+/// the shell stays for some seconds and serves the next caller. Where LVM has no shell, or the shell cannot express a
+/// command, each command gets a process. LVM never waits for an answer. Each process is in its own process group, so a
+/// signal at the terminal does not reach it, and stopping it also stops the `lvm` that `nsenter` started for it.
+/// Commands that change something outlive the death of this process.
 #[derive(Clone, Debug)]
 pub struct SystemRunner {
     program: PathBuf,
@@ -91,11 +91,12 @@ pub struct SystemRunner {
 }
 
 impl SystemRunner {
-    /// Words before the LVM sub-command unless configured otherwise: the `lvm` of the host, in the host's namespaces,
-    /// also when called from a container (with hostPID). On the host itself `nsenter` changes nothing.
+    /// Arguments before the LVM sub-command unless configured otherwise: the `lvm` of the host, in the host's
+    /// namespaces, also if called from a container (with hostPID). On the host itself `nsenter` changes nothing.
     pub const DEFAULT_PREFIX: &[&str] = &["/usr/bin/nsenter", "-m", "-u", "-i", "-n", "-p", "-t", "1", "/sbin/lvm"];
 
-    /// Returns a runner with this prefix, which ends with the `lvm` program. The first word is looked up once, now.
+    /// Returns a runner with this prefix, which ends with the `lvm` program. The path of its first program is resolved
+    /// once, now.
     pub fn new<S: AsRef<str>>(prefix: &[S]) -> Result<Self, PrefixError> {
         let mut words = prefix.iter().map(|word| word.as_ref().to_owned());
         let program = words.next().filter(|program| !program.is_empty()).ok_or(PrefixError::Empty)?;
@@ -122,8 +123,8 @@ impl SystemRunner {
         Self { read_deadline: read, change_deadline: change, ..self }
     }
 
-    /// Returns the runner that gives LVM those of these variables which LVM may have. Says in the log which others are
-    /// meant for LVM.
+    /// Returns the runner that passes LVM those of these variables that LVM may have. Logs the others that are meant
+    /// for LVM.
     #[must_use]
     pub fn with_environment(self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut environment = Vec::new();
@@ -150,7 +151,7 @@ impl SystemRunner {
     }
 
     /// Returns the runner that, in a container, starts LVM outside of the container's control group, so that LVM is not
-    /// killed in the middle of a change when the container is. Says in the log when that cannot be done.
+    /// killed in the middle of a change together with the container. Logs if that is not possible.
     #[must_use]
     pub fn outliving_container(self) -> Self {
         let placement = Placement::find(CONTROL_GROUP);
@@ -166,7 +167,7 @@ impl SystemRunner {
 
     fn spawn(&self, args: &[String], stdin: Stdio) -> Result<Child, RunError> {
         let failed = |source| RunError::Spawn { program: self.program.display().to_string(), source };
-        // The shell would say it too, but as LVM's answer
+        // The shell would report it too, but as LVM's answer
         std::fs::metadata(&self.program).map_err(failed)?;
         let group = match &self.placement {
             Placement::Outside(group) => group.as_os_str(),
@@ -216,7 +217,7 @@ impl SystemRunner {
         wait_for_end(child, group, self.deadline(effect), self.grace).await
     }
 
-    /// Stops at the first change that fails. Reports run all the same: somebody must find out what there is now.
+    /// Stops at the first change that fails. Reports run in any case: the caller needs the present state.
     async fn run_each(&self, commands: &[LvmCommand], effect: Effect) -> Result<Output, RunError> {
         let mut all = Output { code: Some(0), ..Output::default() };
         for command in commands {
@@ -258,7 +259,7 @@ fn root_of_devices(program: &str) -> &'static str {
     if enters && Path::new(first_process).join("dev").is_dir() { first_process } else { "/" }
 }
 
-/// Returns the commands as lines for LVM's shell, if all of them can be said there.
+/// Returns the commands as lines for LVM's shell, if the shell can express all of them.
 fn script(commands: &[LvmCommand]) -> Option<String> {
     let mut script = String::new();
     for command in commands {
@@ -288,7 +289,7 @@ impl CommandRunner for SystemRunner {
 
     async fn run_program(&self, program: &'static str, args: &[String]) -> Result<Output, RunError> {
         let not_found = || RunError::Spawn { program: program.to_owned(), source: io::ErrorKind::NotFound.into() };
-        // The program stands where the prefix names LVM
+        // The program takes the place of LVM in the prefix
         let (first, rest) = match self.prefix.split_last() {
             Some((_lvm, between)) => (self.program.clone(), [between, &[program.to_owned()]].concat()),
             None => (resolve(program).ok_or_else(not_found)?, Vec::new()),
@@ -319,8 +320,8 @@ impl Host for SystemRunner {
     }
 }
 
-/// Waits for the end, or brings it about at the deadline. Reads both pipes at the same time: LVM would wait for ever on
-/// one that is full, and be killed by writing to one that is closed.
+/// Waits for the end of the process, or stops it at the deadline. Reads both pipes at the same time: LVM would block on
+/// a full pipe, and be killed by writing to a closed one.
 async fn wait_for_end(
     child: Child,
     mut group: ProcessGroup,
@@ -347,7 +348,7 @@ async fn wait_for_end(
 #[derive(Debug)]
 struct ProcessGroup {
     leader: Option<Pid>,
-    /// It only reads: it may be killed, and is not needed when nobody waits for it.
+    /// It only reads: it may be killed, and is not needed if no caller waits for it.
     kill_on_drop: bool,
 }
 
@@ -358,7 +359,7 @@ impl ProcessGroup {
     }
 
     /// Sends a signal to all processes of the group. While our end of the pipes is being read the group exists or has
-    /// just ended, so the number is not somebody else's.
+    /// just ended, so no other group has its number.
     fn signal(&self, signal: Signal) {
         if let Some(leader) = self.leader {
             // Fails only when all of them have ended.
@@ -370,7 +371,7 @@ impl ProcessGroup {
     async fn stop(&self, ending: impl Future, grace: Duration) {
         self.signal(Signal::TERM);
         if timeout(grace, ending).await.is_err() && self.kill_on_drop {
-            // A process that waits for a dead disk does not even end now, so nobody waits for it.
+            // A process that waits for a dead disk survives even this signal, so it is not waited for.
             self.signal(Signal::KILL);
         }
     }

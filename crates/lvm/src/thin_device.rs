@@ -1,6 +1,6 @@
-//! Thin devices of which LVM's metadata knows nothing. LVM tells the kernel to make a device and notes afterwards that
-//! it did; killed in between it leaves a device whose id it chooses again for the next volume. A snapshot cannot be
-//! made then. A new volume is: LVM takes the device for it, with whatever was written there.
+//! Thin devices unknown to LVM's metadata. LVM makes the kernel create a device and records it afterwards. If LVM is
+//! killed in between, it leaves a device whose id it chooses again for the next volume. The creation of a snapshot then
+//! fails. The creation of a volume succeeds: LVM uses the device for it, with the data that it contains.
 
 use device_mapper::ThinPoolStatus;
 
@@ -30,13 +30,13 @@ struct ThinDevice {
 }
 
 impl<R: Host> Lvm<R> {
-    /// Removes a thin device from a pool if it is proven, while LVM's lock keeps everybody else away, that no volume
-    /// has it and that nothing is lost with it: nobody ever wrote to it, or the transaction in which it was made never
-    /// ended. LVM gives a device to nobody before that.
+    /// Removes a thin device from a pool after it has proved, under LVM's lock, that no volume has the device and that
+    /// no data is lost with it: it was never written to, or the transaction that created it never ended. LVM gives a
+    /// device to a volume only after that.
     pub async fn remove_unused_thin_device(&self, vg: &VgName, pool: &LvName, id: u32) -> Result<(), RepairError> {
         let LockedPool { lock, volumes, status } = self.lock_pool(vg, pool).await?;
         if let Some(owner) = volumes.iter().find(|volume| volume.is_device(pool, id)) {
-            return Err(RepairError::Doubtful(format!("volume {} has thin device {id}", owner.name)));
+            return Err(RepairError::Inconsistent(format!("volume {} has thin device {id}", owner.name)));
         }
         check_unused(self.thin_device(vg, pool, id).await?, &status)?;
         self.send_pool_message(vg, pool, &format!("delete {id}")).await?;
@@ -44,9 +44,9 @@ impl<R: Host> Lvm<R> {
         Ok(())
     }
 
-    /// Tells whether the thin device of a volume that was just made in a pool is one that a killed LVM left: it was
-    /// made in the last transaction, whether before or when that was begun anew for this volume, so that no other
-    /// volume ever had it.
+    /// Returns whether the thin device of a new volume in a pool is one that a killed LVM left: it was created in the
+    /// last transaction, either before or when this volume began that transaction again, so that no other volume ever
+    /// had it.
     pub async fn has_thin_device_of_last_transaction(
         &self,
         vg: &VgName,
@@ -55,7 +55,7 @@ impl<R: Host> Lvm<R> {
     ) -> Result<bool, RepairError> {
         let LockedPool { lock, volumes, status } = self.lock_pool(vg, pool).await?;
         let volume = volumes.iter().find(|volume| *volume.name == *name.as_str());
-        let no_device = || RepairError::Doubtful(format!("LVM reports no thin device for volume {name}"));
+        let no_device = || RepairError::Inconsistent(format!("LVM reports no thin device for volume {name}"));
         let id = volume.and_then(|volume| volume.device).ok_or_else(no_device)?;
         let device = self.thin_device(vg, pool, id).await?;
         drop(lock);
@@ -72,10 +72,10 @@ impl<R: Host> Lvm<R> {
     }
 
     async fn thin_pool_status(&self, vg: &VgName, pool: &LvName) -> Result<ThinPoolStatus, RepairError> {
-        let said = self.program("dmsetup", &["status", &mapper_name(vg, pool.as_str(), POOL)]).await?;
+        let output = self.program("dmsetup", &["status", &mapper_name(vg, pool.as_str(), POOL)]).await?;
         // START LENGTH TYPE and the status itself
-        let status = said.split_once(" thin-pool ").map(|(_, status)| status);
-        let no_status = || RepairError::Doubtful(format!("invalid thin pool status: {said}"));
+        let status = output.split_once(" thin-pool ").map(|(_, status)| status);
+        let no_status = || RepairError::Inconsistent(format!("invalid thin pool status: {output}"));
         ThinPoolStatus::parse(status.ok_or_else(no_status)?).map_err(|_| no_status())
     }
 
@@ -94,17 +94,18 @@ impl<R: Host> Lvm<R> {
     }
 }
 
-/// Checks that LVM and the kernel agree about the last transaction, and that nobody else reads the pool's metadata.
+/// Checks that LVM and the kernel agree about the last transaction, and that no other process reads the pool's
+/// metadata.
 fn check_consistent(volumes: &[ThinVolume], status: &ThinPoolStatus, pool: &LvName) -> Result<(), RepairError> {
-    let doubtful = |why: String| Err(RepairError::Doubtful(why));
+    let inconsistent = |why: String| Err(RepairError::Inconsistent(why));
     let noted = volumes.iter().find(|volume| *volume.name == *pool.as_str()).and_then(|pool| pool.transaction);
     if status.transaction.is_none() || status.transaction != noted {
         let text = |id: Option<u64>| id.map_or_else(|| "none".to_owned(), |id| id.to_string());
         let (kernel, noted) = (text(status.transaction), text(noted));
-        return doubtful(format!("the pool is at transaction {kernel}, but the LVM metadata is at {noted}"));
+        return inconsistent(format!("the pool is at transaction {kernel}, but the LVM metadata is at {noted}"));
     }
     if status.has_metadata_snapshot {
-        return doubtful(
+        return inconsistent(
             "the pool has a metadata snapshot of another program; release it with `dmsetup message VG-POOL-tpool 0 \
              release_metadata_snap`"
                 .to_owned(),
@@ -113,15 +114,15 @@ fn check_consistent(volumes: &[ThinVolume], status: &ThinPoolStatus, pool: &LvNa
     Ok(())
 }
 
-/// Checks that no data is lost with a device: nobody wrote to it, or its transaction never ended.
+/// Checks that no data is lost with a device: it was never written to, or its transaction never ended.
 fn check_unused(device: Option<ThinDevice>, status: &ThinPoolStatus) -> Result<(), RepairError> {
     match device {
         Some(device) if device.mapped_blocks == 0 || Some(device.transaction) == status.transaction => Ok(()),
-        Some(ThinDevice { id, mapped_blocks, transaction }) => Err(RepairError::Doubtful(format!(
+        Some(ThinDevice { id, mapped_blocks, transaction }) => Err(RepairError::Inconsistent(format!(
             "thin device {id} was created in the completed transaction {transaction} and has {mapped_blocks} blocks: \
              it may be a volume of older metadata"
         ))),
-        None => Err(RepairError::Doubtful("thin_ls does not list the device".to_owned())),
+        None => Err(RepairError::Inconsistent("thin_ls does not list the device".to_owned())),
     }
 }
 
@@ -132,7 +133,7 @@ fn thin_devices(listed: &str) -> Result<Vec<ThinDevice>, RepairError> {
         let (id, mapped_blocks, transaction) = (number()?, number()?, number()?);
         Some(ThinDevice { id: u32::try_from(id).ok()?, mapped_blocks, transaction })
     };
-    let unreadable = |line: &str| RepairError::Doubtful(format!("invalid thin_ls line: {line:?}"));
+    let unreadable = |line: &str| RepairError::Inconsistent(format!("invalid thin_ls line: {line:?}"));
     listed.lines().map(|line| device(line).ok_or_else(|| unreadable(line))).collect()
 }
 

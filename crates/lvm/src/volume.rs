@@ -38,7 +38,7 @@ pub struct VolumeGroup {
 /// A physical volume of a volume group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhysicalVolume {
-    /// Path of its device, for example `/dev/sdb`; says nothing when it is missing.
+    /// Path of its device, for example `/dev/sdb`; meaningless while it is missing.
     pub path: String,
     /// LVM's identity of it.
     pub uuid: String,
@@ -56,10 +56,10 @@ pub struct PhysicalVolume {
     pub tags: Box<[Box<str>]>,
 }
 
-/// A logical volume. A node may have thousands, and each report is kept until the next: nothing has room to grow.
+/// A logical volume. A node may have thousands, and each report is kept until the next: no field has spare capacity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogicalVolume {
-    /// Its name; not an [`LvName`](crate::LvName), because LVM also reports names that nobody may create.
+    /// Its name; not an [`LvName`](crate::LvName), because LVM also reports names that users cannot create.
     pub name: Box<str>,
     /// LVM's identity of it.
     pub uuid: Box<str>,
@@ -120,8 +120,8 @@ impl VolumeGroup {
         layout.largest(self.extent_size, &areas).min(within).saturating_mul(self.extent_size)
     }
 
-    /// Tells whether a volume of this layout and so many bytes can be made.
-    pub fn has_room(&self, layout: &Layout, bytes: u64) -> bool {
+    /// Returns whether a volume of this layout and size in bytes can be created.
+    pub fn has_free_space(&self, layout: &Layout, bytes: u64) -> bool {
         self.extent_size > 0 && layout.fits(bytes.div_ceil(self.extent_size), self.extent_size, &self.free_areas())
     }
 
@@ -157,7 +157,7 @@ impl VolumeGroup {
         self.pvs.iter().find(|pv| pv.uuid == uuid)
     }
 
-    /// Tells whether it carries the tag.
+    /// Returns whether it carries the tag.
     pub fn has_tag(&self, tag: &Tag) -> bool {
         self.tags.iter().any(|existing| **existing == *tag.as_str())
     }
@@ -189,8 +189,8 @@ pub(crate) fn mapper_name(vg: &VgName, name: &str, layer: &str) -> String {
     format!("{}-{}{layer}", vg.as_str().replace('-', "--"), name.replace('-', "--"))
 }
 
-/// Tells whether a device of device-mapper is that of a move in the group. LVM calls their volumes `pvmove0` and so on,
-/// and nobody may call others so.
+/// Returns whether a device of device-mapper belongs to a move in the group. LVM names their volumes `pvmove0` and so
+/// on, and reserves these names.
 pub fn is_device_of_move(vg: &VgName, device: &str) -> bool {
     device.starts_with(&mapper_name(vg, "pvmove", ""))
 }
@@ -205,7 +205,7 @@ impl LogicalVolume {
         }
     }
 
-    /// Tells whether it carries the tag.
+    /// Returns whether it carries the tag.
     pub fn has_tag(&self, tag: &Tag) -> bool {
         self.tags.iter().any(|existing| **existing == *tag.as_str())
     }
@@ -217,8 +217,8 @@ impl LogicalVolume {
         mapper_name(vg, &self.name, layer)
     }
 
-    /// Returns the size in bytes of the block device that a reader sees: a copy-on-write snapshot looks as large as its
-    /// origin.
+    /// Returns the size in bytes of the block device that a reader sees: that of a copy-on-write snapshot is as large
+    /// as its origin.
     pub fn visible_size(&self) -> u64 {
         match (&self.origin, &self.pool, self.origin_size) {
             (Some(_), None, Some(origin_size)) => origin_size,

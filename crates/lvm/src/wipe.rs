@@ -20,7 +20,7 @@ const ZEROS: usize = 1 << 20;
 /// Method by which volumes of a class are wiped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wipe {
-    /// The device is told that nothing is needed any more. Zeros are written where it does not take that.
+    /// Discards all blocks of the device. Writes zeros where the device does not support that.
     Discard,
     /// The device reads as zeros afterwards.
     Zero,
@@ -42,7 +42,7 @@ impl fmt::Display for Wipe {
     }
 }
 
-/// A block device that is open exclusively to be wiped: nobody else can mount or wipe it meanwhile.
+/// A block device that is open exclusively to be wiped: no other program can mount or wipe it meanwhile.
 pub trait Wipeable: Send {
     /// Returns its size in bytes.
     fn size(&self) -> u64;
@@ -57,9 +57,9 @@ pub trait Wipeable: Send {
 /// Methods by which Linux wipes, see `blkdev_fallocate` in the kernel's `block/fops.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Method {
-    /// Unmaps, where the device promises that zeros are read afterwards.
+    /// Unmaps, where the device guarantees that zeros are read afterwards.
     Unmap,
-    /// Discards, without a promise. Kernels since 6.13 do not offer it any more.
+    /// Discards, without that guarantee. Kernels since 6.13 do not offer it any more.
     Discard,
     /// Zeros by a command of the device, or written by the kernel.
     ZeroRange,

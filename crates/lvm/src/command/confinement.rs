@@ -20,10 +20,10 @@ impl LvmCommand {
         self.disks.as_deref()
     }
 
-    /// Returns the settings of lvm.conf(5) for that; `None` when it may see all that `lvm.conf` allows.
+    /// Returns the settings of lvm.conf(5) for that; `None` if it may see all that `lvm.conf` allows.
     ///
-    /// `devices/global_filter` stays as it is and applies as well. A devices file would take the place of the filter,
-    /// and hints that were written for another filter would be written anew by each command.
+    /// `devices/global_filter` stays as it is and applies as well. A devices file would replace the filter, and each
+    /// command would rewrite the hints, which were written for another filter.
     pub(super) fn confinement(&self) -> Option<String> {
         let accepted = self.disks.as_ref()?.iter().map(|disk| format!("\"a|^{}$|\"", as_pattern(disk)));
         let filter = accepted.chain(["\"r|.*|\"".to_owned()]).collect::<Vec<_>>().join(",");

@@ -1,11 +1,11 @@
-//! Commands about the disks of volume groups. None of them answers a question of LVM's: each must be run in a process
-//! of its own, without input, where LVM takes silence for "no". So a disk on which LVM finds a signature stays as it
+//! Commands about the disks of volume groups. None of them answers a prompt of LVM: each must run in a separate process
+//! without input, where LVM takes the end of its input for "no". So a disk on which LVM finds a signature stays as it
 //! is.
 
 use super::{Effect, LvmCommand, TagChanges, tag_options};
 use crate::{Tag, VgName};
 
-/// Has LVM look for signatures with libblkid, which knows most of them, whatever lvm.conf says.
+/// Makes LVM search for signatures with libblkid, which knows most of them, whatever lvm.conf sets.
 const ALL_SIGNATURES: [&str; 2] = ["--config", "allocation/use_blkid_wiping=1"];
 
 impl LvmCommand {

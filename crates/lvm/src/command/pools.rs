@@ -30,9 +30,10 @@ pub struct PoolSizes {
 }
 
 impl LvmCommand {
-    /// Creates a thin pool, whatever lvm.conf says of new pools: it zeroes what it gives out, so that no volume shows
-    /// what another has left; it hands discards down to the disks; and while it is full, writes wait for the minute in
-    /// which dm-thin lets it be extended, because a database ends when a sync fails and goes on when one takes long.
+    /// Creates a thin pool with these properties, whatever lvm.conf sets for new pools. It zeroes new blocks, so that
+    /// no volume exposes the data of another. It passes discards to the disks. While it is full, writes wait for the
+    /// minute in which dm-thin allows its extension, because a database stops after a failed sync and continues after a
+    /// slow one.
     pub fn create_pool(pool: &NewPool<'_>) -> Self {
         let (bytes, metadata) = (format!("{}b", pool.bytes), format!("{}b", pool.metadata));
         let chunk = format!("{}b", pool.chunk);
@@ -52,7 +53,7 @@ impl LvmCommand {
         Self::new(Effect::Change, ["lvextend", "-y", "--poolmetadatasize", &size, &full_name(vg, pool)])
     }
 
-    /// Reports whether dmeventd watches a logical volume, and so extends a thin pool that lvm.conf tells it to.
+    /// Reports whether dmeventd monitors a logical volume, and so extends a thin pool if lvm.conf enables it.
     pub fn monitoring(vg: &VgName, name: &LvName) -> Self {
         let fields = ["lvs", "--noheadings", "--nameprefixes", "-o", "lv_name,seg_monitor"];
         Self::new(Effect::Read, fields.into_iter().chain([full_name(vg, name).as_str()]))

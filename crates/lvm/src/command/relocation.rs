@@ -19,10 +19,10 @@ impl LvmCommand {
         Self::new(Effect::Read, ["pvs"].into_iter().chain(options))
     }
 
-    /// Moves the extents from `first` to `last` of a physical volume to another of its group, and returns when they are
-    /// there. LVM is told not to think of where they may lie: it takes an image of which a part is on the other disk
-    /// already for another image of the same RAID. So the caller must know what lies there. What an earlier command has
-    /// begun to move from the same physical volume is moved instead.
+    /// Moves the extents from `first` to `last` of a physical volume to another of its group, and returns after they
+    /// have arrived. The command disables LVM's placement policy: LVM then takes an image of which a part is already on
+    /// the other disk for another image of the same RAID. So the caller must know the contents of the target. If an
+    /// earlier command has begun to move extents from the same physical volume, LVM moves those instead.
     pub fn move_extents(from: &str, (first, last): (u64, u64), to: Option<&str>) -> Self {
         let range = format!("{from}:{first}-{last}");
         let words =
@@ -41,7 +41,7 @@ impl LvmCommand {
         Self::new(Effect::Read, ["lvs"].into_iter().chain(ALL_VOLUMES).chain([vg.as_str()]))
     }
 
-    /// Lists the same without LVM's lock, for whoever has it. The states of the volumes are missing.
+    /// Lists the same without LVM's lock, for a caller that holds it. The states of the volumes are missing.
     pub fn all_volumes_under_lock(vg: &VgName) -> Self {
         Self::new(Effect::Read, ["lvs", "--readonly"].into_iter().chain(ALL_VOLUMES).chain([vg.as_str()]))
     }
@@ -79,7 +79,7 @@ impl LvmCommand {
         Self::new(Effect::Change, args)
     }
 
-    /// Gives a RAID other disks for those that it has lost, as far as there is room (lvmraid(7), "Repair").
+    /// Gives a RAID replacements for its lost disks, as far as there is free space (lvmraid(7), "Repair").
     pub fn repair_mirror(vg: &VgName, name: &LvName) -> Self {
         Self::new(Effect::Change, ["lvconvert", "-y", "--repair", &super::full_name(vg, name)])
     }

@@ -11,19 +11,19 @@ use crate::{Error, Host, LvName, LvmCommand, NewVolume, Output, ReportError, Tag
 pub struct CreatedBatch {
     /// The report that came with it, or the reason why there is none.
     pub changed: Changed,
-    /// For each volume, in the order of the request: true if it is there and ready. Where it is false LVM may have
+    /// For each volume, in the order of the request: true if it exists and is ready. If it is false, LVM may have
     /// created nothing, or a volume that still carries its tag.
     pub ready: Vec<bool>,
 }
 
 impl<R: Host> Lvm<R> {
-    /// Creates logical volumes, each with a tag of its own that says that it is being made, and takes the tags away
-    /// from those of which LVM said that it created them: one that could not be wiped keeps its tag. Why a volume was
-    /// not created is not said; [`create`](Self::create) says it.
+    /// Creates logical volumes, each with its own making tag, and removes the tags of those that LVM reports as
+    /// created: a volume that could not be wiped keeps its tag. The result contains no reasons for failures;
+    /// [`create`](Self::create) returns them.
     pub async fn create_batch(&self, vg: &VgName, volumes: &[(NewVolume<'_>, &Tag)]) -> CreatedBatch {
         let creations: Vec<_> = volumes.iter().map(|(volume, _)| LvmCommand::create(volume)).collect();
         let created = self.run(&creations).await.map(|output| {
-            let is_created = |(volume, _): &(NewVolume<'_>, &Tag)| says_created(&output, volume);
+            let is_created = |(volume, _): &(NewVolume<'_>, &Tag)| reports_created(&output, volume);
             volumes.iter().map(is_created).collect::<Vec<_>>()
         });
         self.runner.record_outcome(&creations, created.as_ref().err());
@@ -37,8 +37,9 @@ impl<R: Host> Lvm<R> {
         }
     }
 
-    /// Makes logical volumes so many bytes large, multiples of 512, and reports the group, which says which of them
-    /// have become so large. Why one has not is not said; [`resize`](Self::resize) says it.
+    /// Resizes logical volumes to these sizes in bytes, multiples of 512, and reports the group, which shows the
+    /// volumes that have reached their size. The result contains no reasons for failures; [`resize`](Self::resize)
+    /// returns them.
     pub async fn resize_batch(&self, vg: &VgName, volumes: &[(&LvName, u64)]) -> Changed {
         let mut commands: Vec<_> = volumes.iter().map(|(name, bytes)| LvmCommand::extend(vg, name, *bytes)).collect();
         commands.push(LvmCommand::report([vg]));
@@ -91,8 +92,8 @@ impl CreatedBatch {
     }
 }
 
-/// Tells whether `lvcreate` said that it created this volume, which it does last.
-fn says_created(output: &Output, volume: &NewVolume<'_>) -> bool {
+/// Returns whether `lvcreate` reported that it created this volume, which is its last message.
+fn reports_created(output: &Output, volume: &NewVolume<'_>) -> bool {
     let line = format!("Logical volume \"{}\" created.", volume.name);
-    String::from_utf8_lossy(&output.stdout).lines().any(|said| said.trim() == line)
+    String::from_utf8_lossy(&output.stdout).lines().any(|printed| printed.trim() == line)
 }

@@ -7,8 +7,8 @@ use crate::report::{GroupDisk, physical_volumes};
 use crate::{Error, Host, LvmCommand, Tag, VgName};
 
 impl<R: Host> Lvm<R> {
-    /// Lists all physical volumes of the machine, without those that lie on volumes. The tags of a group that another
-    /// machine marked are left out but for that mark: they say nothing here.
+    /// Lists all physical volumes of the machine, without those that lie on volumes. If another machine has marked a
+    /// group as its own, only that mark is returned: its other tags have no meaning on this machine.
     pub async fn physical_volumes(&self) -> Result<Vec<GroupDisk>, Error> {
         let mut listed = self.all_physical_volumes().await?;
         let paths = listed.iter().filter(|disk| disk.device.is_some()).map(|disk| disk.path.clone());
@@ -45,8 +45,8 @@ impl<R: Host> Lvm<R> {
         self.change_disks(&LvmCommand::resize_disk(disk), disk).await
     }
 
-    /// Returns the type of a signature that the host's blkid(8) finds on a disk; `None` if it finds none. That it
-    /// cannot tell is an error.
+    /// Returns the type of a signature that the host's blkid(8) finds on a disk; `None` if it finds none. An undecided
+    /// result is an error.
     pub async fn signature(&self, disk: &str) -> Result<Option<String>, String> {
         let args = ["--probe", "--output", "export", disk].map(str::to_owned);
         let output = self.runner.run_program("blkid", &args).await.map_err(|error| error.to_string())?;
@@ -54,14 +54,14 @@ impl<R: Host> Lvm<R> {
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(str::to_owned);
         match output.code {
             Some(0) => Ok(Some(value("TYPE=").or_else(|| value("PTTYPE=")).unwrap_or_else(|| "unknown".to_owned()))),
-            // It says the same of what it cannot open, and then why
+            // The exit status is the same for a disk that it cannot open, but then it prints a reason
             Some(2) if text.trim().is_empty() && output.stderr.trim().is_empty() => Ok(None),
             Some(8) => Ok(Some("several".to_owned())),
             _ => Err(format!("blkid: {}", output.stderr.trim())),
         }
     }
 
-    /// Runs one command, and so in a process of its own, where LVM's questions meet no answer.
+    /// Runs one command in a separate process, in which LVM's prompts get no answer.
     async fn change_disks(&self, command: &LvmCommand, disk: &str) -> Result<(), Error> {
         let commands = slice::from_ref(command);
         let confined = self.confine(commands, &[disk]).await?;

@@ -63,8 +63,8 @@ impl<R: Host> Lvm<R> {
         self.change_pvs(vg, &LvmCommand::reduce_group(vg, pv)).await
     }
 
-    /// Gives a RAID other disks for those that it has lost. That there is no room is a success of LVM, which leaves it
-    /// as it is then.
+    /// Gives a RAID replacements for its lost disks. Without enough free space LVM reports success and leaves the RAID
+    /// unchanged.
     pub async fn repair_mirror(&self, vg: &VgName, name: &LvName) -> Changed {
         let command = LvmCommand::repair_mirror(vg, name);
         let done = self.change_pvs(vg, &command).await;

@@ -70,7 +70,7 @@ impl<R: Host> Lvm<R> {
     /// Returns those of these device files that lie on a volume, or on what is not known.
     pub(super) async fn disks_on_volumes(&self, paths: Vec<String>) -> Result<HashMap<String, Below>, Error> {
         let (devices, served) = (self.runner.devices(), Arc::clone(&self.served));
-        let looking = tokio::task::spawn_blocking(move || {
+        let resolving = tokio::task::spawn_blocking(move || {
             let below = |path: &str| match devices.volumes_below(path) {
                 Ok(volumes) => served.find_volume(&volumes).map(Ok),
                 // It has gone, and LVM sees no more of it
@@ -80,7 +80,7 @@ impl<R: Host> Lvm<R> {
             paths.into_iter().filter_map(|path| below(&path).map(|below| (path, below))).collect()
         });
         let failed = |error| Error::Run { command: "lvm".to_owned(), source: RunError::Read(io::Error::other(error)) };
-        looking.await.map_err(failed)
+        resolving.await.map_err(failed)
     }
 
     /// Fails if a group is not for this machine to use, and stores its disks otherwise.
@@ -124,7 +124,7 @@ impl<R: Host> Lvm<R> {
 
     /// Reports a group once more, after `error`, without the disks that lie on volumes and, if there are several groups
     /// of the name, without those that other machines marked. The error stays if there are none.
-    pub(super) async fn report_beside_others(
+    pub(super) async fn report_without_others(
         &self,
         vg: &VgName,
         report: LvmCommand,

@@ -21,7 +21,7 @@ const FOREIGN: &str = "\
     c|chunksize compression config corelog deduplication devices devicesfile discards driverloaded errorwhenfull \
     l|extents h|help longhelp mirrorlog pooldatavdo poolmetadatasize poolmetadataspare s|snapshot t|test T|thin \
     thinpool vdo vdopool vdosettings version V|virtualsize";
-/// Those that may stand there more than once.
+/// The options that may be repeated.
 const REPEATABLE: [&str; 5] = ["addtag", "config", "debug", "quiet", "verbose"];
 /// Those with which `lvcreate` creates no volume.
 const NO_VOLUME: [&str; 5] = ["help", "longhelp", "snapshot", "test", "version"];
@@ -53,7 +53,7 @@ impl OptionsFor {
         }
     }
 
-    /// Tells whether `lvcreate` refuses the option, or creates a pool because of it.
+    /// Returns whether `lvcreate` refuses the option, or creates a pool because of it.
     fn excludes(self, option: &str) -> bool {
         NO_VOLUME.contains(&option) || (self == Self::Thick && matches!(option, "extents" | "thin"))
     }
@@ -70,7 +70,7 @@ pub(super) struct Parsed {
     /// The layout, unless its capacity is not computed.
     pub(super) shape: Option<Shape>,
     /// Reasons why the capacity may be another one than that of the layout.
-    pub(super) doubts: Vec<String>,
+    pub(super) reasons: Vec<String>,
 }
 
 #[derive(Clone, Copy)]
@@ -95,18 +95,18 @@ pub(super) fn parse(
     let mut given: Given<'_> = purpose.already_given().iter().map(|name| (*name, "")).collect();
     given.extend(stripes.iter().map(|stripes| ("stripes", stripes.as_str())));
     given.extend(striping.and_then(|striping| striping.stripe_size.as_deref()).map(|size| ("stripesize", size)));
-    let mut parser = Parser { purpose, given, doubts: Vec::new() };
+    let mut parser = Parser { purpose, given, reasons: Vec::new() };
     parser.read(words).map_err(RefusedOptions)?;
-    let Parser { given, mut doubts, .. } = parser;
+    let Parser { given, mut reasons, .. } = parser;
     if purpose == OptionsFor::Thin {
-        return Ok(Parsed { shape: None, doubts });
+        return Ok(Parsed { shape: None, reasons });
     }
     match shape(&given) {
-        Ok(shape) => Ok(Parsed { shape: Some(shape), doubts }),
+        Ok(shape) => Ok(Parsed { shape: Some(shape), reasons }),
         Err(Unusable::Refused(reason)) => Err(RefusedOptions(reason)),
         Err(Unusable::NotComputed(reason)) => {
-            doubts.insert(0, reason);
-            Ok(Parsed { shape: None, doubts })
+            reasons.insert(0, reason);
+            Ok(Parsed { shape: None, reasons })
         }
     }
 }
@@ -129,11 +129,11 @@ impl From<String> for Unusable {
 struct Parser<'a> {
     purpose: OptionsFor,
     given: Given<'a>,
-    doubts: Vec<String>,
+    reasons: Vec<String>,
 }
 
 impl<'a> Parser<'a> {
-    /// Takes the words apart as getopt_long(3) does.
+    /// Parses the arguments as getopt_long(3) does.
     fn read(&mut self, words: &'a [String]) -> Result<(), String> {
         let mut words = words.iter().map(String::as_str);
         while let Some(word) = words.next() {
@@ -153,7 +153,7 @@ impl<'a> Parser<'a> {
             } else if let Some(cluster) = word.strip_prefix('-').filter(|cluster| !cluster.is_empty()) {
                 self.read_cluster(word, cluster, &mut words)?;
             } else {
-                self.doubts.push(format!("{word} is not an option; physical volumes cannot be listed here"));
+                self.reasons.push(format!("{word} is not an option; physical volumes cannot be listed here"));
             }
         }
         Ok(())
@@ -188,14 +188,14 @@ impl<'a> Parser<'a> {
             return Err(format!("{word}: lvmd or the class already sets --{name}, and LVM refuses a second one"));
         }
         if option.list == FOREIGN {
-            self.doubts.push(format!("the effect of {word} on the capacity is unknown"));
+            self.reasons.push(format!("the effect of {word} on the capacity is unknown"));
         }
         Ok(())
     }
 }
 
-/// Describes a word that begins like a long option and is none. The usual mistake is an option with its value in one
-/// entry of the list.
+/// Describes an argument that begins like a long option and is none. The usual mistake is an option with its value in
+/// one entry of the list.
 fn describe_unknown(word: &str, name: &str) -> String {
     match name.split_once(char::is_whitespace) {
         Some((option, value)) if long_option(option).is_some() => {

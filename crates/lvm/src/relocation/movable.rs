@@ -1,4 +1,4 @@
-//! Tells which volumes can be moved by pvmove, and which of their parts must lie on different physical volumes.
+//! Decides which volumes pvmove can move, and which of their parts must lie on different physical volumes.
 
 use crate::UsedRange;
 
@@ -8,21 +8,21 @@ const POOL_PARTS: [&str; 2] = ["_tdata", "_tmeta"];
 const IMAGE_PARTS: [&str; 2] = ["_rimage_", "_rmeta_"];
 const POOL_SPARE: &str = "_pmspare";
 
-/// Tells whether a range can be moved. One of which a part that must lie apart is on the same disk cannot.
+/// Returns whether a range can be moved. It cannot if a part that must lie apart from it is on the same disk.
 pub(super) fn is_movable(range: &UsedRange, ranges: &[UsedRange]) -> bool {
     let is_known = match range.segment_type.as_str() {
         "linear" => image_of(range).is_some() || is_plain(range),
         "striped" => is_plain(range),
         _ => false,
     };
-    // A contiguous volume would be in two pieces meanwhile, and perhaps for ever (lvm(8) "ALLOCATION")
+    // A contiguous volume would be in two pieces meanwhile, and perhaps forever (lvm(8) "ALLOCATION")
     is_known
         && range.attr.allocation() != 'c'
-        && !ranges.iter().any(|other| other.pv == range.pv && lies_beside(range, other))
+        && !ranges.iter().any(|other| other.pv == range.pv && must_lie_apart(range, other))
 }
 
-/// Tells whether the range is of a volume that users see, or of a part of a thin pool. Copy-on-write snapshots and
-/// their origins are left alone by pvmove.
+/// Returns whether the range belongs to a volume that users see, or to a part of a thin pool. pvmove ignores
+/// copy-on-write snapshots and their origins.
 fn is_plain(range: &UsedRange) -> bool {
     let kind = range.attr.as_str().chars().next().unwrap_or('?');
     match &range.parent {
@@ -31,9 +31,9 @@ fn is_plain(range: &UsedRange) -> bool {
     }
 }
 
-/// Tells whether two ranges must not lie on the same physical volume: other images of the same RAID, or other stripes
+/// Returns whether two ranges must not lie on the same physical volume: other images of the same RAID, or other stripes
 /// of the same volume.
-pub(super) fn lies_beside(range: &UsedRange, other: &UsedRange) -> bool {
+pub(super) fn must_lie_apart(range: &UsedRange, other: &UsedRange) -> bool {
     match (image_of(range), image_of(other)) {
         (Some(image), Some(other_image)) => range.parent == other.parent && image != other_image,
         (None, None) => {

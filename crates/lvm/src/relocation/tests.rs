@@ -62,16 +62,16 @@ fn a_volume_that_fits_on_no_disk_is_split() {
 #[test]
 fn room_that_is_lacking_is_counted() {
     let ranges = [range("a", 0, 10, "v"), range("a", 20, 5, "w")];
-    assert_eq!(check_room(&ranges, &["a"], &targets(&[("b", 6), ("c", 7)])), Err(Obstacle::Room { lacking: 2 }));
-    assert_eq!(check_room(&ranges, &["a"], &targets(&[("b", 6), ("c", 9)])), Ok(()));
-    assert_eq!(check_room(&[], &["a"], &[]), Ok(()));
+    assert_eq!(check_space(&ranges, &["a"], &targets(&[("b", 6), ("c", 7)])), Err(Obstacle::NoSpace { lacking: 2 }));
+    assert_eq!(check_space(&ranges, &["a"], &targets(&[("b", 6), ("c", 9)])), Ok(()));
+    assert_eq!(check_space(&[], &["a"], &[]), Ok(()));
 }
 
 #[test]
 fn two_disks_that_leave_need_room_for_both() {
     let ranges = [range("a", 0, 10, "v"), range("b", 0, 10, "w")];
-    assert_eq!(check_room(&ranges, &["a", "b"], &targets(&[("c", 20)])), Ok(()));
-    assert_eq!(check_room(&ranges, &["a", "b"], &targets(&[("c", 19)])), Err(Obstacle::Room { lacking: 1 }));
+    assert_eq!(check_space(&ranges, &["a", "b"], &targets(&[("c", 20)])), Ok(()));
+    assert_eq!(check_space(&ranges, &["a", "b"], &targets(&[("c", 19)])), Err(Obstacle::NoSpace { lacking: 1 }));
 }
 
 fn mirror() -> Vec<UsedRange> {
@@ -90,7 +90,7 @@ fn relocation_keeps_images_of_a_mirror_on_different_disks() {
         [owned("m_rimage_0", 1, 10, "c"), owned("m_rmeta_0", 0, 1, "c")]
     );
     let lacking = Obstacle::Apart { volume: "m_rimage_0".to_owned(), lacking: 10 };
-    assert_eq!(check_room(&mirror(), &["a"], &targets(&[("b", 100)])), Err(lacking));
+    assert_eq!(check_space(&mirror(), &["a"], &targets(&[("b", 100)])), Err(lacking));
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn what_has_the_fewest_places_goes_first() {
     let mut ranges = vec![range("a", 50, 20, "linear")];
     ranges.extend(mirror());
     // The image can go to c alone, and the linear one must not be there first
-    assert_eq!(check_room(&ranges, &["a"], &targets(&[("b", 20), ("c", 11)])), Ok(()));
+    assert_eq!(check_space(&ranges, &["a"], &targets(&[("b", 20), ("c", 11)])), Ok(()));
     assert_eq!(next_piece(&ranges, "a", &targets(&[("b", 20), ("c", 11)]), 9).unwrap().unwrap().volume, "m_rimage_0");
 }
 
@@ -107,7 +107,7 @@ fn stripes_stay_on_disks_of_their_own() {
     let ranges = [striped("a", 0, 5, "s"), striped("b", 0, 5, "s")];
     assert_eq!(moves(&ranges, &[("b", 100), ("c", 5)], 100), [owned("s", 0, 5, "c")]);
     let lacking = Obstacle::Apart { volume: "s".to_owned(), lacking: 5 };
-    assert_eq!(check_room(&ranges, &["a"], &targets(&[("b", 100)])), Err(lacking));
+    assert_eq!(check_space(&ranges, &["a"], &targets(&[("b", 100)])), Err(lacking));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn thin_pools_and_their_spare_can_be_moved() {
     let pool = |volume| part("a", 0, 5, volume, "pool");
     let spare = UsedRange { attr: "ewi-------".parse().unwrap(), ..range("a", 20, 1, "lvol0_pmspare") };
     for ranges in [vec![pool("pool_tdata")], vec![pool("pool_tmeta")], vec![spare]] {
-        assert_eq!(check_room(&ranges, &["a"], &targets(&[("b", 100)])), Ok(()), "{ranges:?}");
+        assert_eq!(check_space(&ranges, &["a"], &targets(&[("b", 100)])), Ok(()), "{ranges:?}");
     }
 }
 
@@ -135,7 +135,7 @@ fn what_was_never_proven_to_be_movable_is_refused_by_name() {
         vec![UsedRange { segment_type: "vdo".to_owned(), ..range("a", 0, 5, "v") }],
         both_images,
     ] {
-        let refused = check_room(&ranges, &["a"], &targets(&[("b", 100)]));
+        let refused = check_space(&ranges, &["a"], &targets(&[("b", 100)]));
         assert!(matches!(refused, Err(Obstacle::Kind { .. })), "{ranges:?}: {refused:?}");
     }
 }
@@ -150,7 +150,7 @@ fn what_lvm_has_begun_to_move_comes_first() {
     let ranges = [range("a", 0, 10, "v"), begun("a", 10), begun("b", 0)];
     let piece = next_piece(&ranges, "a", &targets(&[("b", 100)]), 1).unwrap().unwrap();
     assert_eq!(piece, Piece { volume: "pvmove0".to_owned(), start: 10, length: 4, target: None });
-    assert_eq!(check_room(&ranges, &["a"], &targets(&[("b", 10)])), Ok(()));
+    assert_eq!(check_space(&ranges, &["a"], &targets(&[("b", 10)])), Ok(()));
     assert_eq!(begun_moves(&ranges).map(|range| range.pv.as_str()).collect::<Vec<_>>(), ["a"]);
 }
 

@@ -19,13 +19,13 @@ pub(crate) struct AnyVolume {
 }
 
 impl AnyVolume {
-    /// Tells whether it is the volume in which LVM keeps what it moves.
+    /// Returns whether it is the volume in which LVM keeps the extents that it moves.
     pub(crate) fn is_move(&self) -> bool {
         self.is_hidden && self.name.starts_with("pvmove")
     }
 
-    /// Tells whether it is the volume of a move whose extents have all arrived. LVM removes it at once, and never if it
-    /// is killed before.
+    /// Returns whether it is the volume of a move whose extents have all arrived. LVM removes it at once, and never if
+    /// it is killed before.
     pub(crate) fn is_ended_move(&self) -> bool {
         self.is_move() && self.segment_type == "error"
     }

@@ -3,7 +3,7 @@
 use super::{Fields, ReportError, read_rows};
 use crate::{Device, VgName};
 
-/// A physical volume with what its volume group says of itself.
+/// A physical volume with the properties that its volume group reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupDisk {
     /// The volume group that it is in.
@@ -35,7 +35,7 @@ pub struct GroupDisk {
 }
 
 impl GroupDisk {
-    /// Returns whether its device has room for an extent more than the group knows of.
+    /// Returns whether its device has space for at least one extent more than the group uses.
     pub fn has_grown(&self) -> bool {
         let used = self.start.saturating_add(self.size);
         self.extent_size > 0 && self.device.is_some() && self.device_size >= used.saturating_add(self.extent_size)

@@ -17,7 +17,7 @@ const CONTROL_GROUPS: &str = "sys/fs/cgroup";
 /// Placement of the programs that a process starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Beside that process on the host, where the service manager leaves them alone.
+    /// Next to that process on the host, where the service manager leaves them alone.
     Host,
     /// The process is in a container, and a program that writes 0 to this file of the host leaves it.
     Outside(PathBuf),
@@ -26,8 +26,8 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Makes the control group of this name on the host, beside those of pods and services, if this process is in a
-    /// container. Nothing in it is limited.
+    /// Creates the control group of this name on the host, next to those of pods and services, if this process is in a
+    /// container. The group has no limits.
     pub fn find(group: &str) -> Self {
         Self::seen_from(Path::new(HOST), group).unwrap_or_else(|error| Self::Inside(error.to_string()))
     }

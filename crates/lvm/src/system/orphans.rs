@@ -1,5 +1,5 @@
-//! LVM commands that an earlier lvmd started and that outlived it: killed, it leaves them to end by themselves. Its
-//! successor waits for them, since what they are about to change is not yet what it finds.
+//! LVM commands that an earlier lvmd started and that outlived it: a killed lvmd leaves them running. Its successor
+//! waits for them, because they may still change the state that it would find.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::net::unix::pipe::Receiver as Process;
 use tokio::time::timeout;
 
-/// The variable in the environment of LVM that says whose it is.
+/// The environment variable of LVM that names its owner.
 pub(super) const OWNER: &str = "TOPOLVM_LVMD_SOCKET";
 
 /// Waits until all of an owner have ended. What still runs at the deadline is asked to end, and then left alone.
@@ -47,7 +47,7 @@ async fn until_ended(orphans: &[Process]) {
 }
 
 /// Returns the processes that carry the name of the owner, without daemons that LVM has started (dmeventd), which lead
-/// sessions of their own and never end.
+/// separate sessions and never end.
 fn find(owner: &str) -> io::Result<Vec<Process>> {
     let is_orphan = |process: &procfs::process::Process| {
         let variables = process.environ().unwrap_or_default();

@@ -3,9 +3,9 @@
 //! Even with cheap processes it saves half of the CPU time of a change without activation, and a third of its time
 //! (docs/benchmarks.md, "LVM's kept shell"): it stays as long as that is more than 15 % of a change.
 //!
-//! A shell that waits holds no lock and no device, only some megabytes. It looks at the disks and at `lvm.conf` before
-//! each command as a new process would, and ends when its standard input does, so that none outlives whoever started
-//! it.
+//! An idle shell holds no lock and no device, only some megabytes. It scans the disks and reads `lvm.conf` before each
+//! command as a new process would, and ends at the end of its standard input, so that none outlives the process that
+//! started it.
 
 use std::io;
 use std::process::ExitStatus;
@@ -26,10 +26,10 @@ const USES: u32 = 1000;
 /// A line that no shell knows. It names what it does not know on standard error, by which the end of its work is
 /// noticed.
 const END_MARKER: &str = "end-of-commands-";
-/// First lines for a new shell: prints one line about nothing, and then in which form this shell writes, which
-/// `lvm.conf` says and no command can change.
+/// First lines for a new shell: print one line about nothing, and then the report format of this shell, which
+/// `lvm.conf` sets and no command can change.
 const HANDSHAKE: &str = "formats\nlvmconfig --type full report/output_format log/report_command_log\n";
-/// The end of a question. It stands without a newline, and LVM waits.
+/// The end of a prompt. No newline follows, and LVM waits.
 const QUESTION: &[u8] = b"[y/n]: ";
 const CHUNK: usize = 16 << 10;
 
@@ -46,9 +46,9 @@ pub(super) struct IdleShells {
 pub(super) struct Timeouts {
     /// For its commands.
     pub(super) deadline: Duration,
-    /// To say its first word.
+    /// To print its first line.
     pub(super) handshake: Duration,
-    /// To end when it is told to.
+    /// To end after the request to end.
     pub(super) grace: Duration,
 }
 
@@ -67,7 +67,7 @@ pub(super) enum UnusableShell {
     /// There is none.
     #[error("this lvm program has no usable shell")]
     Missing,
-    /// It said nothing in time. The next one may.
+    /// It printed nothing in time. The next one may.
     #[error("the shell did not answer in time")]
     Slow,
     /// Its reports would be in a form that is not understood here.
@@ -167,18 +167,18 @@ impl Shell {
         }
     }
 
-    /// Runs lines. The status is that of the program when it has ended, else 0. Both pipes are read at the same time:
-    /// LVM would wait for ever on one that is full.
+    /// Runs lines. The status is that of the program if it has ended, else 0. Reads both pipes at the same time: LVM
+    /// would block on a full one.
     async fn run(&mut self, lines: &str, timeouts: Timeouts) -> Result<Output, RunError> {
         self.uses = self.uses.saturating_add(1);
         let end = format!("{END_MARKER}{}", self.uses);
         let Some(mut stdin) = self.stdin.take() else { return Ok(Output::default()) };
         let script = format!("{lines}{end}\n");
-        let mut said = ShellOutput::new(end);
+        let mut output = ShellOutput::new(end);
         let talking = async {
-            // Fails when LVM has ended before it read everything; its output tells what it did
+            // Fails if LVM has ended before it read everything; its output shows the commands that ran
             let written = stdin.write_all(script.as_bytes());
-            let (_written, stopped) = tokio::join!(written, said.read(&mut self.stdout, &mut self.stderr));
+            let (_written, stopped) = tokio::join!(written, output.read(&mut self.stdout, &mut self.stderr));
             stopped
         };
         let stopped = timeout(timeouts.deadline, talking).await;
@@ -187,26 +187,26 @@ impl Shell {
                 self.stdin = Some(stdin);
                 None
             }
-            // Whoever is not answered says no
+            // The end of its input answers the prompt with no
             Ok(Ok(Stopped::AtQuestion)) => {
                 drop(stdin);
-                Some(self.end(&mut said, timeouts).await?)
+                Some(self.end(&mut output, timeouts).await?)
             }
-            Ok(Ok(Stopped::Ended)) => Some(self.end(&mut said, timeouts).await?),
+            Ok(Ok(Stopped::Ended)) => Some(self.end(&mut output, timeouts).await?),
             Ok(Err(error)) => return Err(RunError::Read(error)),
             Err(_elapsed) => {
                 drop(stdin);
-                self.group.stop(said.read_all(&mut self.stdout, &mut self.stderr), timeouts.grace).await;
+                self.group.stop(output.read_all(&mut self.stdout, &mut self.stderr), timeouts.grace).await;
                 return Err(RunError::Timeout(timeouts.deadline));
             }
         };
-        Ok(said.into_output(status))
+        Ok(output.into_output(status))
     }
 
     /// Waits for the end of a program whose input is closed, or that has closed its outputs.
-    async fn end(&mut self, said: &mut ShellOutput, timeouts: Timeouts) -> Result<ExitStatus, RunError> {
+    async fn end(&mut self, output: &mut ShellOutput, timeouts: Timeouts) -> Result<ExitStatus, RunError> {
         let ending = async {
-            said.read_all(&mut self.stdout, &mut self.stderr).await?;
+            output.read_all(&mut self.stdout, &mut self.stderr).await?;
             self.child.wait().await
         };
         tokio::pin!(ending);
@@ -309,10 +309,10 @@ impl ShellOutput {
     }
 }
 
-/// Tells whether a shell with these settings does not write its reports as `--nameprefixes` alone would not.
-fn writes_other_report_format(said: &[u8]) -> bool {
-    let said = String::from_utf8_lossy(said);
-    let mut settings = said.lines().filter_map(|line| line.trim().split_once('='));
+/// Returns whether a shell with these settings writes its reports in another form than `--nameprefixes` alone produces.
+fn writes_other_report_format(output: &[u8]) -> bool {
+    let output = String::from_utf8_lossy(output);
+    let mut settings = output.lines().filter_map(|line| line.trim().split_once('='));
     settings.any(|(name, value)| match name {
         "output_format" => value != "\"basic\"",
         "report_command_log" => value != "0",

@@ -1,5 +1,4 @@
-//! Back-off for LVM's shell after it could not be used: a machine that was slow for a moment must not make all changes
-//! slow for ever.
+//! Back-off for LVM's shell after a failure: one slow moment of a machine must not slow down all changes forever.
 
 use std::time::{Duration, Instant};
 

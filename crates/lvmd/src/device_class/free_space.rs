@@ -30,7 +30,7 @@ impl<'a> FreeSpace<'a> {
     /// Returns whether a volume of this many bytes can be created. LVM's allocator is greedy: now and then it cannot
     /// create a size although it can create a larger one.
     pub fn fits(&self, layout: &Layout, bytes: u64) -> bool {
-        bytes <= self.bytes && self.group.is_none_or(|group| group.has_room(layout, bytes))
+        bytes <= self.bytes && self.group.is_none_or(|group| group.has_free_space(layout, bytes))
     }
 }
 

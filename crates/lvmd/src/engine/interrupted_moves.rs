@@ -11,7 +11,7 @@ pub(super) async fn resume<R: Host>(lvm: &Lvm<R>, group: &Group) {
     let resumed = async {
         let devices = group.mapped_devices(&lvm.runner().devices()).await.map_err(RepairError::Devices)?;
         let is_moved = devices.keys().any(|device| is_device_of_move(vg, device));
-        if is_moved { lvm.resume_cut_moves(vg).await } else { Ok(Vec::new()) }
+        if is_moved { lvm.resume_interrupted_moves(vg).await } else { Ok(Vec::new()) }
     };
     match resumed.await {
         Ok(devices) if devices.is_empty() => {}
@@ -26,7 +26,7 @@ pub(super) async fn resume<R: Host>(lvm: &Lvm<R>, group: &Group) {
 /// Removes what a killed pvmove has left in LVM's metadata.
 pub(super) async fn clear_up<R: Host>(lvm: &Lvm<R>, group: &Group) {
     let vg = &group.name;
-    match lvm.clear_up_cut_moves(vg).await {
+    match lvm.clear_up_interrupted_moves(vg).await {
         Ok(volumes) if volumes.is_empty() => {}
         Ok(volumes) => tracing::warn!(%vg, ?volumes, "cleared up what a killed pvmove has left"),
         Err(error) => {

@@ -1,7 +1,7 @@
 //! Begins and ends evacuations that a client requests. The client gets an answer after LVM's metadata contain the
 //! change.
 
-use lvm::relocation::{Obstacle, Target, check_room};
+use lvm::relocation::{Obstacle, Target, check_space};
 use lvm::{Host, PhysicalVolume, UsedRange, VolumeGroup};
 
 use super::obstacle::record_obstacle;
@@ -127,7 +127,7 @@ fn check_space_for(known: &VolumeGroup, pv: &PhysicalVolume, ranges: &[UsedRange
     let leaves = |other: &&PhysicalVolume| other.uuid == pv.uuid || EvacuationRequest::of(other).is_some();
     let from: Vec<_> = known.pvs.iter().filter(leaves).map(|pv| pv.uuid.as_str()).collect();
     let targets = targets(known, pv);
-    check_room(ranges, &from, &targets).map_err(|obstacle| refusal(known, pv, obstacle))
+    check_space(ranges, &from, &targets).map_err(|obstacle| refusal(known, pv, obstacle))
 }
 
 /// Returns the physical volumes to which the volumes of this one can be moved.
@@ -143,7 +143,7 @@ pub(super) fn refusal(known: &VolumeGroup, pv: &PhysicalVolume, obstacle: Obstac
     let (vg, disk) = (known.name.clone(), pv.path.clone());
     let bytes = |extents: u64| extents.saturating_mul(known.extent_size);
     match obstacle {
-        Obstacle::Room { lacking } => Error::NoSpaceForDisk { vg, disk, lacking: bytes(lacking) },
+        Obstacle::NoSpace { lacking } => Error::NoSpaceForDisk { vg, disk, lacking: bytes(lacking) },
         Obstacle::Apart { volume, lacking } => Error::NoPlaceFor { vg, disk, volume, lacking: bytes(lacking) },
         Obstacle::Kind { volume, segment_type } => {
             let why = format!(

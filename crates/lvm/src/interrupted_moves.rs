@@ -1,10 +1,10 @@
-//! Devices that a pvmove has left in the kernel when it was killed: suspended, so that all who use them wait for ever,
-//! or with a table that was loaded and has not come into force. LVM cannot go on with either: it waits for ever for a
-//! part of a pool that is suspended, it lets tables come into force that lead to moves of which its metadata knows
-//! nothing, and it forgets that it has suspended what had one.
+//! Devices that a pvmove has left in the kernel when it was killed: suspended, so that all their users wait
+//! indefinitely, or with a loaded table that is not in force. LVM cannot continue with either: it waits indefinitely
+//! for a suspended part of a pool, it activates tables that lead to moves unknown to its metadata, and it forgets that
+//! it has suspended a device with such a table.
 //!
-//! At its beginning and at its end a pvmove loads tables, suspends what they belong to, commits its metadata, and
-//! resumes. So the table of each device that agrees with the metadata is the right one, and one of its two does.
+//! At its beginning and at its end a pvmove loads tables, suspends their devices, commits its metadata, and resumes. So
+//! the table of each device that agrees with the metadata is the right one, and one of its two does.
 
 use crate::report::{AnyVolume, all_volumes};
 use crate::volume::{is_device_of_move, mapper_name};
@@ -40,10 +40,10 @@ enum Expected {
 }
 
 impl<R: Host> Lvm<R> {
-    /// Gives the devices of a group the tables that the metadata says, and resumes them, where a pvmove was killed
-    /// while it changed them. Returns the names of those that it found so. Devices of moves that the metadata does not
-    /// know are removed. There is nothing to do where [no device is that of a move](crate::is_device_of_move).
-    pub async fn resume_cut_moves(&self, vg: &VgName) -> Result<Vec<String>, RepairError> {
+    /// Resumes the devices of a group that a killed pvmove left suspended or with a loaded table, with the tables that
+    /// match the metadata. Returns the names of these devices. Removes devices of moves that the metadata does not
+    /// list. There is nothing to do where [no device is that of a move](crate::is_device_of_move).
+    pub async fn resume_interrupted_moves(&self, vg: &VgName) -> Result<Vec<String>, RepairError> {
         let lock = self.hold_group_lock(vg).await?;
         let volumes = self.parse(&LvmCommand::all_volumes_under_lock(vg), all_volumes).await?;
         let listed = ["info", "-c", "--noheadings", "--separator", "|", "-o", "name,attr,major,minor"];
@@ -76,7 +76,7 @@ impl<R: Host> Lvm<R> {
     /// Removes the volumes of moves that have ended, and deactivates parts that are active while their volume is not:
     /// LVM moves a part of a volume that is not active so, and refuses to activate the volume afterwards. Returns the
     /// names of both.
-    pub async fn clear_up_cut_moves(&self, vg: &VgName) -> Result<Vec<String>, Error> {
+    pub async fn clear_up_interrupted_moves(&self, vg: &VgName) -> Result<Vec<String>, Error> {
         let mut found = Vec::new();
         for volume in self.parse(&LvmCommand::all_volumes(vg), all_volumes).await? {
             let command = match &volume {
@@ -94,13 +94,13 @@ impl<R: Host> Lvm<R> {
         let name = device.name.as_str();
         let live = self.program("dmsetup", &["table", name]).await?;
         let loaded = self.program("dmsetup", &["table", "--inactive", name]).await?;
-        let doubtful = || {
-            RepairError::Doubtful(format!(
+        let inconsistent = || {
+            RepairError::Inconsistent(format!(
                 "neither `dmsetup table {name}` nor `dmsetup table --inactive {name}` matches the LVM metadata; \
                  compare them with `lvs -a -o+devices`, and load the correct table"
             ))
         };
-        let remedy = remedy(&live, &loaded, expected, moves).ok_or_else(doubtful)?;
+        let remedy = remedy(&live, &loaded, expected, moves).ok_or_else(inconsistent)?;
         if remedy == Remedy::Live && device.is_loaded {
             self.program("dmsetup", &["clear", name]).await?;
         }
@@ -111,7 +111,7 @@ impl<R: Host> Lvm<R> {
     }
 }
 
-/// Tells whether a part of a volume is active while the volume is not, which holds it open if it is.
+/// Returns whether a part of a volume is active without the volume, which would hold it open.
 fn is_active_alone(volume: &AnyVolume) -> bool {
     volume.is_hidden && volume.parent.is_some() && volume.attr.state() == State::Active && !volume.attr.is_open()
 }
