@@ -1,8 +1,8 @@
-//! Publishes the capacity of this node: free space is followed in lvmd, shown as metrics and written to annotations
-//! of the Node object, where the controller and the scheduler read it. On request it is shown in the Node's status,
-//! too.
+//! Publishes the capacity of this node: the agent watches free space in lvmd, exports it as metrics and writes it to
+//! annotations of the Node object, where the controller and the scheduler read it. On request it also publishes the
+//! capacity in the status of the Node.
 //!
-//! Tasks that retry for ever: lvmd, the API server and the Node object may each go away and come back.
+//! The tasks retry indefinitely: lvmd, the API server and the Node object may each go away and come back.
 
 mod device_classes;
 mod extended_resources;

@@ -1,8 +1,8 @@
-//! Reports which volumes are too small, of those whose claims may grow by themselves.
+//! Reports which volumes are too small, of those whose claims may grow automatically.
 //!
-//! The controller has written to their LogicalVolumes how much space must be free. Filesystems tell nobody when they
-//! fill up, so they are measured every few seconds; the API server is written to when a volume becomes too small, and
-//! when it is not any more.
+//! The controller has written to their LogicalVolumes how much space must be free. Filesystems send no event when they
+//! fill up, so the agent measures them every few seconds. It writes to the API server when a volume becomes too small,
+//! and when it is large enough again.
 
 mod decision;
 
@@ -61,9 +61,10 @@ impl<M: Mounter> GrowthReports<M> {
         Ok(())
     }
 
-    /// Measures the volumes that may grow by themselves, and corrects what their objects say.
+    /// Measures the volumes that may grow automatically, and corrects their objects.
     async fn report(&self, last: &mut Measurements) {
-        let concerned = |volume: &Arc<LogicalVolume>| self.thresholds(volume).is_some() || self.told(volume).is_some();
+        let concerned =
+            |volume: &Arc<LogicalVolume>| self.thresholds(volume).is_some() || self.reported(volume).is_some();
         let volumes: Vec<_> = self.volumes.state().into_iter().filter(concerned).collect();
         last.retain(|uid, _| volumes.iter().any(|volume| volume.uid() == uid));
         if volumes.is_empty() {
@@ -72,8 +73,8 @@ impl<M: Mounter> GrowthReports<M> {
         let usages = self.filesystems.measure(volumes.iter().filter_map(|volume| self.device(volume))).await;
         for volume in volumes.iter().filter(|volume| !volume.is_deleting()) {
             let usage = self.device(volume).and_then(|number| usages.get(&number)).copied();
-            let (told, too_small_at) = (self.told(volume), self.too_small_at(volume, usage, last));
-            if told == too_small_at {
+            let (reported, too_small_at) = (self.reported(volume), self.too_small_at(volume, usage, last));
+            if reported == too_small_at {
                 continue;
             }
             match self.write(volume, too_small_at).await {
@@ -86,7 +87,7 @@ impl<M: Mounter> GrowthReports<M> {
         }
     }
 
-    /// Returns the size at which the volume is too small, if it is, as its object should say it.
+    /// Returns the size at which the volume is too small, if it is, as its object should report it.
     fn too_small_at(
         &self,
         volume: &LogicalVolume,
@@ -94,10 +95,10 @@ impl<M: Mounter> GrowthReports<M> {
         last: &mut Measurements,
     ) -> Option<u64> {
         let thresholds = self.thresholds(volume)?;
-        let told = self.told(volume);
-        let (Some(size), Some(usage)) = (volume.current_bytes(), usage) else { return told };
+        let reported = self.reported(volume);
+        let (Some(size), Some(usage)) = (volume.current_bytes(), usage) else { return reported };
         let before = last.get(volume.uid()).copied();
-        let (measurement, too_small_at) = decide(before, told, size, &usage, thresholds);
+        let (measurement, too_small_at) = decide(before, reported, size, &usage, thresholds);
         last.insert(volume.uid().to_owned(), measurement);
         too_small_at
     }
@@ -106,8 +107,8 @@ impl<M: Mounter> GrowthReports<M> {
         volume.annotation(self.flavor.growth_thresholds())?.parse().ok()
     }
 
-    /// Returns the size at which the volume is too small as its object says it.
-    fn told(&self, volume: &LogicalVolume) -> Option<u64> {
+    /// Returns the size at which the volume is too small as its object reports it.
+    fn reported(&self, volume: &LogicalVolume) -> Option<u64> {
         volume.annotation(self.flavor.too_small_at())?.parse().ok()
     }
 

@@ -62,7 +62,7 @@ impl Inventory {
 
     async fn device_groups(&self) -> Result<Vec<DeviceGroup>, InventoryError> {
         let asked = self.lvmd.watch_storage().await;
-        // The first message comes at once and says everything
+        // The first message comes at once and is complete
         let first = asked.map_err(|error| self.error(error))?.try_next().await;
         let storage: WatchStorageResponse = first.map_err(|error| self.error(error))?.ok_or(InventoryError::Ended)?;
         Ok(lists::device_groups(storage))
@@ -80,7 +80,7 @@ impl Inventory {
         let mut found = BTreeMap::new();
         // What LVM does not find cannot be listed
         for class in classes.classes.iter().filter(|class| class.group_bytes > 0) {
-            let listed = self.lvmd.list_as_told(&class.name).await.map_err(|error| self.error(error))?;
+            let listed = self.lvmd.list_as_reported(&class.name).await.map_err(|error| self.error(error))?;
             let ours = listed.into_iter().filter(|lv| own.contains(lv.name.as_str()));
             found.extend(ours.map(|lv| (lv.name.clone(), lv)));
         }

@@ -1,14 +1,14 @@
-//! Limits of the I/O of volumes: what objects and pods ask for, put into the kernel for each pod that has a volume, and
-//! what is to be told of it.
+//! I/O limits of volumes: the limits that objects and pods request, set in the kernel for each pod that uses a volume,
+//! and the report about them.
 
 mod enforcement;
 mod limiter;
-mod pod_wishes;
+mod pod_requests;
 mod port;
 mod report;
 
 pub(crate) use enforcement::VolumeRates;
 pub(crate) use limiter::IoLimiter;
-pub(crate) use pod_wishes::PodWatch;
+pub(crate) use pod_requests::PodWatch;
 pub(crate) use port::LimitIo;
 pub(crate) use report::{IoReport, find_condition};

@@ -180,7 +180,7 @@ impl LvmdClient {
         call("ReplaceMissingDisk", CHANGE, self.disks.clone().replace_missing_disk(disk)).await.map(drop)
     }
 
-    /// Tells the labels of the node. An lvmd that is older, or TopoLVM's, does not know this call either.
+    /// Sends the labels of the node. An older lvmd, or TopoLVM's, does not know this call either.
     pub async fn set_node_labels(&self, labels: &BTreeMap<String, String>) -> Result<(), LvmdError> {
         let label = |(key, value): (&String, &String)| NodeLabel { key: key.clone(), value: value.clone() };
         let labels = NodeLabels { labels: labels.iter().map(label).collect() };
@@ -199,12 +199,12 @@ impl LvmdClient {
         self.volumes("", device_class).await?.into_iter().map(Lv::try_from).collect()
     }
 
-    /// Lists the LVs of a device class in the words of lvmd.
-    pub(crate) async fn list_as_told(&self, device_class: &str) -> Result<Vec<LogicalVolume>, LvmdError> {
+    /// Lists the LVs of a device class as lvmd reports them.
+    pub(crate) async fn list_as_reported(&self, device_class: &str) -> Result<Vec<LogicalVolume>, LvmdError> {
         self.volumes("", device_class).await
     }
 
-    /// Calls GetLVList. Where a name is given, lvmd answers with that LV alone, wherever it is.
+    /// Calls GetLVList. With a name, lvmd returns that LV alone, wherever it is.
     async fn volumes(&self, name: &str, device_class: &str) -> Result<Vec<LogicalVolume>, LvmdError> {
         let request = GetLvListRequest { device_class: device_class.to_owned(), name: name.to_owned() };
         Ok(call("GetLVList", QUESTION, self.vg.clone().get_lv_list(request)).await?.volumes)

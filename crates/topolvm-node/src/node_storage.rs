@@ -47,7 +47,7 @@ pub struct StoragePublisher {
     pub node: String,
     /// The labels that select the nodes that have storage.
     pub selection: NodeSelection,
-    /// The lvmd that tells of the storage.
+    /// The lvmd that reports the storage.
     pub lvmd: LvmdClient,
     /// The clock.
     pub now: fn() -> Timestamp,

@@ -76,7 +76,7 @@ pub(crate) fn time_to_live(status: &OperationStatus, ttl_seconds: i32, now: Time
     Some(Duration::try_from(left).unwrap_or_default().min(LONGEST_PAUSE))
 }
 
-/// Returns `None` in the place of an error that says that the object is another one by now, or gone.
+/// Returns `None` in place of an error that the object has been replaced or deleted.
 fn unless_changed<T>(answer: Result<T, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

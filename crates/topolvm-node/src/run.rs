@@ -154,7 +154,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let pods = load_published_pods(&csi_socket, &mounter).await;
     let pod_watch = PodWatch::new(flavor, client.clone(), node.clone());
     let limit_io = LimitIo::new(mounter.clone());
-    let limiter = IoLimiter::new(flavor, limit_io, pod_watch.wishes(), pods.clone(), volumes.events.clone());
+    let limiter = IoLimiter::new(flavor, limit_io, pod_watch.requests(), pods.clone(), volumes.events.clone());
     let agent =
         Agent::new(volumes, lvmd.clone(), mounter, device_classes.clone(), LEGACY_DEVICES.into(), stage_volumes)
             .storing_pods(pods)
@@ -213,7 +213,7 @@ async fn wait_for_predecessor(socket: &Path, health: Listen, shutdown: &Cancella
     }
 }
 
-/// Loads which pods have volumes from the directory beside the CSI socket, which outlives the agent's container.
+/// Loads which pods have volumes from the directory of the CSI socket, which outlives the agent's container.
 async fn load_published_pods<M: Mounter>(csi_socket: &Path, mounter: &M) -> PublishedPods {
     let mounted = mounter.mount_points().await.inspect_err(|error| {
         tracing::warn!(error = error_chain(error), "cannot determine which volumes are still published");

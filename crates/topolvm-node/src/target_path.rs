@@ -7,10 +7,10 @@ use std::path::Path;
 
 use linux_mount::MountError;
 
-/// Message about a symbolic link. mount(2) would follow it, and nobody would find the mount at the target.
+/// Message about a symbolic link. mount(2) would follow it, and the mount would not be at the target.
 const SYMLINK: &str = "it is a symbolic link, but a volume needs its own path";
 
-/// Creates the directory that a filesystem is to be mounted on. Returns what is there instead, if anything is.
+/// Creates the directory on which a filesystem is to be mounted. Returns what exists there instead, if anything does.
 pub(crate) fn create_directory(path: &Path) -> Result<Option<&'static str>, MountError> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) if metadata.is_symlink() => Ok(Some(SYMLINK)),

@@ -84,7 +84,7 @@ impl TopologyLabel {
         }
     }
 
-    /// Corrects the label of the Node. Returns true if it is to be checked again soon: it was wrong, or nobody knows.
+    /// Corrects the label of the Node. Returns true if it needs another check soon: it was wrong, or is unknown.
     async fn correct(&self, node: &NodeMetadata) -> bool {
         let (name, key) = (&self.node, self.flavor.topology_key());
         let fault = match self.find_fault(node) {

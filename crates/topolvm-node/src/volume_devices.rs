@@ -14,7 +14,7 @@ use crate::lvmd_client::Lv;
 pub(crate) struct VolumeDevice {
     /// Number; `None` while the LV is not active.
     pub(crate) number: Option<DeviceNumber>,
-    /// Bytes that a thin volume uses in its pool, if lvmd says so.
+    /// Bytes that a thin volume uses in its pool, if lvmd reports them.
     pub(crate) thin_used_bytes: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl VolumeDevices {
         }
     }
 
-    /// Returns the device of a volume, which its LogicalVolume says to be of this device class.
+    /// Returns the device of a volume, whose LogicalVolume names this device class.
     pub(crate) fn get(&self, class: &str, id: &str) -> Option<VolumeDevice> {
         self.0.lock().get(class)?.get(id).copied()
     }

@@ -1,6 +1,6 @@
 //! Metrics of each volume of the node: size, usage and I/O, with claim, device class and pods as labels. They are read
-//! whenever somebody asks for them and kept nowhere: I/O from /proc/diskstats, filesystems by statfs(2), the rest from
-//! what the agent knows. No process is started, no device opened, and neither lvmd nor the API server asked.
+//! at each scrape and not kept: I/O from /proc/diskstats, filesystems by statfs(2), the rest from the state of the
+//! agent. A scrape starts no process, opens no device, and calls neither lvmd nor the API server.
 
 mod labels;
 mod series;
@@ -62,7 +62,7 @@ impl<M: Mounter> VolumeMetrics<M> {
     async fn append_to(&self, mut page: String) -> String {
         let objects = self.volumes.state();
         let volumes = objects.iter().map(AsRef::as_ref).filter(|volume| is_volume(volume));
-        // With their keys, because looking these up for each comparison would take most of the time
+        // With their keys, because a lookup of these for each comparison would take most of the time
         let mut volumes: Vec<_> = volumes.map(|volume| (self.sort_key(volume), volume)).collect();
         volumes.sort_unstable_by_key(|(key, _)| *key);
         let devices: Vec<_> = volumes.iter().map(|(_, volume)| self.device(volume)).collect();
@@ -70,9 +70,9 @@ impl<M: Mounter> VolumeMetrics<M> {
         let mut series = Vec::with_capacity(volumes.len());
         let mut last_claim = None;
         for (((claim, ..), volume), device) in volumes.into_iter().zip(devices) {
-            let is_told_by_claim = claim.is_some() && claim != last_claim;
+            let is_exported_by_claim = claim.is_some() && claim != last_claim;
             last_claim = claim;
-            series.push(self.series(volume, device, is_told_by_claim, &tables));
+            series.push(self.series(volume, device, is_exported_by_claim, &tables));
         }
         series::write(&mut page, &self.node, &series);
         page
@@ -82,7 +82,7 @@ impl<M: Mounter> VolumeMetrics<M> {
         volume.claim(self.flavor)
     }
 
-    /// Returns the key by which volumes are sorted: of two volumes of one claim, which was deleted and made again, the
+    /// Returns the key by which volumes are sorted: of two volumes of one claim, which was deleted and recreated, the
     /// newer comes first.
     fn sort_key<'a>(&self, volume: &'a LogicalVolume) -> SortKey<'a> {
         (self.claim(volume), Reverse(volume.metadata.creation_timestamp.as_ref()), volume.name())
@@ -92,7 +92,7 @@ impl<M: Mounter> VolumeMetrics<M> {
         self.devices.get(&volume.spec.device_class, volume.volume_id()?)
     }
 
-    /// Reads what the kernel knows of these devices. What it does not tell in time is left out.
+    /// Reads the kernel's tables of these devices. Omits those that the kernel does not return in time.
     async fn read_tables(&self, devices: &[Option<VolumeDevice>]) -> KernelTables {
         let numbers = devices.iter().flatten().filter_map(|device| device.number);
         let statistics = timeout(TABLE_DEADLINE, self.filesystems.mounter.disk_statistics());
@@ -104,7 +104,7 @@ impl<M: Mounter> VolumeMetrics<M> {
         &self,
         volume: &LogicalVolume,
         device: Option<VolumeDevice>,
-        is_told_by_claim: bool,
+        is_exported_by_claim: bool,
         tables: &KernelTables,
     ) -> VolumeSeries {
         let number = device.and_then(|device| device.number);
@@ -114,7 +114,7 @@ impl<M: Mounter> VolumeMetrics<M> {
         VolumeSeries {
             volume: volume.name().to_owned(),
             labels: labels::write_labels(self.claim(volume).unwrap_or_default(), &class, &pods),
-            is_told_by_claim,
+            is_exported_by_claim,
             size_bytes: volume.current_bytes(),
             thin_used_bytes: device.and_then(|device| device.thin_used_bytes),
             filesystem: number.and_then(|number| tables.usages.get(&number)).copied(),

@@ -170,7 +170,7 @@ impl VolumeReferences {
     }
 }
 
-/// Takes an answer about objects whose CustomResourceDefinition is not there for "there is none".
+/// Treats an answer about objects without a CustomResourceDefinition as "none exists".
 fn unless_unserved<T>(answer: Result<Option<T>, ApiError>) -> Result<Option<T>, ApiError> {
     match answer {
         Err(error) if error.status() == Some(404) => Ok(None),

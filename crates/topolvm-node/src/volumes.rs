@@ -27,7 +27,7 @@ pub struct Volumes {
     pub(crate) node: String,
 }
 
-/// Error of looking up a volume.
+/// Error of the lookup of a volume.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LookupError {
     /// No such volume is on this node.
@@ -99,7 +99,7 @@ impl Volumes {
             .ok_or_else(|| LookupError::Unknown { id: id.to_owned(), node: self.node.clone() })
     }
 
-    /// Returns whether the objects were listed and none has this volume id. Calls nobody.
+    /// Returns whether the objects were listed and none has this volume id. Makes no call.
     pub(crate) fn is_known_to_be_absent(&self, id: &str) -> bool {
         self.own.is_listed() && self.own.find(id).is_none()
     }

@@ -19,18 +19,18 @@ pub struct DeviceClasses {
 pub struct DeviceClass {
     /// Its name.
     pub name: String,
-    /// Size of the volume group in bytes; 0 when the group is not there.
+    /// Size of the volume group in bytes; 0 if the group does not exist.
     pub group_bytes: u64,
     /// The thin pool of a thin class.
     pub thin_pool: Option<ThinPool>,
-    /// Bytes that new volumes can have: of a thin class those that may still be promised.
+    /// Bytes available to new volumes: of a thin class the virtual capacity that is not provisioned yet.
     pub free_bytes: u64,
 }
 
 /// State of a thin pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThinPool {
-    /// Size in bytes; 0 when the pool is not there.
+    /// Size in bytes; 0 if the pool does not exist.
     pub bytes: u64,
     /// Used data, in percent.
     pub data_percent: f64,
@@ -48,8 +48,8 @@ impl DeviceClasses {
     }
 }
 
-/// Returns the only class with so many free bytes. TopoLVM's lvmd tells nothing else of the default class, and
-/// several may have the same.
+/// Returns the only class with so many free bytes. TopoLVM's lvmd reports nothing else about the default class, and
+/// several classes may have the same free space.
 fn class_with_free_bytes(classes: &[DeviceClass], free_bytes: u64) -> Option<&DeviceClass> {
     let mut candidates = classes.iter().filter(|class| class.free_bytes == free_bytes);
     candidates.next().filter(|_| candidates.next().is_none())
@@ -79,7 +79,7 @@ impl From<&WatchItem> for DeviceClass {
             name: item.device_class.clone(),
             group_bytes: item.size_bytes,
             thin_pool,
-            // Thin classes offer what may still be promised
+            // Thin classes offer the virtual capacity that is not provisioned yet
             free_bytes: item.thin_pool.as_ref().map_or(item.free_bytes, |pool| pool.overprovision_bytes),
         }
     }

@@ -1,5 +1,5 @@
-//! Shows size and free space of device classes as extended resources in the status of the Node, for tools that look
-//! there. Nobody schedules by them.
+//! Publishes size and free space of device classes as extended resources in the status of the Node, for tools that read
+//! them there. Schedulers do not use them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,8 +47,8 @@ impl ExtendedResources {
         Self { flavor, selection, node }
     }
 
-    /// Starts the tasks that keep the resources as `classes` says. The Node is watched with its status: kubelet sets
-    /// extended resources to zero when a machine comes back without the records of its device plugins.
+    /// Starts the tasks that keep the resources equal to `classes`. The Node is watched with its status: the kubelet
+    /// sets extended resources to zero when a machine comes back without the records of its device plugins.
     pub(super) fn start(
         self,
         api: Api<Node>,
@@ -137,8 +137,8 @@ impl Shown {
     }
 }
 
-/// Returns a merge patch of the resources that differ; `None` if none does. Those of classes that are gone are removed.
-/// Nothing is said until lvmd has told its classes once.
+/// Returns a merge patch of the resources that differ; `None` if none does. Removes the resources of classes that are
+/// gone. Returns nothing until lvmd has reported its classes once.
 fn resources_patch(flavor: ApiFlavor, classes: &DeviceClasses, shown: &Shown) -> Option<Value> {
     if classes.classes.is_empty() && !classes.is_connected {
         return None;

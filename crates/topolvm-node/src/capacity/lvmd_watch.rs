@@ -40,7 +40,7 @@ impl Receivers {
     }
 }
 
-/// Follows lvmd's stream for ever.
+/// Follows lvmd's stream indefinitely.
 pub(super) async fn follow(lvmd: LvmdClient, receivers: Receivers, mut backoff: Backoff) {
     let mut is_logged = false;
     loop {
@@ -80,8 +80,8 @@ async fn follow_stream(lvmd: &LvmdClient, mut publish: impl FnMut(WatchResponse)
     }
 }
 
-/// Returns the free bytes of each device class, of a thin class those that may still be promised, and those of option
-/// classes with other layouts. TopoLVM's lvmd tells nothing of the latter.
+/// Returns the free bytes of each device class, of a thin class its unprovisioned virtual capacity, and those of option
+/// classes with other layouts. TopoLVM's lvmd does not report the latter.
 fn node_capacity(reading: &WatchResponse) -> NodeCapacity {
     let mut capacity = NodeCapacity::default();
     capacity.set("", reading.free_bytes);

@@ -89,8 +89,8 @@ impl Gauges {
         }
         for item in &reading.items {
             let class = ByClass { device_class: item.device_class.clone() };
-            // What can be made is never more than what is free. TopoLVM's lvmd tells the latter in the first field,
-            // and nothing in the other.
+            // The space for new volumes never exceeds the free space. TopoLVM's lvmd reports the latter in the first
+            // field, and nothing in the other.
             self.available.get_or_create(&class).set(item.volume_group_free_bytes.max(item.free_bytes));
             self.size.get_or_create(&class).set(item.size_bytes);
             if let Some(pool) = &item.thin_pool {

@@ -133,9 +133,9 @@ struct NodePatch {
 }
 
 impl NodePatch {
-    /// Computes the patches; `None` if nothing is to be written. A Node that is being deleted is left alone: a new
-    /// finalizer would be refused, and nobody should schedule onto it. So is one that has neither a selecting label nor
-    /// volumes: the controller takes off what this agent has written before.
+    /// Computes the patches; `None` if nothing is to be written. Skips a Node that is being deleted: the API server
+    /// would refuse a new finalizer, and no pod should be scheduled onto it. Also skips a Node that has neither a
+    /// selecting label nor volumes: the controller removes the annotations that this agent has written before.
     fn new(flavor: ApiFlavor, selection: &NodeSelection, capacity: &NodeCapacity, node: &NodeMetadata) -> Option<Self> {
         let state = selection.state(node.metadata.labels.as_ref());
         if node.metadata.deletion_timestamp.is_some() || state == NodeState::Excluded {

@@ -44,9 +44,9 @@ pub struct Agent<M> {
 }
 
 impl<M: Mounter> Agent<M> {
-    /// Makes an agent for the volumes of this node. `device_classes` is the last state that lvmd reported. Versions
-    /// before 0.33 made device nodes in `legacy_devices`, which is `/dev/topolvm`; unpublishing removes them.
-    /// `stages` says that volumes are staged before they are published.
+    /// Creates an agent for the volumes of this node. `device_classes` is the last state that lvmd reported. Versions
+    /// before 0.33 created device nodes in `legacy_devices`, which is `/dev/topolvm`; unpublishing removes them. With
+    /// `stages`, volumes are staged before they are published.
     pub fn new(
         volumes: Volumes,
         lvmd: LvmdClient,
@@ -127,15 +127,15 @@ impl<M: Mounter> Agent<M> {
     pub(super) async fn find_volume(&self, id: &str) -> Result<(LogicalVolume, Lv), CsiError> {
         tracing::Span::current().record("volume", id);
         let volume = match self.volumes.find(id).await {
-            Err(error @ LookupError::Unknown { .. }) => return Err(self.look_for_lv(id, error).await),
+            Err(error @ LookupError::Unknown { .. }) => return Err(self.check_lv(id, error).await),
             found => found?,
         };
         let lv = self.lvmd.find(id, &volume.spec.device_class).await?;
         Ok((volume, lv.ok_or_else(|| CsiError::NoLv(id.to_owned()))?))
     }
 
-    /// Looks whether the LV of a volume without a LogicalVolume is there, and returns the error that says so.
-    async fn look_for_lv(&self, id: &str, error: LookupError) -> CsiError {
+    /// Checks whether the LV of a volume without a LogicalVolume exists, and returns the matching error.
+    async fn check_lv(&self, id: &str, error: LookupError) -> CsiError {
         // With a name lvmd searches all its volume groups
         match self.lvmd.find(id, "").await {
             Ok(Some(lv)) => CsiError::ObjectGone { lv: lv.path, error },
@@ -144,9 +144,9 @@ impl<M: Mounter> Agent<M> {
         }
     }
 
-    /// Opens the device of an LV, and activates the LV first if it is not active, as after a boot of a machine that
-    /// activates nothing by itself. The path that LVM gives is a link, and is only trusted while it leads to the
-    /// device number that lvmd names: where udev has stopped, it can lead to another volume.
+    /// Opens the device of an LV, and activates the LV first if it is not active, for example after a boot of a machine
+    /// without automatic activation. The path that LVM reports is a link, and is only trusted while it leads to the
+    /// device number that lvmd reports: where udev has stopped, it can lead to another volume.
     pub(super) async fn open_device(&self, volume: &LogicalVolume, lv: &Lv) -> Result<OpenDevice, CsiError> {
         if let Some(number) = lv.number {
             match self.mounter.open_device(&lv.path, number).await {

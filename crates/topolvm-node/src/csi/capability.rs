@@ -27,7 +27,7 @@ impl Access {
     }
 }
 
-/// Parses a volume capability. The second value says that the access mode allows one target path only
+/// Parses a volume capability. The second value is true if the access mode allows only one target path
 /// (`SINGLE_NODE_SINGLE_WRITER`).
 pub(super) fn parse_capability(
     capability: Option<csi::VolumeCapability>,

@@ -32,7 +32,7 @@ pub(super) enum Severity {
 pub(super) struct Condition {
     /// Its severity.
     pub(super) severity: Severity,
-    /// Reason in one CamelCase word, for programs.
+    /// Reason in CamelCase, for programs.
     pub(super) reason: String,
     /// Message for people.
     pub(super) message: String,

@@ -65,7 +65,7 @@ impl DiscardQueue {
         Some(next)
     }
 
-    /// Says that the work on a filesystem has ended.
+    /// Records the end of the work on a filesystem.
     pub(super) fn end(&self, discard: &Discard) {
         self.state.lock().running = None;
         discard.ended.cancel();

@@ -16,10 +16,10 @@ pub(crate) enum CsiError {
     /// The request is invalid.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The volume is unknown or cannot be looked up.
+    /// The volume is unknown, or its lookup failed.
     #[error(transparent)]
     Lookup(#[from] LookupError),
-    /// The LogicalVolume is gone, and the data is there.
+    /// The LogicalVolume does not exist, and the data still exists.
     #[error(
         "{error}: its LogicalVolume does not exist, and its data still exists in {}; to recreate the LogicalVolume: \
          kubectl topolvm undelete --all",
@@ -89,8 +89,8 @@ pub(crate) enum CsiError {
     /// The volume is for a single writer and is published at another target path.
     #[error("volume {id} is for a single pod (ReadWriteOncePod) and is already published at {}", .other.display())]
     PublishedElsewhere { id: String, other: PathBuf },
-    /// The volume is published as a block device, too. A pod writes to that what it likes, which would damage a
-    /// filesystem mounted beside it.
+    /// The volume is also published as a block device. A pod writes arbitrary data to it, which would damage a
+    /// filesystem that is mounted in addition.
     #[error(
         "volume {id} cannot be mounted, because its device is published as a block volume at {}; delete the pod that \
          uses the block volume first",

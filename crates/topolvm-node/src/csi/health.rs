@@ -45,8 +45,8 @@ impl<M: Mounter> Agent<M> {
         conditions::merge_duplicates(conditions).into_iter().map(entry).collect()
     }
 
-    /// Returns the condition of a published volume, for callers before CSI 1.13. One that cannot be found out is not
-    /// abnormal: kubelet would tell the user about a broken volume whenever lvmd restarts.
+    /// Returns the condition of a published volume, for callers before CSI 1.13. A condition that cannot be determined
+    /// is not abnormal: otherwise the kubelet would report a broken volume whenever lvmd restarts.
     pub(super) async fn volume_condition(&self, id: &str, of_mount: Option<Condition>) -> csi::VolumeCondition {
         let (mut conditions, unknown) = match self.lv_conditions(id).await {
             Ok(conditions) => (conditions, None),
@@ -69,7 +69,7 @@ impl<M: Mounter> Agent<M> {
         tokio::time::timeout(CONDITION, self.find_lv_conditions(id)).await.map_err(unanswered)?
     }
 
-    /// Looks up the conditions of the LV, of its device class, and of a filesystem that is missing.
+    /// Finds the conditions of the LV, of its device class, and of a filesystem that is missing.
     async fn find_lv_conditions(&self, id: &str) -> Result<Vec<Condition>, CsiError> {
         let volume = self.volumes.find(id).await?;
         let class = volume.spec.device_class.as_str();

@@ -54,7 +54,7 @@ impl<M: Mounter> NodeService<M> {
     }
 
     /// Sends the id of each volume that was published, unpublished or unstaged to `published`: its deletion may wait
-    /// for that, and its condition tells of the limits of its pods.
+    /// for that, and its condition reports the limits of its pods.
     #[must_use]
     pub(crate) fn notifying_published(self, published: mpsc::UnboundedSender<String>) -> Self {
         Self { published: Some(published), ..self }
@@ -76,9 +76,9 @@ impl<M: Mounter> NodeService<M> {
         }
     }
 
-    /// Runs work on a volume under the lock of the volume, [`CsiError::Busy`] if another call holds it. Once begun
-    /// the work goes on when the caller hangs up, as kubelet does after its deadline: a mkfs that is killed half-way
-    /// helps nobody. The lock is held until the work has ended.
+    /// Runs work on a volume under the lock of the volume, [`CsiError::Busy`] if another call holds it. Once begun the
+    /// work continues if the caller hangs up, as the kubelet does after its deadline: killing a mkfs half-way would
+    /// gain nothing. The lock is held until the work has ended.
     async fn run_locked<T, F>(
         &self,
         slots: &Arc<Semaphore>,
@@ -162,7 +162,7 @@ impl<M: Mounter> Node for NodeService<M> {
             rpc::Type::VolumeCondition,
             rpc::Type::GetVolumeHealth,
             rpc::Type::GetStorageHealth,
-            // ReadWriteOncePod arrives as a mode of its own only with this
+            // Only with this, ReadWriteOncePod arrives as a separate mode
             rpc::Type::SingleNodeMultiWriter,
         ];
         let staging = self.agent.stages.then_some(rpc::Type::StageUnstageVolume);
@@ -201,7 +201,7 @@ impl<M: Mounter> Node for NodeService<M> {
         Ok(Response::new(csi::NodeStageVolumeResponse {}))
     }
 
-    /// As to unpublish, neither the LogicalVolume nor the LV is looked up. The directory is the caller's (CSI,
+    /// As in unpublish, neither the LogicalVolume nor the LV is looked up. The caller owns the directory (CSI,
     /// NodeStageVolume).
     async fn node_unstage_volume(
         &self,

@@ -1,5 +1,5 @@
-//! Prepares the filesystem of a device before it is mounted: finds, formats or checks it, or refuses. Data that could
-//! be somebody's is never overwritten.
+//! Prepares the filesystem of a device before it is mounted: finds, formats or checks it, or refuses. Data that may be
+//! in use is never overwritten.
 
 use linux_mount::{Contents, Filesystem, MountError, Mounter};
 use topolvm_api::LogicalVolume;
@@ -106,7 +106,8 @@ impl<M: Mounter> Agent<M> {
                 let wanted = filesystem.to_string();
                 Err(CsiError::OtherContents { id: id.clone(), wanted, found, reformat: reformat() })
             }
-            // In a thick volume it is what a deleted one has left; copies are thin, where what nobody wrote is zero
+            // On a thick volume these are remains of a deleted volume; copies are thin, and their unwritten blocks are
+            // zero
             Contents::Unrecognized if !volume.object.spec.source.is_empty() => {
                 Err(CsiError::CopiedData { id: id.clone(), reformat: reformat() })
             }
@@ -114,7 +115,7 @@ impl<M: Mounter> Agent<M> {
                 Err(CsiError::BlankReadOnly(id.clone()))
             }
             Contents::Blank | Contents::Unrecognized => match &volume.other {
-                // As a block volume: what a pod has written there need not look like anything
+                // As a block volume: the data of a pod need not have a known signature
                 Some(other) => Err(CsiError::UsedRaw { id: id.clone(), other: other.clone() }),
                 None => self.format(volume, wanted).await,
             },
@@ -158,14 +159,14 @@ impl<M: Mounter> Agent<M> {
         error
     }
 
-    /// Runs mkfs. Its options are checked only here: a volume that has its filesystem is mounted whatever they say.
+    /// Runs mkfs. Its options are checked only here: a volume that has its filesystem is mounted regardless of them.
     async fn format(&self, volume: &Volume<'_>, wanted: &WantedFilesystem<'_>) -> Result<(), CsiError> {
         let options = wanted.mkfs_options.as_ref().map_err(|error| RequestError::from(error.clone()))?;
         Ok(self.mounter.format(volume.node, wanted.filesystem, options).await?)
     }
 }
 
-/// Describes the contents of a device in words.
+/// Describes the contents of a device.
 fn describe_contents(contents: Contents) -> String {
     match contents {
         Contents::Blank => "nothing".to_owned(),

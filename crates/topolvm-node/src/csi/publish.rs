@@ -70,7 +70,7 @@ impl<M: Mounter> Agent<M> {
     }
 
     /// Publishes a filesystem at a target path, or stages it: mounts it, records it, and grows it to the size of its
-    /// device. A filesystem that is mounted there already is mounted anew only if it has shut down.
+    /// device. A filesystem that is already mounted there is mounted again only if it has shut down.
     pub(super) async fn publish_filesystem(
         &self,
         volume: &Volume<'_>,
@@ -89,8 +89,8 @@ impl<M: Mounter> Agent<M> {
         if prepared == Prepared::Formatted || !self.volumes.is_recorded_as(volume.object, filesystem) {
             // An earlier call may have been killed between the mount and the change of mode
             run_blocking(FILE_DEADLINE, target, target_path::set_shared_mode_if_new).await?;
-            // The last that is done before the first pod gets the volume: from now on the filesystem is never made anew
-            // by itself, and the mode of its root directory is the pods' own
+            // The last step before the first pod gets the volume: from now on the filesystem is never recreated
+            // automatically, and the pods own the mode of its root directory
             self.volumes.record_filesystem(volume.object, filesystem).await?;
         }
         // A snapshot or clone can be larger than its source, and a volume can have been expanded while no pod used it
@@ -155,7 +155,7 @@ impl<M: Mounter> Agent<M> {
         }
     }
 
-    /// Binds a staged filesystem to a target path. One that has shut down is mounted anew at the staging path first.
+    /// Binds a staged filesystem to a target path. One that has shut down is first mounted again at the staging path.
     async fn bind_staged(
         &self,
         volume: &Volume<'_>,
@@ -183,7 +183,8 @@ impl<M: Mounter> Agent<M> {
         Ok(prepared)
     }
 
-    /// Prepares and mounts the filesystem of a device. A reader beside a writer gets a read-only bind of its mount.
+    /// Prepares and mounts the filesystem of a device. A reader in addition to a writer gets a read-only bind of its
+    /// mount.
     async fn mount_filesystem(
         &self,
         volume: &Volume<'_>,
@@ -225,7 +226,7 @@ impl<M: Mounter> Agent<M> {
         Ok(prepared)
     }
 
-    /// Mounts a device by the path of its LV, which then stands in the mount table. The link must lead to the device
+    /// Mounts a device by the path of its LV, which then appears in the mount table. The link must lead to the device
     /// before and after that.
     pub(super) async fn mount_device(
         &self,

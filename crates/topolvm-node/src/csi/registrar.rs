@@ -37,8 +37,9 @@ impl Registrar {
         }
     }
 
-    /// Serves the registration until `shutdown` is cancelled. After a refusal, as while kubelet cannot tell the API
-    /// server of the driver, the socket is made anew: kubelet asks a socket once that appears.
+    /// Serves the registration until `shutdown` is cancelled. After a refusal, for example while the kubelet cannot
+    /// register the driver with the API server, the socket is recreated: the kubelet queries a socket once, when it
+    /// appears.
     pub async fn run(self, metrics: RpcMetrics, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut backoff = RETRY;
         while let Some(reason) = self.serve_until_refused(&metrics, &shutdown).await? {

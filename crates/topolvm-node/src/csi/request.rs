@@ -1,6 +1,6 @@
-//! Parses requests of the Node service, before anything is looked up or done.
+//! Parses requests of the Node service, before any lookup or change.
 //!
-//! The conformance suite sends requests with a made-up volume and one field missing, and wants `InvalidArgument`.
+//! The conformance suite sends requests with a made-up volume and one field missing, and expects `InvalidArgument`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -61,9 +61,9 @@ pub(crate) struct ExpandVolume {
     pub(crate) path: PathBuf,
     /// Staging path, if the caller names one.
     pub(crate) staging: Option<PathBuf>,
-    /// Asked-for size in bytes; 0 if none is given.
+    /// Requested size in bytes; 0 if none is given.
     pub(crate) required_bytes: u64,
-    /// The capability says block volume. Where there is no capability, the path tells.
+    /// True if the capability is block volume. Without a capability the path decides.
     pub(crate) is_block: bool,
 }
 
@@ -148,7 +148,7 @@ impl ExpandVolume {
     }
 }
 
-/// Parses the pod, which kubelet names where the CSIDriver says `podInfoOnMount`.
+/// Parses the pod, which the kubelet names if the CSIDriver sets `podInfoOnMount`.
 fn parse_pod(context: &HashMap<String, String>) -> Option<PodInfo> {
     let field = |name: &str| context.get(&format!("csi.storage.k8s.io/pod.{name}")).cloned();
     let namespace = field("namespace").unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::target_path;
 const MAX_LAYERS: usize = 64;
 
 impl<M: Mounter> Agent<M> {
-    /// Unmounts a volume and removes its target path. Neither the LogicalVolume nor the LV is looked up: both can be
+    /// Unmounts a volume and removes its target path. Neither the LogicalVolume nor the LV is looked up: both may be
     /// gone, and a pod must be able to end all the same.
     pub(super) async fn unpublish(&self, id: &str, target: &Path) -> Result<(), CsiError> {
         self.unmount_leftover_staging(id, target).await;
@@ -20,7 +20,7 @@ impl<M: Mounter> Agent<M> {
         run_blocking(FILE_DEADLINE, target, target_path::remove_target).await?;
         self.published_pods.remove(id, target).await;
         if is_file_name(id) {
-            // Versions before 0.33 made device nodes of their own
+            // Versions before 0.33 created separate device nodes
             let leftover = self.legacy_devices.join(id);
             if let Err(error) = target_path::ignore_not_found(std::fs::remove_file(&leftover)) {
                 tracing::warn!(path = %leftover.display(), %error, "cannot remove an old device node");

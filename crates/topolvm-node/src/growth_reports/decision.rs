@@ -22,12 +22,12 @@ pub(super) struct Measurement {
     waited: u32,
 }
 
-/// Returns the measurement to remember, and the size at which the volume is too small, if it is. `told` is that which
-/// the object says now. A volume that has just grown says nothing until its filesystem has grown, too: it is as full as
-/// before, and would be grown twice.
+/// Returns the measurement to remember, and the size at which the volume is too small, if it is. `reported` is the size
+/// in the object now. A volume that has just grown reports no change until its filesystem has grown, too: until then it
+/// is as full as before, and would be grown twice.
 pub(super) fn decide(
     before: Option<Measurement>,
-    told: Option<u64>,
+    reported: Option<u64>,
     size: u64,
     usage: &FilesystemUsage,
     thresholds: GrowthThresholds,
@@ -38,7 +38,7 @@ pub(super) fn decide(
         && total <= before.total
         && before.waited < PATIENCE
     {
-        return (Measurement { waited: before.waited.saturating_add(1), ..before }, told);
+        return (Measurement { waited: before.waited.saturating_add(1), ..before }, reported);
     }
     let measurement = Measurement { size, total, waited: 0 };
     let below = |part: fn(u64) -> u64| {
@@ -51,7 +51,7 @@ pub(super) fn decide(
     let too_small_at = if below(|_| 0) {
         Some(size)
     } else if below(|whole| whole / HYSTERESIS) {
-        told.filter(|told| *told == size)
+        reported.filter(|reported| *reported == size)
     } else {
         None
     };
@@ -90,26 +90,26 @@ mod tests {
     #[case::a_little_more_than_enough_of_another_size(Some(900), usage(900, 100, 100, 50), None)]
     #[case::enough_again(Some(SIZE), usage(900, 120, 100, 50), None)]
     fn a_volume_is_too_small_below_its_thresholds(
-        #[case] told: Option<u64>,
+        #[case] reported: Option<u64>,
         #[case] usage: FilesystemUsage,
         #[case] expected: Option<u64>,
     ) {
-        assert_eq!(decide(None, told, SIZE, &usage, TENTH).1, expected);
+        assert_eq!(decide(None, reported, SIZE, &usage, TENTH).1, expected);
     }
 
     #[test]
     fn a_filesystem_that_has_yet_to_grow_is_waited_for() {
         let full = usage(900, 10, 100, 50);
-        let (before, told) = decide(None, None, SIZE, &full, TENTH);
-        assert_eq!(told, Some(SIZE));
-        let (waiting, still) = decide(Some(before), told, 2 * SIZE, &full, TENTH);
-        assert_eq!(still, told);
+        let (before, reported) = decide(None, None, SIZE, &full, TENTH);
+        assert_eq!(reported, Some(SIZE));
+        let (waiting, still) = decide(Some(before), reported, 2 * SIZE, &full, TENTH);
+        assert_eq!(still, reported);
         let grown = usage(1800, 910, 200, 150);
         assert_eq!(decide(Some(waiting), still, 2 * SIZE, &grown, TENTH).1, None);
         let full_again = usage(1800, 10, 200, 150);
         assert_eq!(decide(Some(waiting), still, 2 * SIZE, &full_again, TENTH).1, Some(2 * SIZE));
-        let patient = (0..PATIENCE).fold(before, |before, _| decide(Some(before), told, 2 * SIZE, &full, TENTH).0);
-        assert_eq!(decide(Some(patient), told, 2 * SIZE, &full, TENTH).1, Some(2 * SIZE));
+        let patient = (0..PATIENCE).fold(before, |before, _| decide(Some(before), reported, 2 * SIZE, &full, TENTH).0);
+        assert_eq!(decide(Some(patient), reported, 2 * SIZE, &full, TENTH).1, Some(2 * SIZE));
     }
 
     proptest! {
@@ -117,10 +117,10 @@ mod tests {
         #[test]
         fn the_same_measurement_twice_says_the_same(
             total in 0_u64..2000, available in 0_u64..2000, inodes in 0_u64..100, free in 0_u64..100,
-            told in prop::option::of(0_u64..2000),
+            reported in prop::option::of(0_u64..2000),
         ) {
             let usage = usage(total, available.min(total), inodes, free.min(inodes));
-            let (before, first) = decide(None, told, SIZE, &usage, TENTH);
+            let (before, first) = decide(None, reported, SIZE, &usage, TENTH);
             prop_assert_eq!(decide(Some(before), first, SIZE, &usage, TENTH), (before, first));
             prop_assert!(first.is_none_or(|first| first == SIZE));
         }

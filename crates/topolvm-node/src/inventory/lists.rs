@@ -1,4 +1,5 @@
-//! The entries of the lists, in the names and types of Carina's HTTP API. What lvmd does not tell is empty or 0.
+//! The entries of the lists, in the names and types of Carina's HTTP API. Values that lvmd does not report are empty or
+//! 0.
 
 use serde::Serialize;
 use topolvm_proto::lvmd::{LogicalVolume, PhysicalVolumeItem, VolumeGroupItem, WatchStorageResponse};
@@ -16,7 +17,7 @@ pub(super) struct DeviceGroup {
     pv_count: usize,
     lv_count: u64,
     snap_count: u64,
-    /// lvmd does not tell it.
+    /// lvmd does not report it.
     vg_attr: &'static str,
     vg_size: u64,
     vg_free: u64,

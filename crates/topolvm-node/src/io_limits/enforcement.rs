@@ -27,7 +27,7 @@ pub(super) struct Enforcement {
     /// The device of the volume; `None` where it has not been asked for limits.
     pub(super) device: Option<DeviceNumber>,
     /// The limits that are to be in force.
-    pub(super) wished: IoLimits,
+    pub(super) requested: IoLimits,
     /// The limits that the kernel has shown.
     pub(super) in_force: IoLimits,
     /// Reason for which these are not all that was asked for.
@@ -39,19 +39,19 @@ impl Enforcement {
     /// Makes the state of a pod that neither has limits nor asks for any.
     pub(super) fn none(pod: PodInfo) -> Self {
         let none = IoLimits::default();
-        Self { pod, device: None, wished: none.clone(), in_force: none, exception: None, trouble: None }
+        Self { pod, device: None, requested: none.clone(), in_force: none, exception: None, trouble: None }
     }
 
     /// Returns the limits that the kernel is to have, unless there are none; of those that failed only if asked to.
     pub(super) fn expected(&self, with_failed: bool) -> Option<PodLimits> {
-        let has_failed = self.in_force != self.wished;
-        let device = self.device.filter(|_| !self.wished.is_empty() && (with_failed || !has_failed))?;
-        Some(PodLimits { pod: self.pod.uid.clone(), device, limits: self.wished.clone() })
+        let has_failed = self.in_force != self.requested;
+        let device = self.device.filter(|_| !self.requested.is_empty() && (with_failed || !has_failed))?;
+        Some(PodLimits { pod: self.pod.uid.clone(), device, limits: self.requested.clone() })
     }
 
-    /// Returns whether there is nothing to tell of it.
+    /// Returns whether there is nothing to report about it.
     pub(super) fn is_none(&self) -> bool {
-        self.wished.is_empty() && self.in_force.is_empty() && self.trouble.is_none()
+        self.requested.is_empty() && self.in_force.is_empty() && self.trouble.is_none()
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) type ByPod = HashMap<String, Enforcement>;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeRates {
     /// The limits that are to be in force.
-    pub(crate) wished: IoLimits,
+    pub(crate) requested: IoLimits,
     /// The limits that the kernel has shown.
     pub(crate) in_force: IoLimits,
 }
@@ -71,7 +71,7 @@ impl VolumeRates {
     /// Computes the limits of a volume.
     pub(super) fn of(pods: &ByPod) -> Self {
         pods.values().fold(Self::default(), |rates, pod| Self {
-            wished: rates.wished.lower(&pod.wished),
+            requested: rates.requested.lower(&pod.requested),
             in_force: rates.in_force.lower(&pod.in_force),
         })
     }

@@ -13,19 +13,19 @@ use topolvm_runtime::{CancellationToken, error_chain};
 
 use super::LimitIo;
 use super::enforcement::{ByPod, Enforcement, FAILED, INVALID, Trouble, VolumeRates};
-use super::pod_wishes::{PodWish, PodWishes};
+use super::pod_requests::{PodRequest, PodRequests};
 use super::report::IoReport;
 use crate::events::Events;
 use crate::lvmd_client::{LvmdClient, LvmdError};
 use crate::published_pods::{PodInfo, PublishedPods};
 
-/// Time for kubelet to make the cgroup of a pod, which it does beside the mounts of its volumes.
+/// Time for the kubelet to create the cgroup of a pod, in parallel with the mounts of its volumes.
 const CGROUP_APPEARS: Duration = Duration::from_secs(2);
-/// Pause between two looks. Nothing tells of a directory that appears somewhere in a tree.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Interval of the looks at limits that are in force, so that a change is undone within five seconds.
-const LOOK_AT_LIMITS: Duration = Duration::from_secs(2);
-/// Number of those looks after which limits that the kernel did not take are tried again.
+/// Pause between two polls. There is no event for a directory that appears somewhere in a tree.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Interval of the checks of limits that are in force, so that a change is undone within five seconds.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// Number of those checks after which limits that the kernel refused are tried again.
 const TRY_AGAIN: u32 = 15;
 
 /// Limits the I/O of the pods that have volumes. Clones share what they know.
@@ -36,7 +36,7 @@ pub(crate) struct IoLimiter(Arc<Limiter>);
 struct Limiter {
     flavor: ApiFlavor,
     limit_io: LimitIo,
-    wishes: PodWishes,
+    requests: PodRequests,
     published: PublishedPods,
     events: Events,
     /// Known states of the pods of a volume, by volume id. A pod without an entry may have limits of an earlier
@@ -51,20 +51,20 @@ impl IoLimiter {
     pub(crate) fn new(
         flavor: ApiFlavor,
         limit_io: LimitIo,
-        wishes: PodWishes,
+        requests: PodRequests,
         published: PublishedPods,
         events: Events,
     ) -> Self {
         let (known, limited) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Limiter { flavor, limit_io, wishes, published, events, known, limited }))
+        Self(Arc::new(Limiter { flavor, limit_io, requests, published, events, known, limited }))
     }
 
-    /// Limits a pod that is about to get a volume. What fails does not keep the pod from starting: the condition of
-    /// the volume and an Event tell of it.
+    /// Limits a pod that is about to get a volume. A failure does not keep the pod from starting: the condition of the
+    /// volume and an Event report it.
     pub(crate) async fn limit_before_use(&self, volume: &LogicalVolume, device: DeviceNumber, pod: &PodInfo) {
         let Some(id) = volume.volume_id() else { return };
         let Ok(own) = self.0.own_limits(volume) else { return };
-        let of_pod = self.0.wishes.ask(pod).await.unwrap_or_else(|| Ok(IoLimits::default()));
+        let of_pod = self.0.requests.ask(pod).await.unwrap_or_else(|| Ok(IoLimits::default()));
         let state = if own.is_empty() && of_pod.as_ref().is_ok_and(IoLimits::is_empty) {
             // kubelet repeats its calls: the pod may have limits from before
             if self.0.published.contains(id, &pod.uid) {
@@ -77,7 +77,7 @@ impl IoLimiter {
         self.0.remember(id, state).await;
     }
 
-    /// Limits all pods that have a volume, and returns what is to be told of it; `None` while that is not known.
+    /// Limits all pods that have a volume, and returns the report about it; `None` while it is not known.
     pub(crate) async fn limit_volume(
         &self,
         volume: &LogicalVolume,
@@ -90,17 +90,17 @@ impl IoLimiter {
             Ok(own) => own,
             Err(message) => return Ok(Some(IoReport::invalid(&message))),
         };
-        if !pods.is_empty() && !self.0.wishes.is_listed() {
+        if !pods.is_empty() && !self.0.requests.is_listed() {
             return Ok(None);
         }
-        let waiting = pods.into_iter().filter_map(|pod| Some((self.0.wishes.get(&pod.uid)?, pod)));
-        let waiting: Vec<_> = waiting.filter(|(wish, pod)| self.0.must_look(id, &own, wish, pod)).collect();
+        let waiting = pods.into_iter().filter_map(|pod| Some((self.0.requests.get(&pod.uid)?, pod)));
+        let waiting: Vec<_> = waiting.filter(|(request, pod)| self.0.must_check(id, &own, request, pod)).collect();
         if !waiting.is_empty() {
             let lv = lvmd.find(id, &volume.spec.device_class).await?;
             // One that has no device is used by no pod
             let Some(device) = lv.and_then(|lv| lv.number) else { return Ok(None) };
-            for (wish, pod) in waiting {
-                let state = self.0.limit_pod(&own, wish, device, &pod, Instant::now()).await;
+            for (request, pod) in waiting {
+                let state = self.0.limit_pod(&own, request, device, &pod, Instant::now()).await;
                 self.0.remember(id, state).await;
             }
         }
@@ -108,20 +108,20 @@ impl IoLimiter {
         Ok(Some(IoReport::of(&own, known.get(id).into_iter().flat_map(ByPod::values))))
     }
 
-    /// Looks whether limits are still in force, and sends the id of each volume for which they are not to `lost`. The
-    /// kernel tells of no change: systemd disables the controller, and with it all limits, where no unit accounts for
-    /// I/O, and with cgroups of version 1 a container that has just started has none. Ends with `shutdown`.
+    /// Checks that limits are still in force, and sends the id of each volume with lost limits to `lost`. The kernel
+    /// reports no change: systemd disables the controller, and with it all limits, where no unit accounts for I/O, and
+    /// with cgroups of version 1 a container that has just started has none. Ends with `shutdown`.
     pub(crate) async fn watch(
         self,
         lost: mpsc::UnboundedSender<String>,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let mut round = 0_u32;
-        let next_look = async || {
+        let next_check = async || {
             self.0.until_limited().await;
-            tokio::time::sleep(LOOK_AT_LIMITS).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         };
-        while shutdown.run_until_cancelled(next_look()).await.is_some() {
+        while shutdown.run_until_cancelled(next_check()).await.is_some() {
             round = round.wrapping_add(1);
             for id in self.0.find_lost(round.is_multiple_of(TRY_AGAIN)).await {
                 // The receiver is dropped only at shutdown
@@ -182,61 +182,61 @@ impl Limiter {
         lost.into_iter().collect()
     }
 
-    /// Returns the limits that the object asks for; a message if they cannot be meant.
+    /// Returns the limits that the object requests; a message if they are invalid.
     fn own_limits(&self, volume: &LogicalVolume) -> Result<IoLimits, String> {
         IoLimits::parse(self.flavor, |key| volume.annotation(key))
             .map_err(|error| format!("LogicalVolume {}: {error}", volume.name()))
     }
 
-    /// Returns whether the kernel has to be asked: not about a pod that neither has limits nor asks for any.
-    fn must_look(&self, id: &str, own: &IoLimits, wish: &PodWish, pod: &PodInfo) -> bool {
-        let asks = !own.is_empty() || !wish.as_ref().is_ok_and(IoLimits::is_empty);
+    /// Returns whether the limits in the kernel must be set: not for a pod that neither has limits nor requests any.
+    fn must_check(&self, id: &str, own: &IoLimits, request: &PodRequest, pod: &PodInfo) -> bool {
+        let requests_limits = !own.is_empty() || !request.as_ref().is_ok_and(IoLimits::is_empty);
         let is_known_to_have_none =
             || self.known.lock().get(id).and_then(|pods| pods.get(&pod.uid)).is_some_and(Enforcement::is_none);
-        asks || !is_known_to_have_none()
+        requests_limits || !is_known_to_have_none()
     }
 
-    /// Limits a pod. The lower limit counts where both the volume and the pod name one; annotations that cannot be
-    /// meant do not count.
+    /// Limits a pod. The lower limit counts where both the volume and the pod name one; invalid annotations do not
+    /// count.
     async fn limit_pod(
         &self,
         own: &IoLimits,
-        wish: PodWish,
+        request: PodRequest,
         device: DeviceNumber,
         pod: &PodInfo,
         deadline: Instant,
     ) -> Enforcement {
-        let (wished, invalid) = match wish {
+        let (requested, invalid) = match request {
             Ok(of_pod) => (own.lower(&of_pod), None),
             Err(error) => (own.clone(), Some(Trouble { reason: INVALID, message: error.to_string() })),
         };
-        match self.limit_when_there(&pod.uid, device, &wished, deadline).await {
+        match self.limit_when_cgroup_exists(&pod.uid, device, &requested, deadline).await {
             Ok(LimitsInForce { limits: in_force, exception }) => {
-                Enforcement { pod: pod.clone(), device: Some(device), wished, in_force, exception, trouble: invalid }
+                Enforcement { pod: pod.clone(), device: Some(device), requested, in_force, exception, trouble: invalid }
             }
             Err(error) => {
                 let failed = Trouble { reason: FAILED, message: error_chain(&error) };
                 tracing::warn!(
-                    pod = pod.name, requested = %wished, error = failed.message,
+                    pod = pod.name, requested = %requested, error = failed.message,
                     "cannot set the I/O limits of the pod"
                 );
                 let none = Enforcement::none(pod.clone());
-                Enforcement { device: Some(device), wished, trouble: Some(failed), ..none }
+                Enforcement { device: Some(device), requested, trouble: Some(failed), ..none }
             }
         }
     }
 
     /// Limits a pod, whose cgroup may appear until the deadline.
-    async fn limit_when_there(
+    async fn limit_when_cgroup_exists(
         &self,
         pod: &str,
         device: DeviceNumber,
-        wished: &IoLimits,
+        requested: &IoLimits,
         deadline: Instant,
     ) -> Result<LimitsInForce, LimitError> {
         loop {
-            match self.limit_io.set(pod, device, wished).await {
-                Err(LimitError::NoPod(_)) if Instant::now() < deadline => tokio::time::sleep(LOOK_AGAIN).await,
+            match self.limit_io.set(pod, device, requested).await {
+                Err(LimitError::NoPod(_)) if Instant::now() < deadline => tokio::time::sleep(POLL_INTERVAL).await,
                 limited => return limited,
             }
         }

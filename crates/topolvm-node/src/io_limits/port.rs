@@ -22,14 +22,14 @@ impl LimitIo {
     /// Makes the port of a machine.
     pub(crate) fn new(mounter: impl Mounter) -> Self {
         let mounter = Arc::new(mounter);
-        let looking = Arc::clone(&mounter);
+        let mounter_of_checks = Arc::clone(&mounter);
         Self {
             limit: Box::new(move |pod, device, limits| {
                 let mounter = Arc::clone(&mounter);
                 Box::pin(async move { mounter.limit_io(&pod, device, &limits).await })
             }),
             find_lost: Box::new(move |expected| {
-                let mounter = Arc::clone(&looking);
+                let mounter = Arc::clone(&mounter_of_checks);
                 Box::pin(async move { mounter.find_lost_limits(expected).await })
             }),
         }

@@ -12,7 +12,7 @@ const IO_LIMITED: &str = "IOLimited";
 /// Longest message in characters that the agent writes. The API server takes 32768.
 const LONGEST_MESSAGE: usize = 4096;
 
-/// Report of the limits of a volume; empty where nobody asks for a limit.
+/// Report of the limits of a volume; empty if no limit is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IoReport(Option<Statement>);
 
@@ -30,7 +30,7 @@ impl IoReport {
         Self::new("False", INVALID, &format!("{message}; the previous I/O limits stay in force"))
     }
 
-    /// Makes the report of a volume with these limits of its own, and of the pods that have it.
+    /// Creates the report of a volume with these own limits, and of the pods that use it.
     pub(super) fn of<'a>(own: &IoLimits, pods: impl Iterator<Item = &'a Enforcement>) -> Self {
         let mut pods: Vec<_> = pods.collect();
         if pods.is_empty() && !own.is_empty() {
@@ -42,12 +42,12 @@ impl IoReport {
         }
         pods.sort_by_key(|pod| (&pod.pod.namespace, &pod.pod.name));
         pods.retain(|pod| !pod.is_none());
-        let told = pods.iter().map(|pod| tell(pod)).collect::<Vec<_>>().join("; ");
+        let description = pods.iter().map(|pod| describe(pod)).collect::<Vec<_>>().join("; ");
         match pods.iter().find_map(|pod| pod.trouble.as_ref()) {
             _ if pods.is_empty() => Self::default(),
-            Some(trouble) => Self::new("False", trouble.reason, &told),
-            None if pods.iter().any(|pod| pod.exception.is_some()) => Self::new("True", "DirectIOOnly", &told),
-            None => Self::new("True", "LimitsInForce", &told),
+            Some(trouble) => Self::new("False", trouble.reason, &description),
+            None if pods.iter().any(|pod| pod.exception.is_some()) => Self::new("True", "DirectIOOnly", &description),
+            None => Self::new("True", "LimitsInForce", &description),
         }
     }
 
@@ -70,10 +70,11 @@ impl IoReport {
         })
     }
 
-    /// Returns whether the condition of an object says the same.
-    pub(crate) fn is_told_by(&self, volume: &LogicalVolume) -> bool {
-        let told = find_condition(volume).map(|told| (told.status.as_str(), told.reason.as_str(), &told.message));
-        told == self.0.as_ref().map(|said| (said.status, said.reason, &said.message))
+    /// Returns whether the condition of an object is equal to the report.
+    pub(crate) fn is_reported_by(&self, volume: &LogicalVolume) -> bool {
+        let condition = find_condition(volume)
+            .map(|condition| (condition.status.as_str(), condition.reason.as_str(), &condition.message));
+        condition == self.0.as_ref().map(|reported| (reported.status, reported.reason, &reported.message))
     }
 }
 
@@ -82,19 +83,19 @@ pub(crate) fn find_condition(volume: &LogicalVolume) -> Option<&Condition> {
     volume.status.iter().flat_map(|status| &status.conditions).find(|condition| condition.type_ == IO_LIMITED)
 }
 
-/// Tells what is in force for a pod, and what is not.
-fn tell(pod: &Enforcement) -> String {
+/// Describes the limits that are in force for a pod, and those that are not.
+fn describe(pod: &Enforcement) -> String {
     let Enforcement { pod: info, in_force, exception, trouble, .. } = pod;
-    let mut told = format!("pod {}/{}: ", info.namespace, info.name);
+    let mut description = format!("pod {}/{}: ", info.namespace, info.name);
     if let Some(trouble) = trouble {
-        told.push_str(&trouble.message);
-        told.push_str("; in force: ");
+        description.push_str(&trouble.message);
+        description.push_str("; in force: ");
     }
-    told.push_str(&if in_force.is_empty() { "nothing".to_owned() } else { in_force.to_string() });
+    description.push_str(&if in_force.is_empty() { "nothing".to_owned() } else { in_force.to_string() });
     if let Some(exception) = exception {
-        told.push_str(" (");
-        told.push_str(exception);
-        told.push(')');
+        description.push_str(" (");
+        description.push_str(exception);
+        description.push(')');
     }
-    told
+    description
 }

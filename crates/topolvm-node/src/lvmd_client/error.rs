@@ -1,4 +1,4 @@
-//! Errors of calls to lvmd, and what each says about the LV.
+//! Errors of calls to lvmd, and their meaning for the LV.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum Absence {
     Proven,
     /// "Not found" without a reason: TopoLVM's lvmd also answers it for device classes and volume groups.
     Claimed,
-    /// The error does not say, or something else is missing.
+    /// The error does not show it, or something else is missing.
     Unknown,
 }
 
@@ -31,7 +31,7 @@ pub enum LvmdError {
         code: Code,
         /// Message of the answer.
         message: String,
-        /// Reason that lvmd gives beside the code, such as `LV_NOT_FOUND`.
+        /// Reason that lvmd returns with the code, such as `LV_NOT_FOUND`.
         reason: Option<String>,
         /// True when the connection broke and no lvmd has answered.
         is_broken_connection: bool,
@@ -53,7 +53,7 @@ pub enum LvmdError {
 }
 
 impl LvmdError {
-    /// Returns whether a retry may succeed without anybody changing anything: lvmd is away, restarting or busy.
+    /// Returns whether a retry may succeed without an intervention: lvmd is away, restarting or busy.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Timeout { .. } | Self::NotServing => true,
@@ -65,8 +65,8 @@ impl LvmdError {
         }
     }
 
-    /// Returns whether the error proves that the LV does not exist. The reason beside the code decides, and the code
-    /// only without one.
+    /// Returns whether the error proves that the LV does not exist. The reason decides, and the code only if there is
+    /// no reason.
     pub fn absence(&self) -> Absence {
         let Self::Call { code, reason, .. } = self else { return Absence::Unknown };
         match (code, reason.as_deref()) {

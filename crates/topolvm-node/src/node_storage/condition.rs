@@ -33,7 +33,7 @@ pub(super) fn ready_condition(
     }
 }
 
-/// Returns the worst of what is wrong, in a word.
+/// Returns the worst problem as a CamelCase reason.
 fn reason(status: &NodeStorageStatus) -> &'static str {
     let any_group = |is_so: fn(&VolumeGroupStatus) -> bool| status.volume_groups.iter().any(is_so);
     if any_group(|group| group.uuid.is_empty()) {

@@ -1,6 +1,6 @@
-//! Events of the disks and device classes of a node: what differs between the status that was written before and the
-//! one that was written now. What stands in the object has been told, so that neither a start of the agent nor a look
-//! of lvmd repeats it.
+//! Events of the disks and device classes of a node: the differences between the previously written status and the one
+//! that was written now. The contents of the object count as reported, so that neither a start of the agent nor a scan
+//! of lvmd repeats them.
 
 use std::collections::BTreeSet;
 
@@ -17,21 +17,26 @@ const NAMED: usize = 5;
 #[derive(Debug)]
 pub(super) struct DiskEvents {
     events: Events,
-    failures: ToldFailures,
+    failures: ReportedFailures,
 }
 
-/// Keys of the disks of which it was told that they could not be added: lvmd tries again, and they are candidates for a
-/// moment meanwhile.
+/// Keys of the disks whose failed addition was reported: lvmd tries again, and they are candidates for a moment
+/// meanwhile.
 #[derive(Debug, Default)]
-struct ToldFailures(BTreeSet<String>);
+struct ReportedFailures(BTreeSet<String>);
 
 impl DiskEvents {
     pub(super) fn new(events: Events) -> Self {
-        Self { events, failures: ToldFailures::default() }
+        Self { events, failures: ReportedFailures::default() }
     }
 
     /// Publishes what is new since the status before.
-    pub(super) async fn tell(&mut self, node: &ObjectReference, before: &NodeStorageStatus, now: &NodeStorageStatus) {
+    pub(super) async fn publish(
+        &mut self,
+        node: &ObjectReference,
+        before: &NodeStorageStatus,
+        now: &NodeStorageStatus,
+    ) {
         if let Some(message) = describe_added(before, now) {
             self.events.disks_added(node, &message).await;
         }
@@ -45,7 +50,7 @@ impl DiskEvents {
             self.events.disks_missing(node, &message).await;
         }
         class_events::publish(&self.events, node, before, now).await;
-        evacuation_events::tell(&self.events, node, before, now).await;
+        evacuation_events::publish(&self.events, node, before, now).await;
     }
 }
 
@@ -89,12 +94,13 @@ fn describe_missing(group: &DiskGroupStatus, before: &NodeStorageStatus, now: &N
     ))
 }
 
-impl ToldFailures {
-    /// Describes the disks that could not be added and of which it was not told yet.
+impl ReportedFailures {
+    /// Describes the disks whose failed addition was not reported yet.
     fn describe(&mut self, before: &NodeStorageStatus, now: &NodeStorageStatus) -> Option<String> {
         let failed: Vec<_> = now.disks.iter().filter(|disk| has_failed(disk)).collect();
-        let is_told = |disk: &&&DiskStatus| self.0.contains(disk.key()) || find(before, disk).is_some_and(has_failed);
-        let new = failed.iter().filter(|disk| !is_told(disk));
+        let is_reported =
+            |disk: &&&DiskStatus| self.0.contains(disk.key()) || find(before, disk).is_some_and(has_failed);
+        let new = failed.iter().filter(|disk| !is_reported(disk));
         let message = list(new.map(|disk| format!("{}: {}", name(disk), disk.message)));
         let may_fail_again = |disk: &DiskStatus| disk.is_candidate() && self.0.contains(disk.key());
         let keys = now.disks.iter().filter(|disk| has_failed(disk) || may_fail_again(disk));
@@ -172,12 +178,12 @@ mod tests {
         let mut again = failed.clone();
         (again["state"], again["reasons"]) = (json!("candidate"), json!([]));
         let (failed, again) = (status("auto", 0, 0, &json!([failed])), status("auto", 0, 0, &json!([again])));
-        let mut told = ToldFailures::default();
+        let mut told = ReportedFailures::default();
         let message = told.describe(&again, &failed).unwrap();
         assert!(message.ends_with(": /dev/sdb (ata-X, 1Gi): it could not be added: no"), "{message}");
         assert_eq!(told.describe(&failed, &again), None);
         assert_eq!(told.describe(&again, &failed), None);
-        assert_eq!(ToldFailures::default().describe(&failed, &failed), None, "an agent that has started again");
+        assert_eq!(ReportedFailures::default().describe(&failed, &failed), None, "an agent that has started again");
         assert_eq!(told.describe(&failed, &status("auto", 0, 0, &json!([]))), None);
         assert!(told.describe(&again, &failed).is_some(), "it was pulled out meanwhile");
     }

@@ -9,12 +9,13 @@ const MOST_DISKS: usize = 128;
 /// Longest text about a disk in bytes.
 const LONGEST_TEXT: usize = 512;
 
-/// Returns whether the report says anything of disks: it does not before the first look that succeeds.
-pub(super) fn says_something(report: Option<&DiskReport>) -> bool {
+/// Returns whether a scan of the disks has succeeded; if the last one failed, the report has the results of an earlier
+/// one.
+pub(super) fn is_scan_successful(report: Option<&DiskReport>) -> bool {
     report.is_some_and(|report| report.failure.is_empty() || !report.disk_groups.is_empty())
 }
 
-/// Adds the disks to a status. Of too many those are left out of which there is the least to say.
+/// Adds the disks to a status. If there are too many, omits those with the least to report.
 pub(super) fn with_disks(status: NodeStorageStatus, report: DiskReport) -> NodeStorageStatus {
     let DiskReport { disks, disk_groups, failure } = report;
     let mut disks: Vec<_> = disks.into_iter().map(disk).collect();
@@ -129,9 +130,9 @@ mod tests {
     #[test]
     fn a_report_without_groups_is_one_unless_it_could_not_be_made() {
         let failed = DiskReport { failure: "no sysfs".to_owned(), ..DiskReport::default() };
-        assert!(!says_something(None) && !says_something(Some(&failed)));
-        assert!(says_something(Some(&DiskReport::default())));
+        assert!(!is_scan_successful(None) && !is_scan_successful(Some(&failed)));
+        assert!(is_scan_successful(Some(&DiskReport::default())));
         let stale = DiskReport { disk_groups: vec![DiskGroupItem::default()], ..failed };
-        assert!(says_something(Some(&stale)));
+        assert!(is_scan_successful(Some(&stale)));
     }
 }

@@ -15,7 +15,12 @@ enum Step {
 }
 
 /// Publishes what is new since the status before.
-pub(super) async fn tell(events: &Events, node: &ObjectReference, before: &NodeStorageStatus, now: &NodeStorageStatus) {
+pub(super) async fn publish(
+    events: &Events,
+    node: &ObjectReference,
+    before: &NodeStorageStatus,
+    now: &NodeStorageStatus,
+) {
     for (group, pv) in now.physical_volumes() {
         let known = before.physical_volume(&pv.uuid).and_then(|(_, pv)| pv.evacuation.as_ref());
         let Some(step) = find_step(known, pv.evacuation.as_ref()) else { continue };
@@ -29,7 +34,8 @@ pub(super) async fn tell(events: &Events, node: &ObjectReference, before: &NodeS
     }
 }
 
-/// Finds what has become of an evacuation. Of a disk that leaves when it is empty is told when it has left.
+/// Finds the change of an evacuation. If the disk leaves its group when it is empty, the change is reported after it
+/// has left.
 fn find_step(before: Option<&EvacuationStatus>, now: Option<&EvacuationStatus>) -> Option<Step> {
     let was = |is_so: fn(&EvacuationStatus) -> bool| before.is_some_and(is_so);
     match (before, now) {

@@ -1,5 +1,5 @@
-//! Follows what lvmd says of the storage, and reconnects when the stream breaks. A stream is from one process of lvmd,
-//! which is told the labels of the node meanwhile.
+//! Follows lvmd's report of the storage, and reconnects when the stream breaks. A stream is from one process of lvmd,
+//! which receives the labels of the node meanwhile.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use topolvm_api::NodeStorageStatus;
 use topolvm_proto::lvmd::WatchStorageResponse;
 use topolvm_runtime::Backoff;
 
-use super::disks::says_something;
+use super::disks::is_scan_successful;
 use super::node_labels::{self, NodeMetadata};
 use super::status::status_of;
 use crate::lvmd_client::{LvmdClient, LvmdError};
@@ -20,18 +20,18 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Pause after an lvmd did not know the call: it may be exchanged for one that does.
 const UNIMPLEMENTED_RETRY: Duration = Duration::from_mins(1);
 
-/// The last state that lvmd told.
+/// The last state that lvmd reported.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reading {
-    /// The status but for its conditions; `None` if lvmd has not said anything yet.
+    /// The status without its conditions; `None` if lvmd has not reported anything yet.
     pub(super) status: Option<NodeStorageStatus>,
-    /// False while lvmd has not looked at the disks, of which the status says nothing then.
+    /// False while lvmd has not scanned the disks, which the status then lacks.
     pub(super) knows_disks: bool,
     /// False if lvmd does not answer, or does not know the call.
     pub(super) is_connected: bool,
 }
 
-/// Follows lvmd for ever. The first reading comes when lvmd answers or is known not to.
+/// Follows lvmd indefinitely. The first reading comes when lvmd answers or is known not to.
 pub(super) async fn follow(
     lvmd: LvmdClient,
     nodes: watch::Receiver<Option<NodeMetadata>>,
@@ -44,7 +44,7 @@ pub(super) async fn follow(
         let mut is_answered = false;
         let apply = |response: WatchStorageResponse| {
             is_answered = true;
-            let knows_disks = says_something(response.disk_report.as_ref());
+            let knows_disks = is_scan_successful(response.disk_report.as_ref());
             publish(&readings, Reading { status: Some(status_of(response)), knows_disks, is_connected: true });
         };
         let error = follow_stream(&lvmd, nodes.clone(), apply).await;
@@ -75,7 +75,7 @@ fn publish(readings: &watch::Sender<Option<Reading>>, reading: Reading) {
     });
 }
 
-/// Hands all that lvmd says to `apply`, and tells it the labels of the node. Returns the error that ended the stream,
+/// Passes each report of lvmd to `apply`, and sends it the labels of the node. Returns the error that ended the stream,
 /// if it was one.
 async fn follow_stream(
     lvmd: &LvmdClient,
@@ -97,6 +97,6 @@ async fn follow_stream(
     };
     tokio::select! {
         error = reading => error,
-        never = node_labels::keep_told(lvmd, nodes) => match never {},
+        never = node_labels::send_labels(lvmd, nodes) => match never {},
     }
 }

@@ -1,4 +1,4 @@
-//! Tells lvmd the labels of the Node, for disk groups that are for some nodes only.
+//! Sends lvmd the labels of the Node, for disk groups that are for some nodes only.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,21 +13,22 @@ use crate::lvmd_client::LvmdClient;
 
 pub(super) type NodeMetadata = PartialObjectMeta<Node>;
 
-/// Back-off of calls that fail although lvmd is there.
+/// Back-off of calls that fail although lvmd is running.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_mins(1));
 
-/// Tells an lvmd that was told nothing yet the labels, and again when they change. All are told: a Node has few, and
-/// which of them matter changes with the configuration of lvmd. An lvmd that does not know the call is left alone.
-pub(super) async fn keep_told(lvmd: &LvmdClient, mut nodes: watch::Receiver<Option<NodeMetadata>>) -> Infallible {
-    let (mut told, mut backoff, mut is_logged) = (None, RETRY, false);
+/// Sends the labels to an lvmd that has received none yet, and again when they change. It sends all labels: a Node has
+/// few, and which of them matter changes with the configuration of lvmd. An lvmd that does not implement the call gets
+/// no further calls.
+pub(super) async fn send_labels(lvmd: &LvmdClient, mut nodes: watch::Receiver<Option<NodeMetadata>>) -> Infallible {
+    let (mut sent, mut backoff, mut is_logged) = (None, RETRY, false);
     loop {
-        // Without a Node nobody knows its labels, which is not to have none
+        // Without a Node the labels are unknown, which differs from having none
         let labels = nodes.borrow_and_update().as_ref().map(labels_of);
         let mut pause = None;
-        if let Some(labels) = labels.filter(|labels| told.as_ref() != Some(labels)) {
+        if let Some(labels) = labels.filter(|labels| sent.as_ref() != Some(labels)) {
             match lvmd.set_node_labels(&labels).await {
                 Ok(()) => {
-                    told = Some(labels);
+                    sent = Some(labels);
                     backoff.reset();
                     is_logged = false;
                 }

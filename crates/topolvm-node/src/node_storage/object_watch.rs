@@ -9,8 +9,8 @@ use topolvm_api::NodeStorage;
 use topolvm_kube::watch_one_if_served;
 use topolvm_runtime::{CancellationToken, error_chain};
 
-/// Pause before an API server that has no such objects is asked again. Whoever has not applied the manifests of this
-/// version need not hear of it all the time.
+/// Pause before the next request to an API server that does not serve these objects. An administrator who has not
+/// applied the manifests of this version does not need a log message all the time.
 const UNSERVED_RETRY: Duration = Duration::from_mins(10);
 
 /// The object as the API server has it; `None` if there is none.
@@ -58,7 +58,7 @@ fn apply(event: Event<NodeStorage>, listed: &mut Object, objects: &watch::Sender
     }
 }
 
-/// Drops what nobody reads.
+/// Drops the fields that this agent does not read.
 fn pruned(mut object: NodeStorage) -> Box<NodeStorage> {
     object.metadata.managed_fields = None;
     Box::new(object)

@@ -1,4 +1,4 @@
-//! Turns what lvmd says of the storage into the status of a `NodeStorage`, but for its conditions.
+//! Converts lvmd's report of the storage into the status of a `NodeStorage`, without its conditions.
 
 use topolvm_api::{
     DeviceClassStatus, DiskVolumeStatus, EvacuationStatus, NodeStorageStatus, PhysicalVolumeStatus, ThinPoolStatus,
@@ -66,8 +66,8 @@ fn disk_volume(volume: DiskVolume) -> DiskVolumeStatus {
     DiskVolumeStatus { name: volume.name, state: volume.state }
 }
 
-/// Returns how far an evacuation is. What remains is rounded up to whole percent of the disk: that is one write for
-/// each of them, and none says that nothing is left before that is so.
+/// Returns the progress of an evacuation. The remaining part is rounded up to whole percent of the disk: each percent
+/// is one write, and none reports that nothing is left too early.
 fn evacuation_status(evacuation: Evacuation, disk_size: u64) -> EvacuationStatus {
     let Evacuation { state, message, remaining_bytes, remove } = evacuation;
     let percent = (disk_size / 100).next_multiple_of(MIB).max(MIB);

@@ -1,4 +1,4 @@
-//! Writes what lvmd says of the storage to the status of the `NodeStorage` of this node.
+//! Writes lvmd's report of the storage to the status of the `NodeStorage` of this node.
 
 use std::time::Duration;
 
@@ -88,8 +88,8 @@ impl Publication {
         }
     }
 
-    /// Creates the object if there is none, writes its status if that differs, and tells what is new of disks. Returns
-    /// whether anything was written.
+    /// Creates the object if it does not exist, writes its status if that differs, and publishes Events of changed
+    /// disks. Returns whether anything was written.
     async fn write(
         &mut self,
         api: &Api<NodeStorage>,
@@ -107,14 +107,14 @@ impl Publication {
         }
         let written = self.write_status(api, node, object, &status).await;
         match written {
-            // Somebody created or deleted it meanwhile: the watch is about to say so
+            // It was created or deleted meanwhile: the watch is about to show it
             Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => {
                 tracing::debug!(node = self.node, reason = answer.message, "the NodeStorage is another one by now");
                 Ok(false)
             }
             written => {
                 written?;
-                Box::pin(self.disk_events.tell(&node_reference(node), &before, &status)).await;
+                Box::pin(self.disk_events.publish(&node_reference(node), &before, &status)).await;
                 Ok(true)
             }
         }
@@ -127,8 +127,8 @@ impl Publication {
         node.metadata.deletion_timestamp.is_none() && state != NodeState::Excluded
     }
 
-    /// Returns the status to write. While lvmd has not said anything it is that of the object, if there is one, with
-    /// another condition.
+    /// Returns the status to write. While lvmd has not reported anything it is that of the object, if there is one,
+    /// with another condition.
     fn status(&self, reading: Reading, before: &NodeStorageStatus, exists: bool) -> Option<NodeStorageStatus> {
         let Reading { status, knows_disks, is_connected } = reading;
         let mut status = status.or_else(|| exists.then(|| before.clone()))?;

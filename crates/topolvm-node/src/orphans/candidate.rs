@@ -1,4 +1,4 @@
-//! The facts that name and tags of an LV without an object tell.
+//! The facts in the name and tags of an LV without an object.
 
 use lvm::LvAttr;
 use lvmd::{quarantined_at, quarantined_uid};
@@ -31,7 +31,7 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Reads an LV of a device class; `None` if it was not made for an object, as its name says.
+    /// Reads an LV of a device class; `None` if its name shows that it was not created for an object.
     pub(crate) fn of(flavor: ApiFlavor, class: &str, lv: Lv) -> Option<Self> {
         let kept = quarantined_uid(&lv.name);
         let uid = kept.or_else(|| lvm::is_uuid(&lv.name).then_some(&*lv.name))?.to_owned();

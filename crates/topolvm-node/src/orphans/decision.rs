@@ -1,4 +1,4 @@
-//! Decides what becomes of an LV without an object. Pure.
+//! Decides the next step for an LV without an object. Pure.
 
 use std::time::Duration;
 
@@ -20,9 +20,8 @@ pub(crate) enum Step {
 }
 
 impl OrphanSettings {
-    /// Returns whether something is to be done about an LV as soon as nobody is proven to miss it for long enough.
-    /// `kept` is the time for which agents have seen it in quarantine: both that and the clock must say that it is
-    /// over.
+    /// Returns whether an LV needs a step as soon as it is proven unused for long enough. `kept` is the time for which
+    /// agents have seen it in quarantine: the quarantine is over only by both that time and the clock.
     pub(crate) fn is_due(&self, candidate: &Candidate, kept: Duration, now: Timestamp) -> bool {
         match (self.policy, candidate.is_quarantined) {
             (OrphanPolicy::Report, _) | (OrphanPolicy::Quarantine, true) => false,
@@ -40,8 +39,8 @@ impl OrphanSettings {
     }
 }
 
-/// Chooses what becomes of an LV of which this blocker was found, which was proven to be an orphan for `waited` before,
-/// and which agents have seen in quarantine for `kept`.
+/// Chooses the next step for an LV with this blocker, which was proven to be an orphan for `waited` before, and which
+/// agents have seen in quarantine for `kept`.
 pub(crate) fn choose_step(
     settings: &OrphanSettings,
     candidate: &Candidate,

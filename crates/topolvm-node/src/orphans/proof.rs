@@ -1,4 +1,4 @@
-//! The proof that nobody misses an LV: pure functions from the facts to the first blocker.
+//! The proof that an LV is unused: pure functions from the facts to the first blocker.
 
 use super::candidate::Candidate;
 use super::server::{ObjectState, ServerState};
@@ -22,14 +22,14 @@ impl Counts {
     }
 }
 
-/// Statements of the cluster about one LV. Without questions it says nothing.
+/// Observations in the cluster about one LV. Empty if the cluster was not queried.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Evidence {
+pub(crate) struct ClusterFacts {
     /// State of the object that it was made for.
     pub(crate) object: ObjectState,
     /// Name of a PersistentVolume with the name of the object.
     pub(crate) persistent_volume: Option<String>,
-    /// True if a device node of the LV is in use, or nobody knows.
+    /// True if a device node of the LV is in use, or if that is unknown.
     pub(crate) is_in_use: bool,
 }
 
@@ -61,11 +61,11 @@ pub(crate) enum Blocker {
     TooMany { orphans: usize, limit: usize },
 }
 
-/// Returns the first reason to leave an LV alone; `None` is proof that nobody misses it.
+/// Returns the first reason to leave an LV alone; `None` proves that it is unused.
 pub(crate) fn find_blocker(
     candidate: &Candidate,
     server: &ServerState,
-    evidence: &Evidence,
+    facts: &ClusterFacts,
     counts: Counts,
 ) -> Option<Blocker> {
     let (true, Some(_), Some(cluster), Some(created)) =
@@ -76,7 +76,7 @@ pub(crate) fn find_blocker(
     if !candidate.is_writable {
         return Some(Blocker::Snapshot);
     }
-    match &evidence.object {
+    match &facts.object {
         ObjectState::Gone => {}
         ObjectState::Exists(volume) => return Some(Blocker::Elsewhere(volume.spec.node_name.clone())),
         ObjectState::Waits => return Some(Blocker::Awaited),
@@ -90,10 +90,10 @@ pub(crate) fn find_blocker(
     if server.remembers_until.is_none_or(|until| created > until) {
         return Some(Blocker::Forgotten);
     }
-    if let Some(name) = &evidence.persistent_volume {
+    if let Some(name) = &facts.persistent_volume {
         return Some(Blocker::PersistentVolume(name.clone()));
     }
-    if evidence.is_in_use {
+    if facts.is_in_use {
         return Some(Blocker::InUse);
     }
     let limit = counts.limit();

@@ -19,7 +19,7 @@ use crate::volume_references::VolumeReferences;
 /// Namespace that every cluster has, and whose UID identifies the cluster.
 const IDENTITY: &str = "kube-system";
 
-/// The API server, and what it said about the identity of the cluster.
+/// The API server, and the identity of the cluster that it returned.
 #[derive(Debug)]
 pub(crate) struct Server {
     flavor: ApiFlavor,
@@ -69,7 +69,8 @@ impl Server {
         }
     }
 
-    /// Returns the UID that identifies the cluster, as the API server said it first; `None` if it cannot be had now.
+    /// Returns the UID that identifies the cluster, as the API server returned it first; `None` if it is not available
+    /// now.
     pub(crate) async fn cluster(&self) -> Option<&str> {
         let known = self.cluster.get_or_try_init(|| self.read_cluster()).await;
         known.inspect_err(|error| tracing::debug!(%error, "cannot identify the cluster")).ok().map(String::as_str)
@@ -81,7 +82,7 @@ impl Server {
         Ok(call(DEADLINE, self.nodes.list_metadata(&params)).await?.items.into_iter().next())
     }
 
-    /// Reads what the API server knows beside the Node.
+    /// Reads the API server's state in addition to the Node.
     pub(crate) async fn read_state(&self, node: &PartialObjectMeta<Node>) -> Result<ServerState, ApiError> {
         let fields = format!("spec.nodeName={}", self.node);
         let is_own = |volume: &LogicalVolume| volume.spec.node_name == self.node;
@@ -92,8 +93,8 @@ impl Server {
         })
     }
 
-    /// Looks for the object that an LV was made for. An object that has another UID is another one, unless its status
-    /// names the LV: a backup tool has restored it.
+    /// Gets the object that an LV was created for. An object with another UID is a different one, unless its status
+    /// names the LV: then a backup tool has restored it.
     pub(crate) async fn find_object(&self, candidate: &Candidate) -> Result<ObjectState, ApiError> {
         let Some(name) = &candidate.object else { return Ok(ObjectState::Gone) };
         Ok(match call(DEADLINE, self.volumes.get_opt(name)).await? {

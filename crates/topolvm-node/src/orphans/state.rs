@@ -1,4 +1,4 @@
-//! Memory of an agent of LVs without an object, between two looks at them.
+//! Memory of an agent about LVs without an object, between two checks of them.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ pub(crate) struct OrphanState {
     pub(crate) observations: Observations,
     /// Time for which LVs are in quarantine.
     pub(crate) kept_times: KeptTimes,
-    /// Names of the LVs that were looked at last, and when; `None` before the first look.
-    pub(crate) looked: Option<(BTreeSet<String>, Instant)>,
-    /// Names of the LVs of which an Event has told.
-    pub(crate) told: BTreeSet<String>,
+    /// Names of the LVs that were checked last, and when; `None` before the first check.
+    pub(crate) checked: Option<(BTreeSet<String>, Instant)>,
+    /// Names of the LVs that an Event has reported.
+    pub(crate) reported: BTreeSet<String>,
     /// The time until which the API server is known to remember LogicalVolumes, in seconds since 1970.
     pub(crate) remembers_until: Option<i64>,
 }

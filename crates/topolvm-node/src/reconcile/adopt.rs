@@ -1,5 +1,5 @@
-//! Gives an object the LV that its annotation names, instead of a new one: somebody restores a volume whose object was
-//! gone.
+//! Assigns to an object the LV that its annotation names, instead of a new one: an administrator restores a volume
+//! whose object was gone.
 
 use std::sync::Arc;
 

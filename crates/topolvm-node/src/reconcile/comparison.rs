@@ -1,5 +1,5 @@
-//! Compares the objects of the node with LVM, where somebody may have removed, renamed or deactivated LVs, and with
-//! what LVM has beyond them.
+//! Compares the objects of the node with LVM, where an administrator may have removed, renamed or deactivated LVs, and
+//! with the LVs that have no object.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::capacity::DeviceClasses;
 use crate::lvmd_client::Lv;
 use crate::orphans::OrphanPolicy;
 
-/// Shortest time between two comparisons of all volumes. lvmd tells of each change, and many volumes may come or go
-/// at once.
+/// Shortest time between two comparisons of all volumes. lvmd reports each change, and many volumes may come or go at
+/// once.
 const COMPARE_INTERVAL: Duration = Duration::from_secs(1);
-/// Longest time between two comparisons: lvmd tells nothing of an object that goes, or of an LV that somebody
+/// Longest time between two comparisons: lvmd does not report an object that goes, or an LV that an administrator
 /// deactivates.
 const COMPARE_AGAIN: Duration = Duration::from_mins(1);
 
@@ -52,13 +52,13 @@ impl Reconciler {
         }
     }
 
-    /// Returns the longest time until the next comparison. Where LVs without an object are put into quarantine it is
-    /// the time between two looks at them.
+    /// Returns the longest time until the next comparison. If LVs without an object are put into quarantine, it is the
+    /// time between two checks of them.
     fn compare_again(&self) -> Duration {
         if self.orphan_settings.policy == OrphanPolicy::Report {
             COMPARE_AGAIN
         } else {
-            COMPARE_AGAIN.min(self.look_again())
+            COMPARE_AGAIN.min(self.check_interval())
         }
     }
 
@@ -88,7 +88,7 @@ impl Reconciler {
             let has_object = |id: &str| ids.contains(id) || own.find(id).is_some();
             listing.add(self.flavor, &class, listed.as_ref(), has_object);
             if let Some(listed) = &listed {
-                // Also of one whose object does not say yet that it is there: lvmd was faster
+                // Also of one whose object does not report the LV yet: lvmd was faster
                 self.devices.replace(&class, listed.values().filter(|lv| has_object(&lv.name)));
             }
             listing.remember(names.iter().filter_map(|name| own.get(name)), listed.as_ref());
@@ -109,13 +109,13 @@ impl Reconciler {
     ) {
         for name in names {
             let Some(volume) = own.get(&name) else { continue };
-            let is_there = match listed {
+            let exists = match listed {
                 Some(listed) => self.is_in_lvm(&volume, listed).await,
                 None => None,
             };
             // Read again: its LV may have been removed because of a deletion that came in between
             let Some(volume) = own.get(&name).filter(|volume| self.must_be_in_lvm(volume)) else { continue };
-            let is_lost = is_there.map_or_else(|| self.is_lost(&volume), |is_there| !is_there);
+            let is_lost = exists.map_or_else(|| self.is_lost(&volume), |exists| !exists);
             if self.set_lost(&volume, is_lost) {
                 // The receiver is dropped only at shutdown
                 drop(changed.send(name));

@@ -19,7 +19,7 @@ impl Reconciler {
     /// Creates the LV, or the copy of an LV. Returns the object with its volume, or `None` if it cannot have one: the
     /// status then has the error, and the controller, which waits for it, deletes the object.
     pub(super) async fn create(&self, volume: &LogicalVolume) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
-        // While it waits for an administrator it is looked at again
+        // While it waits for an administrator it is checked repeatedly
         if volume.failure().is_some_and(|(code, _)| Code::from_i32(code) != HAS_PREDECESSOR) {
             return Ok(None);
         }
@@ -55,7 +55,7 @@ impl Reconciler {
     }
 
     /// Writes the created volume to the status. Removes the LV again if the object is gone, which the watch has not
-    /// shown yet: nobody else would ever remove it.
+    /// shown yet: no other component would ever remove it.
     async fn report_created(
         &self,
         volume: &LogicalVolume,

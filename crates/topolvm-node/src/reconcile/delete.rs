@@ -1,4 +1,4 @@
-//! Removes the LV of an object that is being deleted, unless something refers to the volume, and then takes off the
+//! Removes the LV of an object that is being deleted, unless something refers to the volume, and then removes the
 //! finalizer.
 
 use json_patch::PatchOperation;
@@ -10,7 +10,7 @@ use topolvm_runtime::error_chain;
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::create::is_refused_before_creation;
-use super::predecessor::LOOK_FOR_REFERENCES;
+use super::predecessor::SEARCH_REFERENCES;
 use super::status::with_deadline;
 use super::{ReconcileError, Reconciler};
 use crate::lvmd_client::{Absence, LvmdError};
@@ -36,7 +36,7 @@ impl Reconciler {
     /// the data.
     async fn check_unreferenced(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
         let found = self.server.references.find_user(volume).await;
-        let found = found.map_err(|source| ReconcileError::Api { action: LOOK_FOR_REFERENCES, source })?;
+        let found = found.map_err(|source| ReconcileError::Api { action: SEARCH_REFERENCES, source })?;
         let Some(user) = found else { return Ok(()) };
         let (name, lv) = (volume.name(), volume.lv_name());
         let message = format!(
@@ -60,12 +60,12 @@ impl Reconciler {
             return Ok(false);
         }
         let restored = self.restored_lv(volume).await?;
-        let mut was_there = false;
+        let mut existed = false;
         for lv in restored.into_iter().chain([volume.uid()]) {
             self.check_device_unused(volume, lv).await?;
-            was_there |= self.remove_lv(volume, lv).await?;
+            existed |= self.remove_lv(volume, lv).await?;
         }
-        Ok(was_there)
+        Ok(existed)
     }
 
     /// Returns the LV that the status of an object names, if it has the UID of an earlier object: a backup tool has
@@ -115,17 +115,17 @@ impl Reconciler {
         }
     }
 
-    /// Takes the finalizer off. Fails, and is tried again, when somebody has moved it to another place in the list, or
-    /// when the object is gone and the controller has made a new one of the same name, which has a volume of its own.
+    /// Removes the finalizer. Fails, and is retried, if another client has moved it to another position in the list, or
+    /// if the object is gone and the controller has created a new one of the same name, which has its own volume.
     async fn remove_finalizer(
         &self,
         volume: &LogicalVolume,
         operations: Vec<PatchOperation>,
-        was_there: bool,
+        existed: bool,
     ) -> Result<(), ReconcileError> {
         let (params, patch) = (PatchParams::default(), json_patch(operations));
         match with_deadline("remove the finalizer", self.api.patch(volume.name(), &params, &patch)).await {
-            Ok(_) if was_there => {
+            Ok(_) if existed => {
                 tracing::info!(volume = volume.name(), lv = volume.lv_name(), "removed the logical volume");
             }
             Ok(_) => {
@@ -191,8 +191,8 @@ impl Reconciler {
         if !is_absent && !matches!(refusal.code(), Code::FailedPrecondition | Code::NotFound) {
             return Err(self.explain_refusal(volume, lv, refusal).await);
         }
-        // Other lvmds say "not found" also of a device class or a volume group, which says nothing about the LV: it
-        // is gone when a list of its volume group lacks it
+        // Other lvmds return "not found" also for a device class or a volume group, which proves nothing about the LV:
+        // it is gone only if a list of its volume group lacks it
         match self.lvmd.find(lv, class).await {
             Ok(None) if is_absent => Ok(false),
             Ok(Some(_)) if is_absent => Err(ReconcileError::StillListed(lv.to_owned())),
@@ -212,9 +212,9 @@ impl Reconciler {
     }
 
     /// Returns whether no LV can have been created for an object. A request for an unknown device class or a missing
-    /// volume group fails before anything is made. Its object must be able to go although lvmd cannot list the class,
-    /// or every new try of the same claim would wait for it for ever. An earlier try whose answer was lost may have
-    /// made the LV all the same, in a class that was removed since.
+    /// volume group fails before anything is created. Its object must be deletable although lvmd cannot list the class,
+    /// or every retry of the same claim would wait for it forever. An earlier attempt whose answer was lost may still
+    /// have created the LV, in a class that was removed since.
     fn was_never_created(&self, volume: &LogicalVolume, listing: &LvmdError) -> bool {
         let refused = volume.failure().is_some_and(|(code, _)| is_refused_before_creation(Code::from_i32(code)));
         volume.volume_id().is_none()

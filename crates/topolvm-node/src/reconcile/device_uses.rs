@@ -1,6 +1,6 @@
-//! The port through which the reconciler finds uses of a device, and what keeps one that LVM does not remove. LVM
-//! would remove an LV whose device node somebody has but nobody has open, and the next volume with the same device
-//! number would be open to whoever has the old node.
+//! The port through which the reconciler finds the uses that block the removal of a device but that LVM does not
+//! detect. LVM would remove an LV while another process has its device node but has not opened it. The next volume with
+//! the same device number would then be accessible through the old node.
 
 use std::fmt;
 use std::path::PathBuf;

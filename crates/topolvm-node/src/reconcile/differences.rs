@@ -47,7 +47,7 @@ impl Differences {
     }
 }
 
-/// Lists the names that were not there before; `None` if there are none.
+/// Lists the names that are new since the last time; `None` if there are none.
 fn list_new(now: &BTreeSet<String>, before: &BTreeSet<String>) -> Option<String> {
     let new: Vec<&str> = now.difference(before).map(String::as_str).collect();
     let listed = new.get(..LOGGED).unwrap_or(&new).join(" ");

@@ -32,7 +32,7 @@ pub enum ReconcileError {
     /// The size in the object cannot be parsed; the status has the error, too.
     #[error("cannot expand the volume")]
     Size(#[from] ParseQuantityError),
-    /// The device of the volume cannot be looked up.
+    /// The lookup of the volume's device failed.
     #[error("cannot look up the device of the volume; its I/O limits may not be in force")]
     LimitIo(#[source] LvmdError),
     /// Something refers to the volume of a deleted object; its condition has the message, too.
@@ -52,8 +52,7 @@ pub enum ReconcileError {
         /// Answer of lvmd.
         refusal: LvmdError,
     },
-    /// The device of the LV is in use. Whoever uses it would have access to the next volume that gets its device
-    /// number.
+    /// The device of the LV is in use. Its user would have access to the next volume that gets its device number.
     #[error(
         "the device of the logical volume is still in use: {}; the object is kept until its last pod on the node has \
          ended",

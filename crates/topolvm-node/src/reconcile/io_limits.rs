@@ -7,14 +7,14 @@ use super::{ReconcileError, Reconciler};
 use crate::io_limits::find_condition;
 
 impl Reconciler {
-    /// Puts the limits of a volume into force, and tells in its condition how that went.
+    /// Sets the limits of a volume, and reports the result in its condition.
     pub(super) async fn limit_io(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
         let Some(limiter) = &self.io_limiter else { return Ok(()) };
         let report = limiter.limit_volume(volume, &self.lvmd).await.map_err(ReconcileError::LimitIo)?;
         let Some(report) = report else { return Ok(()) };
-        let is_told = report.is_told_by(volume);
+        let is_reported = report.is_reported_by(volume);
         self.io_reports.lock().insert(volume.uid().to_owned(), report);
-        if !is_told {
+        if !is_reported {
             self.write_status(volume, volume.status.clone().unwrap_or_default()).await?;
         }
         Ok(())

@@ -22,7 +22,7 @@ pub(super) struct Listing {
 }
 
 impl Listing {
-    /// Adds what is in a device class; `None` if it cannot be listed. `has_object` tells whether the cache has an
+    /// Adds the LVs of a device class; `None` if it cannot be listed. `has_object` returns whether the cache has an
     /// object of this UID.
     pub(super) fn add(
         &mut self,

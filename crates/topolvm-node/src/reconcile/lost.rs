@@ -1,4 +1,4 @@
-//! Detects lost volumes: LVs that somebody removed or renamed by hand. Reports them in the condition and an Event.
+//! Detects lost volumes: LVs that were removed or renamed by hand. Reports them in the condition and an Event.
 
 use std::collections::HashMap;
 
@@ -8,9 +8,9 @@ use super::{ReconcileError, Reconciler};
 use crate::lvmd_client::Lv;
 
 impl Reconciler {
-    /// Returns whether the LV of an object is in LVM; `None` if nobody can tell. An LV that is not in its device
-    /// class may be where the class had its volumes before; lvmd starts LVM to be sure, so that one that is lost
-    /// already is not asked for again.
+    /// Returns whether the LV of an object exists in LVM; `None` if that is unknown. An LV that is not in its device
+    /// class may be where the class had its volumes before. lvmd starts LVM to be sure, so a volume that is already
+    /// lost is not queried again.
     pub(super) async fn is_in_lvm(&self, volume: &LogicalVolume, listed: &HashMap<String, Lv>) -> Option<bool> {
         let id = volume.volume_id()?;
         if listed.contains_key(id) {

@@ -18,16 +18,16 @@ use super::listing::Listing;
 use crate::api_server::ApiError;
 use crate::lvmd_client::{LvmdError, to_wire};
 use crate::orphans::{
-    Blocker, Candidate, Counts, Evidence, ObjectState, OrphanPolicy, Step, choose_step, find_blocker, node_reference,
-    remembers_until, to_record,
+    Blocker, Candidate, ClusterFacts, Counts, ObjectState, OrphanPolicy, Step, choose_step, find_blocker,
+    node_reference, remembers_until, to_record,
 };
 
-/// Longest time between two looks at the same LVs.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// Age from which an object counts as remembered: those of the same second are there by then.
+/// Longest time between two checks of the same LVs.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// Age from which an object counts as remembered: by then all objects of the same second exist.
 const SETTLED: SignedDuration = SignedDuration::from_secs(10);
 /// Most names of LVs in an Event.
-const TOLD: usize = 5;
+const MOST_NAMED: usize = 5;
 
 /// An LV without an object, and what is known of it.
 struct Orphan<'a> {
@@ -39,8 +39,8 @@ impl Reconciler {
     /// Handles the LVs without an object that a comparison has found. Whatever fails is tried again after the next one.
     pub(super) async fn handle_orphans(&self, listing: Listing) {
         let names: BTreeSet<_> = listing.candidates.keys().cloned().collect();
-        if self.must_look_at(&names)
-            && let Err(error) = self.look_at_orphans(&listing).await
+        if self.must_check(&names)
+            && let Err(error) = self.check_orphans(&listing).await
         {
             tracing::warn!(error = error_chain(&error), "cannot check logical volumes without a LogicalVolume");
             return;
@@ -52,29 +52,29 @@ impl Reconciler {
         }
     }
 
-    /// Returns the time between two looks at the same LVs.
-    pub(super) fn look_again(&self) -> Duration {
-        LOOK_AGAIN.min(self.orphan_settings.grace_period)
+    /// Returns the time between two checks of the same LVs.
+    pub(super) fn check_interval(&self) -> Duration {
+        CHECK_INTERVAL.min(self.orphan_settings.grace_period)
     }
 
-    /// Returns whether LVs are to be looked at: others than before, or again after a while.
-    fn must_look_at(&self, names: &BTreeSet<String>) -> bool {
-        let interval = self.look_again();
-        match &self.orphan_state.lock().looked {
+    /// Returns whether a check of the LVs is due: the names have changed, or the interval has passed.
+    fn must_check(&self, names: &BTreeSet<String>) -> bool {
+        let interval = self.check_interval();
+        match &self.orphan_state.lock().checked {
             Some((before, at)) if before == names => !names.is_empty() && at.elapsed() >= interval,
             Some(_) | None => true,
         }
     }
 
-    async fn look_at_orphans(&self, listing: &Listing) -> Result<(), ApiError> {
+    async fn check_orphans(&self, listing: &Listing) -> Result<(), ApiError> {
         let Some(node) = self.server.read_node().await? else { return Ok(()) };
         self.measure_kept_times(listing, &node);
         let orphans =
             if listing.candidates.is_empty() { Vec::new() } else { self.find_orphans(listing, &node).await? };
-        let told = self.handle_each(&node, &orphans).await;
-        self.tell(&node, &orphans, told).await?;
+        let reports = self.handle_each(&node, &orphans).await;
+        self.report(&node, &orphans, reports).await?;
         let names = listing.candidates.keys().cloned().collect();
-        self.orphan_state.lock().looked = Some((names, Instant::now()));
+        self.orphan_state.lock().checked = Some((names, Instant::now()));
         Ok(())
     }
 
@@ -100,8 +100,8 @@ impl Reconciler {
         self.orphan_settings.is_due(candidate, self.kept_time(candidate), (self.now)())
     }
 
-    /// Finds the LVs without an object, each with the first blocker about it. What is in quarantine although its object
-    /// is there is given back.
+    /// Finds the LVs without an object, each with its first blocker. An LV in quarantine whose object exists is
+    /// restored.
     async fn find_orphans<'a>(
         &self,
         listing: &'a Listing,
@@ -109,49 +109,50 @@ impl Reconciler {
     ) -> Result<Vec<Orphan<'a>>, ApiError> {
         let counts = self.count(listing);
         // Of many at once nothing has to be known but that they are many
-        let asks = self.orphan_settings.policy != OrphanPolicy::Report && counts.orphans <= counts.limit();
+        let may_query = self.orphan_settings.policy != OrphanPolicy::Report && counts.orphans <= counts.limit();
         let mut found = Vec::new();
         for candidate in listing.candidates.values() {
-            found.extend(self.find_evidence(candidate, asks).await?.map(|evidence| (candidate, evidence)));
+            found.extend(self.find_facts(candidate, may_query).await?.map(|facts| (candidate, facts)));
         }
         if self.orphan_settings.policy == OrphanPolicy::Report {
             return Ok(found.into_iter().map(|(candidate, _)| Orphan { candidate, blocker: None }).collect());
         }
         let server = self.server.read_state(node).await?;
-        let with_blocker = |(candidate, evidence): (&'a Candidate, Evidence)| Orphan {
+        let with_blocker = |(candidate, facts): (&'a Candidate, ClusterFacts)| Orphan {
             candidate,
-            blocker: find_blocker(candidate, &server, &evidence, counts),
+            blocker: find_blocker(candidate, &server, &facts, counts),
         };
         Ok(found.into_iter().map(with_blocker).collect())
     }
 
-    /// Collects what the cluster says about an LV, as far as it is asked; `None` if the LV has its object.
-    async fn find_evidence(&self, candidate: &Candidate, asks: bool) -> Result<Option<Evidence>, ApiError> {
-        let mut evidence = Evidence::default();
-        if asks || candidate.is_quarantined {
-            evidence.object = self.server.find_object(candidate).await?;
+    /// Collects the observations in the cluster about an LV, as far as `may_query` allows; `None` if the LV has its
+    /// object.
+    async fn find_facts(&self, candidate: &Candidate, may_query: bool) -> Result<Option<ClusterFacts>, ApiError> {
+        let mut facts = ClusterFacts::default();
+        if may_query || candidate.is_quarantined {
+            facts.object = self.server.find_object(candidate).await?;
         }
-        if let ObjectState::Exists(volume) = &evidence.object
+        if let ObjectState::Exists(volume) = &facts.object
             && volume.spec.node_name == self.node
         {
             if candidate.is_quarantined {
-                self.give_back(candidate, volume).await;
+                self.restore(candidate, volume).await;
             }
             return Ok(None);
         }
-        if asks {
-            evidence.persistent_volume = self.find_persistent_volume(candidate).await?;
-            evidence.is_in_use = self.is_in_use(candidate).await;
+        if may_query {
+            facts.persistent_volume = self.find_persistent_volume(candidate).await?;
+            facts.is_in_use = self.is_in_use(candidate).await;
         }
-        Ok(Some(evidence))
+        Ok(Some(facts))
     }
 
-    /// Looks for the PersistentVolume of the object that an LV was made for, and returns its name. csi-provisioner
-    /// gives it the name that the volume has.
+    /// Checks for the PersistentVolume of the object that an LV was created for, and returns its name. csi-provisioner
+    /// gives it the name of the volume.
     async fn find_persistent_volume(&self, candidate: &Candidate) -> Result<Option<String>, ApiError> {
         let Some(name) = &candidate.object else { return Ok(None) };
-        let is_there = self.server.references.has_persistent_volume(name).await?;
-        Ok(is_there.then(|| name.clone()))
+        let exists = self.server.references.has_persistent_volume(name).await?;
+        Ok(exists.then(|| name.clone()))
     }
 
     /// Counts the LVs that are without an object at once: those that are not in quarantine, or are to leave it.
@@ -160,13 +161,13 @@ impl Reconciler {
         Counts { volumes: listing.volumes, orphans: listing.candidates.values().filter(counts).count() }
     }
 
-    /// Does what is due, and returns what becomes of each LV.
+    /// Takes the due steps, and returns the state of each LV.
     async fn handle_each(&self, node: &PartialObjectMeta<Node>, orphans: &[Orphan<'_>]) -> Vec<OrphanedVolume> {
         let (now, instant) = ((self.now)(), Instant::now());
         let is_proven = |orphan: &&Orphan<'_>| orphan.blocker.is_none() && self.is_due(orphan.candidate);
         let proven: Vec<_> = orphans.iter().filter(is_proven).map(|orphan| orphan.candidate.lv.name.as_str()).collect();
         self.orphan_state.lock().observations.see(&proven, instant);
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for Orphan { candidate, blocker } in orphans {
             let waited = self.orphan_state.lock().observations.waited(&candidate.lv.name, instant);
             let kept = self.kept_time(candidate);
@@ -176,7 +177,7 @@ impl Reconciler {
                 Step::Quarantine => self.quarantine(node, candidate).await,
                 Step::Remove(at) => self.remove_quarantined(node, candidate, at).await,
             };
-            told.extend(note.map(|note| OrphanedVolume {
+            reports.extend(note.map(|note| OrphanedVolume {
                 lv: candidate.lv.name.clone(),
                 logical_volume: candidate.object.clone().unwrap_or_default(),
                 device_class: candidate.class.clone(),
@@ -186,7 +187,7 @@ impl Reconciler {
                 note,
             }));
         }
-        told
+        reports
     }
 
     /// Puts an LV into quarantine; returns why not. The next comparison finds it there.
@@ -229,7 +230,8 @@ impl Reconciler {
         None
     }
 
-    /// Looks for an object of any name that refers to an LV which is about to be changed; returns what to tell.
+    /// Searches for an object of any name that refers to an LV that is about to be changed; returns a note for the
+    /// report.
     async fn find_last_blocker(&self, candidate: &Candidate) -> Option<String> {
         match self.server.references.search(&candidate.uid).await {
             Ok(found) => found.map(|reference| format!("kept: {reference} still exists")),
@@ -244,8 +246,8 @@ impl Reconciler {
         }
     }
 
-    /// Gives an LV in quarantine back to its object, which is there again.
-    async fn give_back(&self, candidate: &Candidate, volume: &LogicalVolume) {
+    /// Restores an LV in quarantine to its object, which exists again.
+    async fn restore(&self, candidate: &Candidate, volume: &LogicalVolume) {
         let Ok(size_bytes) = to_wire(candidate.lv.size_bytes) else { return };
         let request = AdoptLvRequest {
             name: candidate.lv.name.clone(),
@@ -264,38 +266,38 @@ impl Reconciler {
         }
     }
 
-    /// Returns whether a device node of an LV is in use, or nobody knows.
+    /// Returns whether a device node of an LV is in use; true if that is unknown.
     async fn is_in_use(&self, candidate: &Candidate) -> bool {
         let Some((device_uses, number)) = self.device_uses.as_ref().zip(candidate.lv.number) else { return false };
         device_uses.find(number, candidate.lv.path.clone()).await.map_or(true, |uses| !uses.is_empty())
     }
 
-    /// Writes to the Node what becomes of each LV, if that has changed, and tells of new ones in an Event.
-    async fn tell(
+    /// Writes the state of each LV to the Node, if that has changed, and reports new ones in an Event.
+    async fn report(
         &self,
         node: &PartialObjectMeta<Node>,
         orphans: &[Orphan<'_>],
-        told: Vec<OrphanedVolume>,
+        reports: Vec<OrphanedVolume>,
     ) -> Result<(), ApiError> {
         let kept = |orphan: &&OrphanedVolume| orphan.quarantined_at.is_some();
         let new: Vec<_> = {
-            let before = &self.orphan_state.lock().told;
-            told.iter().filter(|orphan| !kept(orphan) && !before.contains(&orphan.lv)).cloned().collect()
+            let before = &self.orphan_state.lock().reported;
+            reports.iter().filter(|orphan| !kept(orphan) && !before.contains(&orphan.lv)).cloned().collect()
         };
         if !new.is_empty() {
             self.events.volumes_orphaned(&node_reference(node), &describe(&new)).await;
         }
-        self.orphan_state.lock().told = orphans.iter().map(|orphan| orphan.candidate.lv.name.clone()).collect();
-        let (key, annotation) = (self.flavor.orphans(), NodeOrphans::of(told).to_annotation());
+        self.orphan_state.lock().reported = orphans.iter().map(|orphan| orphan.candidate.lv.name.clone()).collect();
+        let (key, annotation) = (self.flavor.orphans(), NodeOrphans::of(reports).to_annotation());
         if node.annotations().get(key) != annotation.as_ref() {
             self.server.annotate_node(key, annotation.as_deref()).await?;
         }
         Ok(())
     }
 
-    /// Stores on the Node the time of creation of the newest object whose LV is there: an API server that has it
-    /// remembers all objects until then. As long as an LV without an object is newer, it stays as it is: of what the
-    /// API server has forgotten nothing may be taken for older than that.
+    /// Stores on the Node the creation time of the newest object with an existing LV: an API server that has this
+    /// object remembers all objects until then. While an LV without an object is newer, the time stays unchanged: an
+    /// object that the API server has forgotten must never count as older than this time.
     async fn remember_volumes(&self, listing: &Listing) -> Result<(), ApiError> {
         let settled = (self.now)().checked_sub(SETTLED).map_or(0, Timestamp::as_second);
         let newest = listing.made.iter().copied().filter(|made| *made <= settled).max();
@@ -321,7 +323,7 @@ impl Reconciler {
     }
 }
 
-/// Logs that something could not be done with an LV, and returns what to tell.
+/// Logs a failed action on an LV, and returns a note for the report.
 fn log_failure(candidate: &Candidate, what: &'static str, error: &LvmdError) -> String {
     tracing::warn!(lv = candidate.lv.name, error = error_chain(error), "{what}; retrying");
     format!("{what}: {}", error.detail())
@@ -331,8 +333,8 @@ fn log_failure(candidate: &Candidate, what: &'static str, error: &LvmdError) -> 
 fn describe(new: &[OrphanedVolume]) -> String {
     let line =
         |orphan: &OrphanedVolume| format!("{} of device class {} ({})", orphan.lv, orphan.device_class, orphan.note);
-    let listed = new.iter().take(TOLD).map(line).collect::<Vec<_>>().join(", ");
-    let more = new.len().checked_sub(TOLD).filter(|more| *more > 0);
+    let listed = new.iter().take(MOST_NAMED).map(line).collect::<Vec<_>>().join(", ");
+    let more = new.len().checked_sub(MOST_NAMED).filter(|more| *more > 0);
     let more = more.map_or_else(String::new, |more| format!(", and {more} more"));
     format!(
         "LVs exist whose LogicalVolumes do not exist; list, restore or delete them with kubectl topolvm orphans: \

@@ -8,7 +8,7 @@ use crate::orphans::Candidate;
 use crate::volume_references::VolumeReference;
 
 /// Name of a request that asks what refers to a volume.
-pub(super) const LOOK_FOR_REFERENCES: &str = "search for objects that refer to the volume";
+pub(super) const SEARCH_REFERENCES: &str = "search for objects that refer to the volume";
 
 /// The LV of an earlier object of the same name.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Reconciler {
     /// Finds what refers to the volume that has or had this name in LVM.
     pub(super) async fn find_reference(&self, id: &str) -> Result<Option<VolumeReference>, ReconcileError> {
         let found = self.server.references.search(id).await;
-        found.map_err(|source| ReconcileError::Api { action: LOOK_FOR_REFERENCES, source })
+        found.map_err(|source| ReconcileError::Api { action: SEARCH_REFERENCES, source })
     }
 
     /// Finds the volume handle in the PersistentVolume of the object.

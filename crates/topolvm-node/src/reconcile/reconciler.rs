@@ -31,7 +31,7 @@ pub struct Reconciler {
     pub(super) create_attempted: Mutex<HashSet<String>>,
     /// The request for growth that the failure in the status answers, by UID.
     pub(super) answered_requests: Mutex<HashMap<String, String>>,
-    /// True or false by UID for LVs that are lost or not, where the objects may not say so yet.
+    /// True or false by UID for LVs that are lost or not, where the objects may not report it yet.
     pub(super) lost: Mutex<HashMap<String, bool>>,
     pub(super) device_uses: Option<FindDeviceUses>,
     pub(super) failed_removals: FailedRemovals,
@@ -89,7 +89,7 @@ impl Reconciler {
         Self { devices, ..self }
     }
 
-    /// Sets what becomes of LVs whose object does not exist.
+    /// Sets the handling of LVs whose object does not exist.
     #[must_use]
     pub fn handling_orphans(self, orphan_settings: OrphanSettings) -> Self {
         Self { orphan_settings, ..self }
@@ -145,7 +145,7 @@ impl Reconciler {
         self.forget_io_limits(volume);
     }
 
-    /// Returns whether the object has the annotation that leaves its deletion to somebody else.
+    /// Returns whether the object has the annotation that leaves its deletion to another actor.
     pub(super) fn is_pending_deletion(&self, volume: &LogicalVolume) -> bool {
         let annotations = volume.metadata.annotations.as_ref();
         annotations.is_some_and(|annotations| annotations.contains_key(self.flavor.pending_deletion()))

@@ -16,7 +16,7 @@ pub(super) struct Source {
     pub(super) access: AccessType,
 }
 
-/// Error of a source that is final: as the object stands, a retry gives the same.
+/// Final error of a source: as long as the object is unchanged, a retry gives the same.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SourceError {
     /// The access type is neither `ro` nor `rw`.
@@ -51,8 +51,8 @@ impl GrpcCode for SourceError {
 }
 
 impl Reconciler {
-    /// Finds the source of a volume; `None` for one that begins empty. lvmd checks the sizes, because nobody else can
-    /// change the source meanwhile.
+    /// Finds the source of a volume; `None` for one that begins empty. lvmd checks the sizes, because only lvmd changes
+    /// the source meanwhile.
     pub(super) async fn find_source(
         &self,
         volume: &LogicalVolume,

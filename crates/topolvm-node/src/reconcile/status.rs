@@ -1,4 +1,4 @@
-//! Writes the status of an object. Nobody else does.
+//! Writes the status of an object. It is the only writer.
 
 use std::sync::Arc;
 
@@ -52,15 +52,15 @@ impl Reconciler {
         Ok(written)
     }
 
-    /// Clears a failure before a retry that somebody has asked for. Without this the same failure, written again,
-    /// would change nothing, and the controller could not tell the new answer from the old one.
+    /// Clears a failure before a requested retry. Without this the same failure, written again, would change nothing,
+    /// and the controller could not distinguish the new answer from the old one.
     pub(super) async fn clear_failure(&self, volume: &LogicalVolume) -> Result<Arc<LogicalVolume>, ReconcileError> {
         let status = volume.status.clone().unwrap_or_default();
         self.write_status(volume, LogicalVolumeStatus { code: 0, message: String::new(), ..status }).await
     }
 
-    /// Replaces the status, so that what another writer once left is gone, and writes the same to the conditions.
-    /// Fails if the object is a new one of the same name, which has a volume of its own.
+    /// Replaces the status, which removes the fields of other writers, and writes the same to the conditions. Fails if
+    /// the object is a new one of the same name, which has its own volume.
     pub(super) async fn write_status(
         &self,
         volume: &LogicalVolume,

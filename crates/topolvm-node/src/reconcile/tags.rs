@@ -1,5 +1,5 @@
-//! LVM tags that name the object and device class of an LV: `lvs -o +tags` on the node shows them, and whoever has
-//! only the disks can tell what is on them.
+//! LVM tags that name the object and device class of an LV: `lvs -o +tags` on the node shows them, and identifies the
+//! volumes if only the disks are left.
 
 use topolvm_api::{ApiFlavor, LogicalVolume};
 

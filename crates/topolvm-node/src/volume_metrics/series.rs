@@ -15,7 +15,7 @@ pub(super) struct VolumeSeries {
     /// Labels, as they are written.
     pub(super) labels: String,
     /// True if the labels are those of no other volume of the node.
-    pub(super) is_told_by_claim: bool,
+    pub(super) is_exported_by_claim: bool,
     pub(super) size_bytes: Option<u64>,
     pub(super) thin_used_bytes: Option<u64>,
     pub(super) filesystem: Option<FilesystemUsage>,
@@ -129,7 +129,7 @@ const METRICS: [Metric; 21] = [
         name: "topolvm_volume_io_limit_requested_read_bytes",
         kind: Kind::Gauge,
         help: "Limit of bytes read per second that StorageClasses and pods request",
-        value: |volume| volume.io_limits.wished.get(IoLimit::ReadBytes),
+        value: |volume| volume.io_limits.requested.get(IoLimit::ReadBytes),
     },
     Metric {
         name: "topolvm_volume_io_limit_written_bytes",
@@ -141,7 +141,7 @@ const METRICS: [Metric; 21] = [
         name: "topolvm_volume_io_limit_requested_written_bytes",
         kind: Kind::Gauge,
         help: "Limit of bytes written per second that StorageClasses and pods request",
-        value: |volume| volume.io_limits.wished.get(IoLimit::WriteBytes),
+        value: |volume| volume.io_limits.requested.get(IoLimit::WriteBytes),
     },
     Metric {
         name: "topolvm_volume_io_limit_reads",
@@ -153,7 +153,7 @@ const METRICS: [Metric; 21] = [
         name: "topolvm_volume_io_limit_requested_reads",
         kind: Kind::Gauge,
         help: "Limit of reads per second that StorageClasses and pods request",
-        value: |volume| volume.io_limits.wished.get(IoLimit::ReadOperations),
+        value: |volume| volume.io_limits.requested.get(IoLimit::ReadOperations),
     },
     Metric {
         name: "topolvm_volume_io_limit_writes",
@@ -165,7 +165,7 @@ const METRICS: [Metric; 21] = [
         name: "topolvm_volume_io_limit_requested_writes",
         kind: Kind::Gauge,
         help: "Limit of writes per second that StorageClasses and pods request",
-        value: |volume| volume.io_limits.wished.get(IoLimit::WriteOperations),
+        value: |volume| volume.io_limits.requested.get(IoLimit::WriteOperations),
     },
 ];
 
@@ -210,7 +210,7 @@ fn push_head(page: &mut String, name: &str, kind: &str, help: &str) {
 fn push_series(page: &mut String, metric: &Metric, volume: &VolumeSeries, value: u64) {
     page.push_str(metric.name);
     page.push_str(if metric.kind == Kind::Gauge { "{" } else { "_total{" });
-    if !volume.is_told_by_claim {
+    if !volume.is_exported_by_claim {
         push_label(page, "volume", &volume.volume);
         page.push(',');
     }

@@ -1,5 +1,5 @@
-//! The next step of a disk operation: a pure function of its object, of the operations before it, and of what lvmd says
-//! of the storage.
+//! The next step of a disk operation: a pure function of its object, of the operations before it, and of the storage
+//! that lvmd reports.
 
 use topolvm_api::{
     DiskOperation, DiskOperationType, EvacuationStatus, NodeStorageStatus, Phase, PhysicalVolumeStatus,
@@ -157,7 +157,7 @@ fn go_on(operation: &DiskOperation, uuid: &str, is_held: bool, status: &NodeStor
             succeeded(format!("{} gets new volumes again", describe(operation)))
         }
         DiskOperationType::Add => Step::Call(DiskCall::Stop(request(group, pv))),
-        // lvmd answers when the group has forgotten the disk, and says so in a moment
+        // lvmd answers when the group has forgotten the disk, and reports that in a moment
         DiskOperationType::Replace if operation.phase() == Phase::Running => Step::Wait("the mirrors are rebuilt"),
         DiskOperationType::Replace if pv.missing => Step::Call(DiskCall::Replace(request(group, pv))),
         DiskOperationType::Replace => failed("NotMissing", NOT_MISSING.to_owned()),

@@ -1,4 +1,4 @@
-//! The disk that a `DiskOperation` names: found once in what lvmd says, and then recorded.
+//! The disk that a `DiskOperation` names: found once in lvmd's report, and then recorded.
 
 use topolvm_api::{DiskOperation, DiskStatus, NodeStorageStatus, PhysicalVolumeStatus, VolumeGroupStatus};
 

@@ -81,8 +81,8 @@ impl Facts {
             ObjectState::Exists(Arc::new(logical_volume("pvc-1").uid(UID).on(node).build()))
         });
         let persistent_volume = self.persistent_volume.then(|| "pvc-1".to_owned());
-        let evidence = Evidence { object, persistent_volume, is_in_use: self.is_in_use };
-        find_blocker(&self.candidate(), &server, &evidence, self.counts)
+        let facts = ClusterFacts { object, persistent_volume, is_in_use: self.is_in_use };
+        find_blocker(&self.candidate(), &server, &facts, self.counts)
     }
 }
 

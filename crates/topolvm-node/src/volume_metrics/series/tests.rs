@@ -11,7 +11,7 @@ fn series(claim: (&str, &str), pods: &str) -> VolumeSeries {
     VolumeSeries {
         volume: "pvc-8a9c7a62-98f1-4b53-a7f2-4a3a1d3a3c55".to_owned(),
         labels: write_labels(claim, "ssd", pods),
-        is_told_by_claim: !claim.0.is_empty(),
+        is_exported_by_claim: !claim.0.is_empty(),
         size_bytes: Some(100 * GIB),
         thin_used_bytes: None,
         filesystem: Some(FilesystemUsage {
@@ -56,7 +56,7 @@ fn volume_series_use_node_exporter_names_and_kubernetes_labels() {
 #[test]
 fn limits_are_shown_as_they_are_in_force_and_as_they_are_wished() {
     let mut limited = series(("shop", "db"), "db-0");
-    limited.io_limits.wished = IoLimits::default().with(IoLimit::WriteBytes, Some(10 << 20));
+    limited.io_limits.requested = IoLimits::default().with(IoLimit::WriteBytes, Some(10 << 20));
     limited.io_limits.in_force = IoLimits::default().with(IoLimit::ReadOperations, Some(500));
     let page = page(&[limited, series(("shop", "other"), "")]);
     let shown: Vec<_> = page.lines().filter(|line| line.starts_with("topolvm_volume_io_limit")).collect();

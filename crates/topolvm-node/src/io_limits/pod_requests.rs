@@ -16,11 +16,11 @@ use crate::published_pods::PodInfo;
 
 type PodMeta = PartialObjectMeta<Pod>;
 
-/// Deadline for the annotations of a pod of which the watch has not told yet. The pod waits meanwhile.
+/// Deadline for the annotations of a pod that the watch has not shown yet. The pod waits meanwhile.
 const QUESTION: Duration = Duration::from_secs(5);
 
 /// Limits that a pod asks for.
-pub(super) type PodWish = Result<IoLimits, IoLimitError>;
+pub(super) type PodRequest = Result<IoLimits, IoLimitError>;
 
 /// Watches the pods of a node.
 #[derive(Debug)]
@@ -38,12 +38,12 @@ impl PodWatch {
     }
 
     /// Returns what the pods ask for.
-    pub(crate) fn wishes(&self) -> PodWishes {
-        PodWishes { flavor: self.flavor, api: self.api.clone(), cache: self.cache.as_reader() }
+    pub(crate) fn requests(&self) -> PodRequests {
+        PodRequests { flavor: self.flavor, api: self.api.clone(), cache: self.cache.as_reader() }
     }
 
-    /// Keeps the wishes, and sends the UID of each pod to `changed` after its change: all when they were listed. Ends
-    /// with `shutdown`.
+    /// Keeps the requested limits, and sends the UID of each pod to `changed` after its change: all after the first
+    /// list. Ends with `shutdown`.
     pub(crate) async fn follow(
         mut self,
         changed: mpsc::UnboundedSender<String>,
@@ -72,28 +72,29 @@ impl PodWatch {
 
 /// Reads what pods ask for. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct PodWishes {
+pub(crate) struct PodRequests {
     flavor: ApiFlavor,
     api: Api<PodMeta>,
     cache: Cache<PodMeta>,
 }
 
-impl PodWishes {
+impl PodRequests {
     /// Returns whether all pods were listed once.
     pub(super) fn is_listed(&self) -> bool {
         self.cache.is_listed()
     }
 
     /// Returns what a pod asks for, as the watch has shown it.
-    pub(super) fn get(&self, uid: &str) -> Option<PodWish> {
+    pub(super) fn get(&self, uid: &str) -> Option<PodRequest> {
         let pod = self.cache.find(|pod| pod.metadata.uid.as_deref() == Some(uid))?;
         Some(self.parse(&pod))
     }
 
-    /// Returns what a pod asks for, also one that the watch has not shown yet. `None` if nobody can tell in time.
-    pub(super) async fn ask(&self, pod: &PodInfo) -> Option<PodWish> {
-        if let Some(wish) = self.get(&pod.uid) {
-            return Some(wish);
+    /// Returns the limits that a pod requests, also of one that the watch has not shown yet. `None` if the API server
+    /// does not answer in time.
+    pub(super) async fn ask(&self, pod: &PodInfo) -> Option<PodRequest> {
+        if let Some(request) = self.get(&pod.uid) {
+            return Some(request);
         }
         if pod.namespace.is_empty() {
             return None;
@@ -111,7 +112,7 @@ impl PodWishes {
         found.ok()?.first().map(|found| self.parse(found))
     }
 
-    fn parse(&self, pod: &PodMeta) -> PodWish {
+    fn parse(&self, pod: &PodMeta) -> PodRequest {
         pod.metadata
             .annotations
             .as_ref()
@@ -123,7 +124,7 @@ fn uid(pod: &PodMeta) -> Option<String> {
     pod.metadata.uid.clone()
 }
 
-/// Drops what nobody reads, which is nearly all of it.
+/// Drops the fields that this agent does not read, which is nearly all of it.
 fn prune(flavor: ApiFlavor, pod: &mut PodMeta) {
     let metadata = std::mem::take(&mut pod.metadata);
     pod.types = None;
