@@ -1,9 +1,9 @@
-//! Publishes the free space of each node as CSIStorageCapacity objects, from which kube-scheduler knows where a volume
-//! has room: one for each StorageClass of this driver whose claims wait for a pod, on each node.
+//! Publishes the free space of each node as CSIStorageCapacity objects, with which kube-scheduler finds nodes with
+//! enough free space: one for each StorageClass of this driver whose claims wait for a pod, on each node.
 //!
-//! It takes the place of external-provisioner's `--enable-capacity`, which asks every minute and after its own calls
-//! only. The objects are the same, with the same labels: whichever of the two is turned on goes on with those of the
-//! other. Written is what differs from what there is, soon after something has changed.
+//! It replaces external-provisioner's `--enable-capacity`, which polls every minute and after its own calls only. The
+//! objects are the same, with the same labels: after a switch between the two, each continues with the objects of the
+//! other. It writes only objects that differ from the existing ones, soon after something has changed.
 //!
 //! `object` reads and builds the objects, `plan` compares, `published` is the cache of the watch, `owner` finds the
 //! owner of the objects.
@@ -85,7 +85,7 @@ impl CapacityPublisher {
             cache.apply(flavor, &event);
             change.send_replace(());
         });
-        // Dropped where it stands when the term ends: the next leader compares anew
+        // Dropped wherever it is when the term ends: the next leader compares everything again
         let publishing = term.run_until_cancelled(self.publish(objects, changed)).map(drop);
         watch_and_reconcile(watch, Box::pin(publishing)).await
     }
@@ -103,7 +103,7 @@ impl CapacityPublisher {
             capacities.mark_unchanged();
             changed.mark_unchanged();
             let mut retry_at = None;
-            // Before, something promised or published would be missed
+            // Before, a reserved or published capacity would be missed
             if self.capacity.is_listed() && objects.is_listed() {
                 let wanted = self.wanted();
                 let changes = objects.read(|published| plan_changes(&wanted, published, owner.as_ref()));
@@ -205,7 +205,7 @@ async fn with_timeout<T>(action: &'static str, call: impl Future<Output = kube::
     }
 }
 
-/// Returns `None` for an object that is not there any more: what is to be done instead follows from that.
+/// Returns `None` for an object that no longer exists: the next comparison shows what to do instead.
 fn none_if_gone<T>(result: Result<T, WriteError>) -> Result<Option<T>, WriteError> {
     let is_gone = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 404);
     match result {
@@ -214,7 +214,7 @@ fn none_if_gone<T>(result: Result<T, WriteError>) -> Result<Option<T>, WriteErro
     }
 }
 
-/// Sleeps until this time, for ever without one.
+/// Sleeps until this time; indefinitely without one.
 async fn sleep_until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,

@@ -1,11 +1,11 @@
 //! The one watch of PersistentVolumeClaims: it feeds the reservations in every replica, and in the leader the
 //! controllers.
 //!
-//! A replica that refuses a pod on a node knows that the node is to be avoided for it. The one that publishes free
-//! space may be another: it learns of the refusal from the claim, which external-provisioner gives back to the
-//! scheduler.
+//! A replica that refuses a pod on a node knows that the pod has to avoid the node. The replica that publishes free
+//! space may be another: it learns of the refusal from the claim, which external-provisioner returns to the scheduler.
 //!
-//! Whole objects are watched, because their status says what waits for kubelet, and one watch is less traffic than two.
+//! Whole objects are watched, because their status shows which claims wait for the kubelet, and one watch is less
+//! traffic than two.
 
 use std::sync::Arc;
 
@@ -70,14 +70,14 @@ impl ClaimWatch {
             let watch = watch_all("PersistentVolumeClaims", Api::all(client.clone()), shutdown.clone(), apply);
             tokio::select! {
                 biased;
-                // What was reserved stays so until the new list is there
+                // Reservations stay until the new list has arrived
                 () = self.shared.subscribed.notified() => {}
                 ended = watch => return ended,
             }
         }
     }
 
-    /// Sends the events to `subscriber` from now on, and lists all claims anew for it. There is one subscriber at a
+    /// Sends the events to `subscriber` from now on, and lists all claims again for it. There is one subscriber at a
     /// time.
     pub(crate) fn subscribe(
         &self,

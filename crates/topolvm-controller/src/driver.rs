@@ -74,8 +74,7 @@ impl Driver {
         self
     }
 
-    /// Prefers nodes as this strategy says for volumes for which no node was selected; `None` is the order in which the
-    /// request names them.
+    /// Sets the strategy that prefers nodes for volumes without a selected node; `None` keeps the order of the request.
     #[must_use]
     pub const fn with_node_strategy(mut self, strategy: Option<NodeStrategy>) -> Self {
         self.controller.volumes.node_strategy = strategy;
@@ -146,7 +145,7 @@ impl Driver {
             .add_service(ControllerServer::new(self.controller.clone()))
     }
 
-    /// Returns an error that says what is missing before calls can be answered.
+    /// Checks that the driver can answer calls; the error names the missing part.
     pub fn ready(&self) -> Result<(), String> {
         self.identity.check_synced()
     }

@@ -1,5 +1,5 @@
-//! Answers `GET /devicegroup` and `GET /volume` with the lists of all agents, by node. Agents are asked for each
-//! answer, a few at a time and each for a few seconds; nodes whose list is missing are told in headers.
+//! Answers `GET /devicegroup` and `GET /volume` with the lists of all agents, by node. It queries the agents for each
+//! answer, a few at a time and each for a few seconds; headers name the nodes whose list is missing.
 
 mod agent;
 mod answer;
@@ -83,8 +83,8 @@ impl Inventory {
         });
         let mut answers = stream::iter(asking).buffer_unordered(AT_ONCE);
         let mut answer = Answer::default();
-        while let Some((node, told)) = answers.next().await {
-            answer.add(node, told);
+        while let Some((node, found)) = answers.next().await {
+            answer.add(node, found);
         }
         Ok(answer)
     }

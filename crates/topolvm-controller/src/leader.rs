@@ -61,7 +61,7 @@ enum LeaseError {
     Timeout { name: String },
 }
 
-/// Returns what an administrator can do about an error. Of rejected credentials the client itself says what they need.
+/// Returns the fix for an error. For rejected credentials the message of the client itself names it.
 fn advice(error: &kube::Error) -> &'static str {
     if is_api_error(error, 403) {
         "; allow get, create, update and watch of leases in the Role"
@@ -96,7 +96,7 @@ impl Election {
     }
 
     /// Runs `controllers` whenever this process is the leader, until it loses the Lease or `shutdown` is cancelled.
-    /// They must end soon after their token is cancelled; when they end by themselves with an error, so does this.
+    /// They must end soon after their token is cancelled; if they end on their own with an error, so does this.
     pub(crate) async fn run<F>(
         self,
         shutdown: CancellationToken,
@@ -164,7 +164,7 @@ impl Election {
 }
 
 impl LeaseError {
-    /// Returns whether somebody else wrote first.
+    /// Returns whether another writer was first.
     fn is_conflict(&self) -> bool {
         matches!(self, Self::Api { source, .. } if is_api_error(source, 409))
     }

@@ -1,20 +1,20 @@
 //! The CSI controller service: it turns CSI calls into `LogicalVolume` objects and waits for the node agents.
 //!
-//! - `csi/` speaks CSI: requests are parsed once at the edge, and errors become gRPC codes in `csi/status_code.rs`.
+//! - `csi/` implements CSI: requests are parsed once at the edge, and errors become gRPC codes in `csi/status_code.rs`.
 //!   Nothing below sees a proto message or anything of tonic.
 //! - `volumes/` finds, lists, creates, copies, expands and deletes `LogicalVolume` objects through the API server;
 //!   `volumes/node_selection.rs` chooses the node of a new one.
-//! - `volume_informer` and `node_informer` watch `LogicalVolume`s and Nodes. They wake waiters and answer questions
-//!   whose answer may be a moment old; what decides about data is read through the API server. `claim_watch` is the one
-//!   watch of claims. All three feed `topolvm_capacity`, which knows what is free after what has been promised.
-//! - `reconcile/` has the controllers: they clean up after deleted Nodes, claims and volumes, take off finalizers, and
-//!   have kubelet grow filesystems. `leader` is the leader election: one replica at a time runs them, and
+//! - `volume_informer` and `node_informer` watch `LogicalVolume`s and Nodes. They wake waiters and answer queries whose
+//!   answer may be a moment old; facts that decide about data are read through the API server. `claim_watch` is the one
+//!   watch of claims. All three feed `topolvm_capacity`, which computes the free space after reservations.
+//! - `reconcile/` has the controllers: they clean up after deleted Nodes, claims and volumes, remove finalizers, and
+//!   make the kubelet grow filesystems. `leader` is the leader election: one replica at a time runs them, and
 //!   `capacity_publisher`, which writes CSIStorageCapacity objects on demand.
 //! - `scheduling` has the scheduling mode, and the state of the scheduler extender that all replicas watch.
 //! - `webhook/` has the admission webhooks for pods and claims, with their certificate. Of this crate it uses only
 //!   `minimum_allocation` and `scheduling`.
-//! - `inventory` asks agents for the lists that it serves, of volume groups and volumes by node.
-//! - `topolvm_ui`, a crate of its own, serves the web page from the caches of these.
+//! - `inventory` queries agents for the lists that it serves, of volume groups and volumes by node.
+//! - `topolvm_ui`, a separate crate, serves the web page from the caches of these.
 //! - `driver` puts these together; `run` is the process around it.
 
 mod args;

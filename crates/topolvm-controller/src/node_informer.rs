@@ -129,14 +129,14 @@ pub(crate) fn awaits_finalizer(flavor: ApiFlavor, node: &NodeMeta) -> bool {
     node.metadata.deletion_timestamp.is_some() && has_finalizer(&node.metadata, flavor.node_finalizer())
 }
 
-/// Drops what nobody reads before the Node is cached: a cluster has many Nodes with many labels and annotations.
+/// Drops unused fields before the Node is cached: a cluster has many Nodes with many labels and annotations.
 fn prune(flavor: ApiFlavor, selection: &NodeSelection, node: &mut NodeMeta) {
     let metadata = &mut node.metadata;
     metadata.managed_fields = None;
     if let Some(labels) = &mut metadata.labels {
         labels.retain(|key, _| key == flavor.topology_key() || selection.reads(key));
     }
-    // Of a node that is not selected the annotations are to be taken off
+    // The annotations of a node that is not selected are to be removed
     let is_kept = selection.state(metadata.labels.as_ref()) == NodeState::Excluded;
     metadata.annotations = metadata.annotations.take().filter(|_| is_kept).and_then(|mut annotations| {
         annotations.retain(|key, _| flavor.is_capacity_annotation(key));

@@ -57,7 +57,7 @@ struct Refusal {
 impl PodClaims {
     /// Watches until `shutdown` is cancelled.
     pub(crate) async fn run(self, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
-        // A pod that has been scheduled is then told of as one that was deleted
+        // With this selector a pod that has been scheduled is then reported as deleted
         let unscheduled = watcher::Config::default().fields("spec.nodeName=");
         watch_selected("Pods", Api::all(client), unscheduled, shutdown, move |event| self.apply(&event)).await
     }
@@ -84,7 +84,7 @@ impl PodClaims {
         }
     }
 
-    /// Returns the pod that has this claim beside others.
+    /// Returns the pod that has this claim and other claims.
     pub(crate) fn pod_of(&self, namespace: &str, claim: &str) -> Option<PodWithClaims> {
         let state = self.state.lock();
         let key = state.by_claim.get(&object_key(namespace, claim))?;

@@ -1,21 +1,21 @@
 //! The controllers, which run in one replica at a time, see `leader`:
 //!
-//! - `node_deletion` deletes the claims and volumes of a deleted Node and takes the finalizer off it,
+//! - `node_deletion` deletes the claims and volumes of a deleted Node and removes its finalizer,
 //! - `node_labels` labels nodes that have volumes, and cleans those that are not selected any more,
-//! - `claim_finalizer` takes finalizers off claims,
+//! - `claim_finalizer` removes finalizers from claims,
 //! - `claim_annotation` writes the claims of volumes to their LogicalVolumes, where these do not name them,
-//! - `stale_volumes` takes the finalizer off volumes whose node will not come back,
-//! - `rebuild` deletes claims whose node is lost and that have asked for it, so that StatefulSets make them again,
-//! - `growth` grows claims that have asked for it when their volumes are nearly full,
-//! - `filesystem_resize` makes kubelet expand filesystems at once,
+//! - `stale_volumes` removes the finalizer from volumes whose node will not come back,
+//! - `rebuild` deletes claims whose node is lost and that request it, so that StatefulSets recreate them,
+//! - `growth` grows claims that request it when their volumes are nearly full,
+//! - `filesystem_resize` makes the kubelet expand filesystems at once,
 //! - `extender_probe` proves that kube-scheduler calls the scheduler extender,
-//! - `marked_pods` and `default_class` name, in Events, what keeps pods pending and how it is mended; the former also
-//!   deletes what the scheduling mode `extender` has proven,
-//! - `doctor` runs those checks of `kubectl topolvm doctor` that need nothing but objects of the API server.
+//! - `marked_pods` and `default_class` publish Events with the reason why pods stay pending, and the fix; the former
+//!   also deletes the state that the scheduling mode `extender` has proven,
+//! - `doctor` runs those checks of `kubectl topolvm doctor` that only need objects of the API server.
 //!
-//! Informers say where to look. What is deleted, or loses a finalizer, is first read from the API server, and each
-//! write names the object that it is meant for, so that an old cache or a second controller cannot hit another object
-//! of the same name.
+//! Informers show which objects to check. Before an object is deleted or loses a finalizer, it is read from the API
+//! server, and each write names the object that it is meant for, so that an old cache or a second controller cannot hit
+//! another object of the same name.
 
 mod args;
 mod claim;
@@ -101,7 +101,7 @@ impl Controllers {
             term.cancel();
             ended
         };
-        // Deletes its pod when the term ends, and is therefore not dropped where it stands
+        // Deletes its pod when the term ends, and is therefore not dropped like the others
         let (ended, ()) = tokio::join!(reconciling, probe.run(term.clone()));
         ended
     }
@@ -122,7 +122,7 @@ impl Controllers {
         let growth = Growth { shared: self.clone(), claims: growing };
         let rebuild = Rebuild { shared: self.clone(), claims: claims.cache.clone() };
         let stale_volumes = StaleVolumes { shared: self };
-        // Dropped where they stand when the term ends: everything they do can be done again
+        // Dropped wherever they are when the term ends: everything they do can be repeated
         let controllers = async {
             tokio::join!(
                 filesystem_resize.run(claims.resizes),

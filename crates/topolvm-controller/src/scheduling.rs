@@ -1,4 +1,5 @@
-//! The scheduling mode: the way in which pods find a node with room, and the state of the scheduler extender.
+//! The scheduling mode, which defines how pods find a node with enough free space, and the state of the scheduler
+//! extender.
 //!
 //! A pod with the resource `topolvm.io/capacity` can only be scheduled by a kube-scheduler that has an extender which
 //! manages that resource. In the mode `extender` the leader probes whether kube-scheduler calls the extender, see

@@ -1,8 +1,8 @@
 //! Volumes and snapshots as `LogicalVolume` objects: finds, lists, creates, expands and deletes them, and waits each
 //! time until the node agent has done its part.
 //!
-//! Nobody but the node agent writes their status. Objects that TopoLVM made carry neither our finalizer nor our label
-//! at first, and no annotation of ours, so that nothing here relies on them.
+//! Only the node agent writes their status. Objects that TopoLVM created carry neither our finalizer nor our label at
+//! first, and no annotation of ours, so that nothing here relies on them.
 
 mod copy;
 mod create;
@@ -43,7 +43,7 @@ pub(crate) struct Volumes {
     pub(crate) flavor: ApiFlavor,
     pub(crate) informer: VolumeInformer,
     pub(crate) nodes: NodeInformer,
-    /// The free bytes of the nodes after what has been promised.
+    /// The free bytes of the nodes after reservations.
     pub(crate) capacity: Capacity,
     /// The strategy by which a node is preferred where none was selected; `None` is the order of the request.
     pub(crate) node_strategy: Option<NodeStrategy>,
@@ -61,7 +61,7 @@ pub(crate) struct VolumeRequest {
     pub(crate) size: VolumeSize,
     /// Empty is the node's default class.
     pub(crate) device_class: String,
-    /// Empty is "as the device class says".
+    /// Empty means the options of the device class.
     pub(crate) lvcreate_option_class: String,
     /// Limits of its I/O. They are no part of what the volume is: they may be others by the time of a repeated request.
     pub(crate) io_limits: IoLimits,
@@ -75,7 +75,7 @@ pub(crate) struct VolumeRequest {
 }
 
 impl VolumeRequest {
-    /// Returns the classes that decide which room the volume takes.
+    /// Returns the classes that decide which space the volume uses.
     fn classes(&self) -> VolumeClasses {
         VolumeClasses::new(&self.device_class, &self.lvcreate_option_class)
     }
@@ -95,10 +95,10 @@ pub(crate) struct CopySource {
 /// The nodes on which a volume may be: CSI's accessibility requirements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Any node; the one with the most free space is taken unless the strategy says otherwise.
+    /// Any node; the one with the most free space is taken unless the strategy prefers another.
     Anywhere,
     /// One of these nodes. A new volume is created on the first, or, if no node was selected for its claim, on the
-    /// first that has room or the one that the strategy prefers; one that exists may be on any other.
+    /// first that has enough free space or the one that the strategy prefers; one that exists may be on any other.
     Nodes {
         /// The preferred node.
         first: String,

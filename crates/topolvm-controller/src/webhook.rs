@@ -3,9 +3,9 @@
 //! - `pod` and `claim` decide what to add to an object; `requested_capacity` and `patch` are their pure parts.
 //! - `admission_review` and `objects` parse what the API server sends, `http` serves it over the HTTPS server of
 //!   `topolvm_runtime::tls`.
-//! - `self_managed` makes and renews the certificate where none comes from files.
+//! - `self_managed` creates and renews the certificate where none comes from files.
 //!
-//! - `unmarked_pods` tells owners of pods why these did not get the resource.
+//! - `unmarked_pods` publishes Events for the owners of pods that did not get the resource, with the reason.
 //!
 //! Of the rest of the crate only `minimum_allocation` and `scheduling` are used.
 
@@ -184,7 +184,7 @@ impl Webhooks {
         });
     }
 
-    /// Returns an error that says what is missing before calls can be answered.
+    /// Checks that the webhooks can answer calls; the error names the missing part.
     pub fn ready(&self) -> Result<(), String> {
         if self.server.certificate().current().is_none() {
             Err("waiting for the certificate of the webhooks".to_owned())

@@ -12,11 +12,11 @@ use super::owner::Owner;
 /// Label with the name of the driver.
 pub(super) const DRIVER_LABEL: &str = "csi.storage.k8s.io/drivername";
 
-/// Label with which external-provisioner recognizes the objects that it looks after.
+/// Label with which external-provisioner recognizes the objects that it manages.
 const MANAGED_BY_LABEL: &str = "csi.storage.k8s.io/managed-by";
 
-/// The value of that label for external-provisioner in a Deployment. Ours have it, too: should external-provisioner
-/// publish again it takes them over, and does not leave them beside its own, of which the scheduler believes the
+/// The value of that label for external-provisioner in a Deployment. Our objects have it, too: if external-provisioner
+/// publishes again, it takes them over instead of creating its own next to them, of which the scheduler would use the
 /// larger.
 const MANAGED_BY: &str = "external-provisioner";
 
@@ -35,7 +35,7 @@ pub(super) struct CapacityObject {
     /// `None` where it is about another topology than a node of this driver.
     pub(super) segment: Option<Segment>,
     pub(super) uid: Option<String>,
-    /// Its bytes, if nothing else in it says how large volumes may be.
+    /// Its bytes, if no other field limits the size of volumes.
     bytes: Option<u64>,
     /// True if it has the label of external-provisioner in a Deployment.
     is_managed: bool,

@@ -46,8 +46,8 @@ impl Owner {
     }
 }
 
-/// Finds the Deployment of the pod of this name, or whatever else controls it. `None` outside of a pod, and where the
-/// Role does not allow to look: then the objects stay when the controller is removed.
+/// Finds the Deployment of the pod of this name, or its other controller. `None` outside of a pod, and where the Role
+/// does not permit the lookup: then the objects stay when the controller is removed.
 pub(crate) async fn find_owner(client: &Client, namespace: &str, pod: &str) -> Option<Owner> {
     let mut backoff = RETRY;
     loop {

@@ -13,8 +13,8 @@ pub(super) enum Change {
     Delete { name: String, uid: Option<String> },
 }
 
-/// Plans the writes. kube-scheduler takes a node when any object has room there, so that of several objects for one
-/// StorageClass and node one stays; what is about something else goes, too.
+/// Plans the writes. kube-scheduler accepts a node if any of its objects has enough capacity, so that of several
+/// objects for one StorageClass and node only one stays. Objects about anything else are deleted, too.
 pub(super) fn plan_changes(
     wanted: &HashMap<Segment, u64>,
     published: &HashMap<String, CapacityObject>,
@@ -26,7 +26,7 @@ pub(super) fn plan_changes(
         let this = (name.as_str(), object);
         let surplus = match object.segment.as_ref().filter(|segment| wanted.contains_key(*segment)) {
             None => Some(this),
-            // Whoever leads keeps the same one
+            // Each leader keeps the same one
             Some(segment) if kept.get(segment).is_some_and(|(first, _)| *first < this.0) => Some(this),
             Some(segment) => kept.insert(segment, this),
         };

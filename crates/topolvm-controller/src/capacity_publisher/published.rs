@@ -1,5 +1,4 @@
-//! The cache of the CSIStorageCapacity objects that there are: what the watch tells, and what the API server answered
-//! to writes.
+//! The cache of the existing CSIStorageCapacity objects: from the watch, and from the API server's answers to writes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

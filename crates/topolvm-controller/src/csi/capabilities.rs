@@ -3,7 +3,7 @@
 use topolvm_proto::csi as pb;
 use topolvm_proto::csi::controller_service_capability::{Rpc, Type as Kind, rpc};
 
-/// Returns the capabilities; `snapshots` also stands for restored volumes and clones.
+/// Returns the capabilities; `snapshots` also covers restored volumes and clones.
 pub(crate) fn controller_capabilities(snapshots: bool) -> Vec<pb::ControllerServiceCapability> {
     let always = [
         rpc::Type::CreateDeleteVolume,

@@ -212,7 +212,7 @@ impl Controller for ControllerService {
         let page = if id.is_empty() {
             self.volumes.list(VolumeKind::Snapshot, &page, |snapshot| Some(snapshot).filter(is_of))?
         } else {
-            // Whether a snapshot exists is asked of the API server: csi-snapshotter believes the answer for ever
+            // The API server decides whether a snapshot exists: csi-snapshotter trusts the answer forever
             let found = match deadline.run(self.volumes.get_by_id(VolumeKind::Snapshot, &id)).await {
                 Err(status) if status.code() == Code::NotFound => None,
                 found => Some(found?),

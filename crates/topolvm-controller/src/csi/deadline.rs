@@ -9,7 +9,7 @@ use tonic::{Request, Status};
 /// The timeout of callers that name none: a bit less than the minute that sidecars are commonly given.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Waiting ends at most this long before the caller's timeout, so that an answer that says what was waited for still
+/// Waiting ends at most this long before the caller's timeout, so that an answer that names what was waited for still
 /// arrives.
 const MARGIN: Duration = Duration::from_millis(500);
 
@@ -18,7 +18,7 @@ const MARGIN: Duration = Duration::from_millis(500);
 pub(crate) struct Deadline {
     /// Waiting for others ends here.
     pub(crate) wait: Instant,
-    /// An answer must be there by now, or the API server is to blame.
+    /// Time by which the API server must have answered; a later answer counts as its failure.
     end: Instant,
 }
 

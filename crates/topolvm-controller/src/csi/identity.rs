@@ -18,7 +18,7 @@ use crate::volumes::Volumes;
 /// The time that `Probe` waits for the API server. The livenessprobe sidecar waits three seconds for an answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Names the driver and tells whether it is ready.
+/// Names the driver and reports whether it is ready.
 #[derive(Clone)]
 pub(crate) struct IdentityService {
     pub(crate) volumes: Volumes,

@@ -67,7 +67,7 @@ pub(crate) fn parse_create_volume(
     let modes = parse_capabilities(&request.volume_capabilities)?;
     check_mkfs_options(&request.parameters, flavor, &modes)?;
     let minimum = modes.first().map_or(0, |mode| minimums.for_mode(mode));
-    // What is mutable takes precedence, says CSI
+    // Mutable parameters take precedence, as CSI specifies
     let mutable = MutableParameters::parse(&request.mutable_parameters, flavor)?;
     let option_class = mutable
         .lvcreate_option_class
@@ -171,7 +171,7 @@ impl ExpandVolume {
         Ok(Self {
             id,
             size: parse_capacity_range(request.capacity_range, 0)?,
-            // A caller that does not tell must assume a filesystem: growing one that is not there is no work
+            // A caller that does not report it must assume a filesystem: growing a missing filesystem is no work
             has_filesystem: mode != Some(VolumeMode::Block),
         })
     }

@@ -40,14 +40,14 @@ pub(crate) fn snapshot(flavor: ApiFlavor, snapshot: Volume) -> pb::Snapshot {
 }
 
 /// Builds CSI's message about the health of a volume, as far as the controller knows it: that its Node is gone, or what
-/// the node agent has written about its LV. The state of the LV itself is told by the node.
+/// the node agent has written about its LV. The node reports the state of the LV itself.
 pub(crate) fn volume_health(nodes: &NodeInformer, volume: Volume) -> pb::VolumeHealth {
     let node_gone = (!nodes.exists(&volume.node)).then(|| VolumeHealthEntry {
         status: pb::VolumeHealthErrorType::Inaccessible.into(),
         reason: "NodeGone".to_owned(),
         message: format!("the volume is on node {}, which no longer exists in this cluster", volume.node),
     });
-    // In the words of NodeGetVolumeHealth
+    // The same as in NodeGetVolumeHealth
     let lost = volume.lost.map(|message| VolumeHealthEntry {
         status: pb::VolumeHealthErrorType::DataLoss.into(),
         reason: "LogicalVolumeMissing".to_owned(),

@@ -38,8 +38,8 @@ impl GrpcCode for OperationPending {
 impl GrpcCode for VolumeError {
     fn code(&self) -> Code {
         match self {
-            // Nobody knows whether a change that was sent has happened, so that the caller must ask again: with any
-            // code that is final to external-provisioner, a volume that was made after all would be lost.
+            // The outcome of a change that was sent is unknown, so the caller must retry: with any code that is final
+            // to external-provisioner, a volume that was created after all would be lost.
             Self::Api { .. }
             | Self::ClaimUnreadable { .. }
             | Self::NodesNotListed
@@ -52,13 +52,13 @@ impl GrpcCode for VolumeError {
             | Self::SourceFilesystemDiffers { .. }
             | Self::Immutable { .. } => Code::InvalidArgument,
             Self::AlreadyExists { .. } => Code::AlreadyExists,
-            // external-provisioner then lets the scheduler choose another node. It does not know where the source of a
-            // copy is, and may have chosen a wrong node; CSI names this code for that. After INVALID_ARGUMENT, which
-            // TopoLVM answers, the claim would stay with the wrong node for ever.
+            // external-provisioner then lets the scheduler choose another node. It does not know the node of a copy's
+            // source, and may have chosen a wrong node; CSI names this code for that. After INVALID_ARGUMENT, which
+            // TopoLVM answers, the claim would stay with the wrong node forever.
             Self::NoNodeWithClass { .. }
             | Self::InsufficientCapacity { .. }
-            | Self::NoRoomForPod { .. }
-            | Self::NoRoomBesideOthers { .. }
+            | Self::NoSpaceForPod { .. }
+            | Self::NoSpaceWithOthers { .. }
             | Self::SourceNotAccessible { .. }
             | Self::NodeBeingDeleted { .. }
             | Self::NodeGone { .. }
@@ -79,8 +79,8 @@ impl GrpcCode for VolumeError {
 /// Returns the code for a volume that its node could not create, from the node's code. Nothing is left of the volume.
 fn create_failure_code(code: Code, is_copy: bool) -> Code {
     // The node lacks the device class, its volume group or some of its disks, or the class of lvcreate options;
-    // NOT_FOUND is what TopoLVM's lvmd says. Other nodes may have them: external-provisioner lets the scheduler choose
-    // again after RESOURCE_EXHAUSTED, and after the node's own code it would ask the same node for ever.
+    // TopoLVM's lvmd returns NOT_FOUND. Other nodes may have them: external-provisioner lets the scheduler choose again
+    // after RESOURCE_EXHAUSTED. After the node's own code it would try the same node forever.
     let is_lacking = matches!(code, Code::FailedPrecondition | Code::NotFound);
     if is_lacking && !is_copy { Code::ResourceExhausted } else { code }
 }
@@ -92,10 +92,9 @@ fn expand_failure_code(code: Code) -> Code {
         // smaller one; after OUT_OF_RANGE he can
         Code::OutOfRange
     } else if code == Code::FailedPrecondition {
-        // CSI keeps this code for a volume that can grow only while nobody uses it, and external-resizer then waits
-        // until no pod does. The node means that its volume group or device class is not as it should be:
-        // external-resizer asks again, with pauses, after a code that it knows nothing special about, and the user can
-        // step back.
+        // CSI keeps this code for a volume that can grow only while it is unused, and external-resizer then waits until
+        // no pod uses it. Here the node reports a problem of its volume group or device class: after a code without
+        // special meaning, external-resizer retries with pauses, and the user can reduce the request again.
         Code::Internal
     } else {
         code

@@ -82,8 +82,8 @@ impl Question {
         }
         let (status, body) = send(stream, request, LONGEST).await?;
         if status != StatusCode::OK {
-            let said = serde_json::from_slice(&body).map(|Refusal { error }| error).unwrap_or_default();
-            return Err(AskError::Status(status, said.chars().take(LONGEST_REASON).collect()));
+            let message = serde_json::from_slice(&body).map(|Refusal { error }| error).unwrap_or_default();
+            return Err(AskError::Status(status, message.chars().take(LONGEST_REASON).collect()));
         }
         // It becomes a part of an answer of ours
         let is_list =

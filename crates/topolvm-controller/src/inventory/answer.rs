@@ -1,5 +1,5 @@
-//! The answer: an object with the list of each node that has told one. An old client reads nothing else of it, so that
-//! what went wrong with other nodes stands in headers.
+//! The answer: an object with the list of each node that has returned one. An old client reads nothing else of it, so
+//! that the errors of other nodes are in headers.
 
 use std::convert::Infallible;
 
@@ -22,7 +22,7 @@ const LONGEST_ERRORS: usize = 4 << 10;
 /// Longest answer in bytes.
 const LONGEST: usize = 32 << 20;
 
-/// The lists that have been told.
+/// The lists that agents have returned.
 #[derive(Default)]
 pub(super) struct Answer {
     lists: Vec<(String, Bytes)>,
@@ -31,9 +31,9 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Adds what the agent of a node has said.
-    pub(super) fn add(&mut self, node: String, told: Result<Bytes, AskError>) {
-        match told {
+    /// Adds the answer of a node's agent.
+    pub(super) fn add(&mut self, node: String, list: Result<Bytes, AskError>) {
+        match list {
             Ok(list) if self.bytes.saturating_add(list.len()) > LONGEST => self.errors.push((node, AskError::TooLong)),
             Ok(list) => {
                 self.bytes = self.bytes.saturating_add(list.len());

@@ -1,7 +1,7 @@
 //! Waits for the Lease, and acquires it.
 //!
-//! A watch of the one Lease tells when it is released. Should the watch be late or forbidden, the Lease is read again
-//! when it would have expired.
+//! A watch of the one Lease shows its release. In case the watch is late or forbidden, the Lease is also read when it
+//! would have expired.
 
 use futures::{Stream, StreamExt as _, pin_mut};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -30,7 +30,7 @@ impl ObservedLease {
         is_new
     }
 
-    /// Returns when the Lease expires. One that nobody holds has expired when it was observed.
+    /// Returns when the Lease expires. One without a holder has expired when it was observed.
     fn expires_at(&self, timing: &ElectionTiming) -> Instant {
         if lease::is_free(&self.spec) { self.since } else { self.since + lease::duration(&self.spec, timing) }
     }
@@ -66,7 +66,7 @@ impl Election {
         }
     }
 
-    /// Acquires the Lease if nobody holds it any more.
+    /// Acquires the Lease if it has no holder any more.
     async fn try_acquire(&self, observed: &mut Option<ObservedLease>) -> Result<Option<Lease>, LeaseError> {
         let Some(found) = self.with_timeout(self.request_timeout(), "read", self.api.get_opt(&self.name)).await? else {
             let new =

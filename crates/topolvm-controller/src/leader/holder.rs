@@ -36,7 +36,7 @@ impl Election {
     /// Writes the Lease with a new renew time.
     async fn renew(&self, lease: &mut Lease) -> Result<(), LeaseError> {
         match self.replace(&lease::renewed(lease.clone(), (self.now)())).await {
-            // Either somebody acquired the Lease, or changed its metadata, or an earlier answer was lost
+            // Either another process acquired the Lease, or its metadata were changed, or an earlier answer was lost
             Err(error) if error.is_conflict() => {
                 let found = self.with_timeout(self.request_timeout(), "read", self.api.get_opt(&self.name)).await?;
                 let ours = found.filter(|found| lease::is_held_by(found, &self.identity)).ok_or(LeaseError::Lost)?;

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::ElectionTiming;
 
-/// Returns whether nobody holds the Lease: it is new, or its last holder has released it.
+/// Returns whether the Lease has no holder: it is new, or its last holder has released it.
 pub(super) fn is_free(spec: &LeaseSpec) -> bool {
     spec.holder_identity.as_deref().unwrap_or_default().is_empty()
 }

@@ -1,11 +1,11 @@
-//! Writes to LogicalVolumes the claims that have them, where these were not known when they were created (by TopoLVM,
-//! by an earlier version, or by this one before its watch of claims knew the claim), and where another claim has the
-//! PersistentVolume by now: volume populators and backup tools make it for a claim of their own first.
+//! Writes to LogicalVolumes the claims that use them, where these were not known when they were created (by TopoLVM, by
+//! an earlier version, or by this one before its watch of claims knew the claim), and where another claim has the
+//! PersistentVolume by now: volume populators and backup tools first create it for a separate claim.
 //!
-//! The watch of claims shows that another claim has it, since csi-provisioner names a PersistentVolume like the
-//! volume; the PersistentVolume itself is read before anything is written. All PersistentVolumes are listed only while
-//! there are volumes without a claim. One to which no PersistentVolume with a claim refers is looked for a few times
-//! and then left alone, so that a cluster in which nothing happens costs no request.
+//! The watch of claims shows that another claim has it, since csi-provisioner names a PersistentVolume like the volume;
+//! the PersistentVolume itself is read before anything is written. All PersistentVolumes are listed only while there
+//! are volumes without a claim. If no PersistentVolume with a claim refers to a volume, the controller retries a few
+//! times and then ignores it, so that an idle cluster costs no request.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -68,8 +68,8 @@ impl ClaimAnnotation {
         }
     }
 
-    /// Annotates the volumes that another claim has than their annotation says. `refuted` are the pairs of which the
-    /// PersistentVolume did not confirm it.
+    /// Annotates the volumes whose claim is another one than their annotation names. `refuted` are the pairs that the
+    /// PersistentVolume did not confirm.
     async fn follow_claims(&self, refuted: &mut HashSet<Pair>) -> Result<(), ReconcileError> {
         let moved: Vec<_> = self.claims.state().into_iter().filter_map(|claim| self.moved_volume(claim)).collect();
         refuted.retain(|pair| moved.iter().any(|(known, ..)| known == pair));
@@ -140,7 +140,7 @@ impl ClaimAnnotation {
         Ok(())
     }
 
-    /// Returns the volumes that do not say for which claim they were made, by volume id. Snapshots have none.
+    /// Returns the volumes that do not name their claim, by volume id. Snapshots have none.
     fn volumes_without_claim(&self) -> HashMap<String, Arc<LogicalVolume>> {
         let is_wanted = |volume: &LogicalVolume| {
             !volume.is_snapshot() && !volume.is_deleting() && volume.claim(self.shared.flavor).is_none()

@@ -1,14 +1,14 @@
-//! Takes the finalizers of TopoLVM off claims: `topolvm.io/pvc`, earlier `topolvm.cybozu.com/pvc`.
+//! Removes the finalizers of TopoLVM from claims: `topolvm.io/pvc`, earlier `topolvm.cybozu.com/pvc`.
 //!
-//! Nothing puts one there any more unless the webhook for claims is asked to, so that what is left of them is taken
-//! off. Where the finalizer is kept on purpose it has a use: a pod of a StatefulSet whose claim was deleted, say with
-//! its node, waits for ever for a claim that nobody creates again. When it is the last finalizer of the claim, pods
-//! that are still pending for the claim are deleted and it is taken off; the StatefulSet then creates both anew.
+//! No component adds one any more unless the webhook for claims is configured to, so the existing ones are removed.
+//! Where the finalizer is kept on purpose it has a use: a pod of a StatefulSet whose claim was deleted, for example
+//! with its node, waits forever for a claim that no controller recreates. When it is the last finalizer of the claim,
+//! pods that are still pending for the claim are deleted and it is removed; the StatefulSet then recreates both.
 //!
-//! The pods go first: as long as the claim is there, a lost answer or the next leader finds it, and with it all that is
-//! left to do. No pod comes back to the claim that is being deleted: the StatefulSet controller creates none before it
-//! can create the claim (Kubernetes' `createPersistentVolumeClaims`: "pvc ... is being deleted"). What other
-//! controllers, and those of old Kubernetes versions, create in between is deleted once the claim is gone.
+//! The pods go first: as long as the claim exists, the retry after a lost answer or the next leader finds it, and with
+//! it all remaining work. No pod comes back to the claim that is being deleted: the StatefulSet controller creates none
+//! before it can create the claim (Kubernetes' `createPersistentVolumeClaims`: "pvc ... is being deleted"). Pods that
+//! other controllers, and those of old Kubernetes versions, create in between are deleted once the claim is gone.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl ClaimFinalizer {
         reconcile_all("persistentvolumeclaim", &self.shared.metrics, claims, queue, reconcile).await;
     }
 
-    /// Takes off the finalizers that are due for removal.
+    /// Removes the finalizers that are due for removal.
     async fn reconcile(&self, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
         let obsolete = remove_finalizers(&claim.metadata, &self.policy.obsolete());
         if !obsolete.is_empty() {
@@ -80,7 +80,7 @@ impl ClaimFinalizer {
         written
     }
 
-    /// Reads from the API server what has become of a claim that was being deleted.
+    /// Reads the state of a claim that was being deleted from the API server.
     async fn read_state(&self, claim: &PersistentVolumeClaim) -> Result<ClaimState, ReconcileError> {
         let now = self.api(claim).get_metadata_opt(&claim.name_any()).await;
         let now = now.map_err(ReconcileError::api("read claim", full_name(claim)))?;
@@ -91,7 +91,7 @@ impl ClaimFinalizer {
         })
     }
 
-    /// Takes finalizers off with this patch, unless the claim is gone.
+    /// Removes finalizers with this patch, unless the claim is gone.
     async fn remove_finalizers(
         &self,
         claim: &PersistentVolumeClaim,
@@ -106,7 +106,7 @@ impl ClaimFinalizer {
         Ok(())
     }
 
-    /// Deletes the pods that were created while the finalizer was taken off. The claim has left the queue with its
+    /// Deletes the pods that were created during the removal of the finalizer. The claim has left the queue with its
     /// finalizer, so that this is retried here until it succeeds.
     async fn delete_late_pods(&self, claim: &PersistentVolumeClaim) {
         let mut backoff = WORK_QUEUE.backoff;
@@ -123,7 +123,7 @@ impl ClaimFinalizer {
     async fn try_delete_late_pods(&self, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
         match self.read_state(claim).await? {
             ClaimState::Deleted => self.delete_pending_pods(claim).await,
-            // The finalizer was not taken off after all, which is retried; or the pods can use the new claim
+            // The finalizer was not removed after all, which is retried; or the pods can use the new claim
             ClaimState::BeingDeleted | ClaimState::Recreated => Ok(()),
         }
     }

@@ -27,12 +27,12 @@ pub(super) struct ClaimInformer {
     pub(super) cache: Cache<PersistentVolumeClaim>,
     /// The events of claims, as far as they are about the size of filesystems.
     pub(super) resizes: mpsc::UnboundedReceiver<ResizeEvent>,
-    /// Claims with a finalizer to take off.
+    /// Claims with a finalizer to remove.
     pub(super) finalizer_removals: mpsc::UnboundedReceiver<ObjectRef<PersistentVolumeClaim>>,
 }
 
 impl ClaimInformer {
-    /// Makes the informer, which also feeds the claims that may grow by themselves.
+    /// Creates the informer, which also feeds the claims that may grow automatically.
     pub(super) fn new(claims: &ClaimWatch, policy: FinalizerPolicy, growing: GrowingClaims) -> Self {
         let flavor = policy.flavor;
         let mut writer = CacheWriter::default();
@@ -41,7 +41,7 @@ impl ClaimInformer {
         let (removal_sender, finalizer_removals) = mpsc::unbounded_channel();
         let subscription = claims.subscribe(move |event| {
             if let Some(resize) = ResizeEvent::from_event(flavor, &event) {
-                // Nobody listens only when everything ends
+                // The receiver is dropped only when the process ends
                 drop(resize_sender.send(resize));
             }
             growing.apply(&event);

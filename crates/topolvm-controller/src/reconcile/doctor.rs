@@ -1,5 +1,5 @@
-//! Runs again and again those checks of `kubectl topolvm doctor` that need nothing but objects of the API server, and
-//! tells what they find: in a metric, in a ConfigMap with the fields of a condition, and in Events about it.
+//! Repeats those checks of `kubectl topolvm doctor` that only need objects of the API server, and reports their
+//! findings: in a metric, in a ConfigMap with the fields of a condition, and in Events about it.
 
 mod condition;
 mod context;

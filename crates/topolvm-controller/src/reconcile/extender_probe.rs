@@ -1,12 +1,12 @@
 //! Probes whether kube-scheduler calls the scheduler extender.
 //!
 //! The leader creates the probe pod, waits for kube-scheduler's answer in its condition, deletes it, and writes the
-//! outcome into the ConfigMap that all replicas watch, when it is another than before. There is no other way to know:
-//! kube-scheduler's configuration is a file, and an extender that is asked nothing cannot tell whether there was
-//! nothing to ask.
+//! outcome into the ConfigMap that all replicas watch, if it differs from the previous one. There is no other way to
+//! find out: kube-scheduler's configuration is a file, and an extender that receives no request cannot know whether
+//! there was any pod to schedule.
 //!
 //! A clear answer counts at once. One probe without a clear answer (kube-scheduler is restarted, the extender cannot be
-//! reached, no node is there) leaves the outcome as it is; several in a row take the proof away.
+//! reached, no node exists) leaves the outcome as it is; several in a row revoke the proof.
 
 use std::future;
 use std::pin::pin;
@@ -96,15 +96,15 @@ impl ExtenderProbe {
             Ok(None) => return Ok(()),
             Err(error) => Answer::Unclear(error_chain(error)),
         };
-        self.judge(answer);
+        self.evaluate(answer);
         if let Some(outcome) = self.outcome.clone().filter(|outcome| *outcome != self.informer.state()) {
             self.publish(&outcome).await?;
         }
         probed.map(drop)
     }
 
-    /// Changes the outcome as the answer to a probe says.
-    fn judge(&mut self, answer: Answer) {
+    /// Changes the outcome according to the answer to a probe.
+    fn evaluate(&mut self, answer: Answer) {
         let was_proven = self.outcome.clone().unwrap_or_else(|| self.informer.state()) == ExtenderState::Proven;
         self.unclear = if matches!(answer, Answer::Unclear(_)) { self.unclear.saturating_add(1) } else { 0 };
         self.outcome = Some(match answer {
@@ -154,7 +154,7 @@ impl ExtenderProbe {
         Ok(created.metadata.uid)
     }
 
-    /// Deletes the pod of this UID, or whichever is there.
+    /// Deletes the pod of this UID, or any existing one.
     async fn delete_pod(&self, uid: Option<String>) -> Result<(), ReconcileError> {
         let params =
             DeleteParams::default().grace_period(0).preconditions(Preconditions { uid, resource_version: None });

@@ -1,10 +1,10 @@
-//! Makes kubelet expand a filesystem at once.
+//! Makes the kubelet expand a filesystem at once.
 //!
-//! kubelet looks at the size of a mounted volume only when it syncs the pod, which without a reason is every minute or
-//! two. A changed annotation of the pod is a reason. Nothing is lost when the annotation is not written: kubelet then
-//! expands the filesystem at its next sync. So nothing is retried.
+//! The kubelet checks the size of a mounted volume only when it syncs the pod, which without a reason is every minute
+//! or two. A changed annotation of the pod is a reason. Nothing is lost if the annotation is not written: the kubelet
+//! then expands the filesystem at its next sync. So nothing is retried.
 //!
-//! Pods are annotated once for each size that a claim waits for. Those sizes are kept in memory and not read from
+//! Pods are annotated once for each size that a claim waits for. Those sizes are kept in memory and not derived from
 //! times: the condition of the claim has whole seconds and the clock of another machine, and two expansions fit into
 //! one second.
 

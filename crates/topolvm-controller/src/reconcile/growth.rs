@@ -1,9 +1,9 @@
-//! Grows claims by themselves that have asked for it, up to the limit that they name.
+//! Grows claims automatically that request it, up to the limit that they name.
 //!
-//! What a claim asks for is written to its LogicalVolume, so that the agent of its node knows when the volume is too
-//! small and says so there. A claim that says so asks once for its next size: as long as that has not been reached,
-//! nothing more is asked for. What the API server refuses, or the node has no room for, is tried again after a pause
-//! that becomes longer.
+//! The controller writes the thresholds of a claim to its LogicalVolume, so that the agent of its node knows when the
+//! volume is too small and reports it there. It requests the next size of such a claim once: until the claim has
+//! reached that size, it requests no other. If the API server refuses the size, or the node lacks the free space, the
+//! controller retries after increasing pauses.
 
 mod decision;
 mod growing_claim;
@@ -28,7 +28,7 @@ use decision::{Decision, decide};
 use growing_claim::{GrowingClaim, GrowthPolicy};
 pub(super) use growing_claims::GrowingClaims;
 
-/// Changes that follow each other so soon are looked at together.
+/// Changes within this time are handled together.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Pauses between attempts to grow the same claim.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_mins(15));
@@ -39,13 +39,13 @@ pub(super) struct Growth {
     pub(super) claims: GrowingClaims,
 }
 
-/// Memory of volumes from one look to the next, by UID of their objects.
+/// Memory of volumes from one run to the next, by UID of their objects.
 #[derive(Debug, Default)]
 struct Memory {
     /// Volumes that are tried again later.
     pauses: HashMap<String, Pause>,
     /// The last Event of a volume that is not published again as long as nothing else has happened.
-    told: HashMap<String, String>,
+    reported: HashMap<String, String>,
 }
 
 #[derive(Debug)]
@@ -57,14 +57,14 @@ struct Pause {
 /// Outcome of an attempt to grow a claim.
 enum Attempt {
     Asked,
-    /// The claim is another one than was seen: the watch is about to tell of it.
+    /// The claim has changed since it was read: the watch is about to show it.
     Outdated,
     /// It is tried again later. Reason and note of an Event.
     Refused(&'static str, String),
 }
 
 impl Growth {
-    /// Looks at the claims whenever claims, volumes or StorageClasses have changed, and when a pause has ended.
+    /// Checks the claims whenever claims, volumes or StorageClasses have changed, and after each pause.
     pub(super) async fn run(self) {
         if !self.shared.settings.grow_claims {
             return;
@@ -98,13 +98,13 @@ impl Growth {
         }
     }
 
-    /// Looks at all volumes.
+    /// Checks all volumes.
     async fn reconcile(&self, memory: &mut Memory) {
         let Some(claims) = self.claims.state() else { return };
         let volumes = self.shared.volumes.cache.state();
         let uids: HashSet<&str> = volumes.iter().map(|volume| volume.uid()).collect();
         memory.pauses.retain(|uid, _| uids.contains(uid.as_str()));
-        memory.told.retain(|uid, _| uids.contains(uid.as_str()));
+        memory.reported.retain(|uid, _| uids.contains(uid.as_str()));
         for volume in &volumes {
             let claim = claims.get(volume.name());
             let is_concerned = claim.is_some() || volume.annotation(self.shared.flavor.growth_thresholds()).is_some();
@@ -125,7 +125,7 @@ impl Growth {
         }
     }
 
-    /// Has the agent measure a volume or not, as its claim says, and grows the claim if it has to.
+    /// Makes the agent measure a volume or not, as its claim requests, and grows the claim if it has to.
     async fn reconcile_volume(
         &self,
         volume: &Arc<LogicalVolume>,
@@ -147,7 +147,8 @@ impl Growth {
         }
     }
 
-    /// Returns what a claim asks for, if its StorageClass lets it grow by itself. Tells what is wrong with either.
+    /// Returns the policy that a claim requests, if its StorageClass permits automatic growth. Reports problems of
+    /// either.
     async fn policy(&self, volume: &LogicalVolume, claim: &GrowingClaim, memory: &mut Memory) -> Option<GrowthPolicy> {
         let class = self.shared.capacity.class(&claim.storage_class).filter(|class| class.lets_claims_grow)?;
         let problem = match &claim.policy {
@@ -159,7 +160,7 @@ impl Growth {
             ),
             Err(problem) => format!("the claim does not grow automatically; correct the annotation {problem}"),
         };
-        self.tell_once(volume, &claim.reference, "GrowthMisconfigured", problem, memory).await;
+        self.publish_once(volume, &claim.reference, "GrowthMisconfigured", problem, memory).await;
         None
     }
 
@@ -173,7 +174,7 @@ impl Growth {
         none_if_not_found(written).map_err(ReconcileError::api("annotate LogicalVolume", volume.name())).map(drop)
     }
 
-    /// Grows a claim whose agent says that its volume is too small.
+    /// Grows a claim whose agent reports that its volume is too small.
     async fn grow_if_too_small(
         &self,
         volume: &LogicalVolume,
@@ -190,7 +191,7 @@ impl Growth {
                 let note = format!(
                     "the volume is nearly full and has reached its limit, {limit}; raise the limit, or delete files"
                 );
-                self.tell_once(volume, &claim.reference, "GrowthAtLimit", note, memory).await;
+                self.publish_once(volume, &claim.reference, "GrowthAtLimit", note, memory).await;
                 Ok(())
             }
             Decision::Grow(bytes) => match self.grow(volume, volume_bytes, claim, bytes).await? {
@@ -212,7 +213,7 @@ impl Growth {
         }
     }
 
-    /// Asks for so many bytes for exactly this claim as it was seen, if the node has room for them.
+    /// Requests this size for exactly this version of the claim, if the node has enough free space.
     async fn grow(
         &self,
         volume: &LogicalVolume,
@@ -257,7 +258,7 @@ impl Growth {
     }
 
     /// Publishes an Event, unless it is the last one of this volume.
-    async fn tell_once(
+    async fn publish_once(
         &self,
         volume: &LogicalVolume,
         about: &ObjectReference,
@@ -265,7 +266,7 @@ impl Growth {
         note: String,
         memory: &mut Memory,
     ) {
-        if memory.told.insert(volume.uid().to_owned(), note.clone()).as_ref() != Some(&note) {
+        if memory.reported.insert(volume.uid().to_owned(), note.clone()).as_ref() != Some(&note) {
             self.shared.events.publish_warning(about, reason, "Grow", note).await;
         }
     }
@@ -287,11 +288,11 @@ impl Memory {
     /// Forgets a volume that grows.
     fn forget(&mut self, volume: &LogicalVolume) {
         self.pauses.remove(volume.uid());
-        self.told.remove(volume.uid());
+        self.reported.remove(volume.uid());
     }
 }
 
-/// Sleeps until then; for ever if there is no such time.
+/// Sleeps until then; indefinitely if there is no such time.
 async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,

@@ -1,12 +1,12 @@
-//! Clears up what the scheduling mode `extender` has left in the mode `capacity`: names pods that wait for an extender
-//! which nobody calls any more, and deletes the proof that kube-scheduler calls it.
+//! Cleans up the state of the scheduling mode `extender` in the mode `capacity`: reports pods that wait for an extender
+//! that kube-scheduler does not call any more, and deletes the proof that it calls it.
 //!
 //! A pod keeps the resource `topolvm.io/capacity` that it got in the scheduling mode `extender`: resources of a pod
 //! cannot be changed. After a change to the mode `capacity` no node has the resource, and a pod that was pending then
-//! stays so until it is made anew. An Event on the pod says with which command.
+//! stays pending until it is recreated. An Event on the pod contains the command for that.
 //!
-//! When the mode is `extender` again the proof would be believed until the first probe has ended, and pods that are
-//! made meanwhile would wait for an extender that may not be there yet.
+//! After a change back to the mode `extender`, an existing proof would count until the first probe has ended, and pods
+//! that are created meanwhile would wait for an extender that may not exist yet.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn is_waiting(flavor: ApiFlavor, pod: &Pod) -> bool {
     is_live && matches!(read_answer(flavor, pod), Some(Answer::NotCalled(_)))
 }
 
-/// The object of which a pod is a part, and the command that makes the pod anew.
+/// The object that a pod belongs to, and the command that recreates the pod.
 #[derive(Debug, PartialEq, Eq)]
 struct Remedy {
     owner: String,

@@ -1,8 +1,8 @@
-//! Deletes the claims of a deleted Node, so that their pods can be created elsewhere, and forgets its volumes but for
+//! Deletes the claims of a deleted Node, so that their pods can be created elsewhere, and forgets its volumes except
 //! those that something keeps.
 //!
-//! The node agent puts a finalizer on its Node, which holds the object until this is done. The LVs themselves stay on
-//! the disks: the finalizer of a LogicalVolume is taken off without the node agent, which may not exist any more.
+//! The node agent adds a finalizer to its Node, which holds the object until this is done. The LVs themselves stay on
+//! the disks: the finalizer of a LogicalVolume is removed without the node agent, which may not exist any more.
 
 mod disk_operations;
 mod keepers;
@@ -65,8 +65,8 @@ impl NodeDeletion {
         Ok(())
     }
 
-    /// Deletes the claims and volumes of a node until there are none but those that something keeps. A volume that is
-    /// created meanwhile would stay for ever, and so would its claim, so that the volumes are listed again until none
+    /// Deletes the claims and volumes of a node until there are none except those that something keeps. A volume that
+    /// is created meanwhile would stay forever, and so would its claim, so that the volumes are listed again until none
     /// is left.
     async fn delete_claims_and_volumes(&self, node: &str) -> Result<(), ReconcileError> {
         if !self.claims.wait_until_listed().await {
@@ -112,8 +112,9 @@ impl NodeDeletion {
         }
     }
 
-    /// Finds the PersistentVolumes, and by that the LogicalVolumes, of claims that ask to be made again. They are left
-    /// alone: the controller of those claims waits whether the node comes back, and is sure before it deletes anything.
+    /// Finds the PersistentVolumes, and by that the LogicalVolumes, of claims that request to be recreated. They are
+    /// skipped: the controller of those claims waits for the node to come back, and deletes nothing before the node is
+    /// proven lost.
     async fn find_rebuilt(&self) -> Result<HashSet<String>, ReconcileError> {
         if !self.shared.settings.rebuild_claims {
             return Ok(HashSet::new());
@@ -126,9 +127,10 @@ impl NodeDeletion {
         Ok(rebuilt.filter_map(|claim| volume_name(claim).map(str::to_owned)).collect())
     }
 
-    /// Deletes the claims that are bound to one of these volumes of the node, and takes the node off those that wait
-    /// for a volume there: without a volume there is nothing to lose, and another node will do. `selected-node` says
-    /// where the scheduler wanted a volume; it survives binding, and the volume can have been created elsewhere.
+    /// Deletes the claims that are bound to one of these volumes of the node, and removes the node from those that wait
+    /// for a volume there: without a volume there is nothing to lose, and another node will do. `selected-node` names
+    /// the node where the scheduler wanted a volume; it survives binding, and the volume can have been created
+    /// elsewhere.
     async fn let_claims_go(
         &self,
         node: &str,
@@ -206,9 +208,9 @@ impl NodeDeletion {
         Api::namespaced(self.shared.client.clone(), &claim.namespace().unwrap_or_default())
     }
 
-    /// Returns whether the claim is bound to one of these volumes. Its PersistentVolume has the id of the volume; any
-    /// name may have been given to it by hand. Where the PersistentVolume or the LogicalVolume is gone nobody knows
-    /// where the data is, and the answer is no.
+    /// Returns whether the claim is bound to one of these volumes. Its PersistentVolume has the id of the volume; an
+    /// administrator may have given it any name. If the PersistentVolume or the LogicalVolume is gone, the location of
+    /// the data is unknown, and the answer is no.
     async fn is_bound_to_any(
         &self,
         claim: &PersistentVolumeClaim,
@@ -254,8 +256,8 @@ impl NodeDeletion {
         Ok(volumes)
     }
 
-    /// Deletes the object without its node agent: takes off the finalizer, and tells an agent that still runs by an
-    /// annotation to leave the LV alone.
+    /// Deletes the object without its node agent: removes the finalizer, and adds an annotation that makes an agent
+    /// that still runs ignore the LV.
     async fn delete_volume(&self, node: &str, volume: &LogicalVolume) -> Result<(), ReconcileError> {
         let api: Api<LogicalVolume> = Api::all_with(self.shared.client.clone(), &self.shared.flavor);
         let name = volume.name_any();

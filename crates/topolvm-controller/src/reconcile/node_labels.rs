@@ -1,9 +1,9 @@
-//! Keeps the label of nodes that have volumes, and cleans nodes that have lost their selecting label and their last
+//! Maintains the label of nodes that have volumes, and cleans nodes that have lost their selecting label and their last
 //! volume.
 //!
-//! The label holds the agent and lvmd on the node, whose DaemonSets select by it too. It is put on early, while the
-//! node is selected, so that no volume is without its agent when an administrator takes the selecting label away. When
-//! it is gone the agent writes nothing to its Node any more, and what it had written is taken off.
+//! The label keeps the agent and lvmd on the node, whose DaemonSets also select by it. It is added early, while the
+//! node is selected, so that no volume is without its agent when an administrator removes the selecting label. Once the
+//! label is gone, the agent writes nothing to its Node any more, and the controller removes what the agent had written.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -33,11 +33,11 @@ pub(super) struct NodeLabels {
 /// A change that a Node needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// The label is to be put on.
+    /// The label is to be added.
     Label,
-    /// The label is to be taken off.
+    /// The label is to be removed.
     Unlabel,
-    /// Everything that the agent has left is to be taken off.
+    /// Everything that the agent has written is to be removed.
     Clean,
 }
 
@@ -100,7 +100,7 @@ impl NodeLabels {
         let name = node.name_any();
         let nodes: Api<Node> = Api::all(self.shared.client.clone());
         if change != Change::Label && self.has_volumes(&name).await? {
-            // The watch is behind; it will tell of them
+            // The watch is behind; it will show them
             return Ok(());
         }
         let patch = match change {
@@ -109,7 +109,7 @@ impl NodeLabels {
             Change::Clean => {
                 let found = nodes.get_metadata_opt(&name).await.map_err(ReconcileError::api("read Node", &name))?;
                 let Some(found) = found else { return Ok(()) };
-                // Somebody may have selected it since
+                // It may have been selected since
                 if self.shared.nodes.selection.state(found.metadata.labels.as_ref()) != NodeState::Excluded {
                     return Ok(());
                 }

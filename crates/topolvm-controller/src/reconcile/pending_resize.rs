@@ -10,8 +10,8 @@ use super::claim::{provisioner, volume_name};
 /// Condition of a claim whose volume has been expanded and whose filesystem has not.
 pub(super) const RESIZE_PENDING: &str = "FileSystemResizePending";
 
-/// The value of `status.allocatedResourceStatuses` before anybody has begun to expand the filesystem. csi-resizer
-/// writes it; kubelet replaces it by `NodeResizeInProgress`, `NodeResizeInfeasible` and so on each time that it tries.
+/// The value of `status.allocatedResourceStatuses` before the expansion of the filesystem has begun. csi-resizer writes
+/// it; the kubelet replaces it by `NodeResizeInProgress`, `NodeResizeInfeasible` and so on each time that it tries.
 const NODE_RESIZE_PENDING: &str = "NodeResizePending";
 
 /// An event of a claim, as far as it is about the size of its filesystem.
@@ -21,7 +21,7 @@ pub(super) enum ResizeEvent {
     Pending(PendingResize),
     /// The claim with this UID does not wait for kubelet, or is gone.
     Settled(String),
-    /// All claims are listed anew. Those that were deleted meanwhile are not named.
+    /// All claims are listed again. Those that were deleted meanwhile are not named.
     Relist,
 }
 
@@ -67,7 +67,7 @@ impl PendingResize {
         {
             return None;
         }
-        // Kubernetes before 1.23 does not tell what was allocated
+        // Kubernetes before 1.23 does not report the allocated size
         let allocated = status.allocated_resources.as_ref().and_then(|allocated| allocated.get("storage"));
         let requested = || claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage");
         Some(Self {

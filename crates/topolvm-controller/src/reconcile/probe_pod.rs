@@ -1,8 +1,8 @@
-//! The probe pod, and what kube-scheduler says about it. Pure.
+//! The probe pod, and the answer of kube-scheduler. Pure.
 //!
-//! It asks for the resource that only the extender's entry in kube-scheduler's configuration makes acceptable, so that
-//! a kube-scheduler without that entry refuses it, and for a device class that no node has, so that the extender does.
-//! In neither case can it run. Which of the two has refused it is in its condition `PodScheduled`.
+//! It requests the resource that only the extender's entry in kube-scheduler's configuration makes acceptable, so that
+//! a kube-scheduler without that entry refuses it, and a device class that no node has, so that the extender refuses
+//! it. In neither case can it run. Its condition `PodScheduled` shows which of the two has refused it.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(super) enum Answer {
     Called,
     /// kube-scheduler has refused it for want of the resource, with this message.
     NotCalled(String),
-    /// Neither, as this text says.
+    /// Neither; the text describes the answer.
     Unclear(String),
 }
 

@@ -1,4 +1,4 @@
-//! Decides which finalizers of TopoLVM are to be taken off a claim. Pure.
+//! Decides which finalizers of TopoLVM to remove from a claim. Pure.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
@@ -8,7 +8,7 @@ use topolvm_kube::has_finalizer;
 /// The claim finalizers of both API groups.
 pub(super) const PVC_FINALIZERS: [&str; 2] = [ApiFlavor::TopoLvm.pvc_finalizer(), ApiFlavor::Legacy.pvc_finalizer()];
 
-/// The rule which claim finalizers are taken off.
+/// The rule for which claim finalizers are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FinalizerPolicy {
     pub(super) flavor: ApiFlavor,
@@ -17,12 +17,12 @@ pub(super) struct FinalizerPolicy {
 }
 
 impl FinalizerPolicy {
-    /// Returns whether the claim has a finalizer to take off now.
+    /// Returns whether the claim has a finalizer to remove now.
     pub(super) fn is_removal_due(self, claim: &PersistentVolumeClaim) -> bool {
         self.obsolete().iter().any(|name| has_finalizer(&claim.metadata, name)) || self.is_last(claim)
     }
 
-    /// Returns the finalizers to take off every claim. TopoLVM left some on a claim more than once.
+    /// Returns the finalizers to remove from every claim. TopoLVM left some on a claim more than once.
     pub(super) fn obsolete(self) -> Vec<&'static str> {
         PVC_FINALIZERS.into_iter().filter(|name| !self.is_kept || *name != self.flavor.pvc_finalizer()).collect()
     }

@@ -2,7 +2,7 @@
 //! StatefulSet's pod together with the pod, so that the StatefulSet controller creates both on a node with free space.
 //!
 //! A node is lost when its Node object is deleted, or has the taint `node.kubernetes.io/out-of-service`; never because
-//! it is not ready. Watches only say which claims to check. The proof is read from the API server in two observations
+//! it is not ready. Watches only show which claims to check. The proof is read from the API server in two observations
 //! with a grace period in between. Any blocker restarts the grace period: an API server that lists nothing, or was
 //! restored from a backup, deletes nothing.
 
@@ -37,7 +37,7 @@ use policy::Trigger;
 use replacement::{abandon_replacement, finish_replacement, release_claim, replace_claim};
 use stateful_set::find_owner;
 
-/// Time between two looks, where the grace period is not shorter.
+/// Time between two checks, where the grace period is not shorter.
 const INTERVAL: Duration = Duration::from_secs(30);
 /// Nodes that are listed to see how many there are.
 const COUNTED_NODES: u32 = 500;
@@ -48,20 +48,20 @@ pub(super) struct Rebuild {
     pub(super) claims: Cache<PersistentVolumeClaim>,
 }
 
-/// Memory from one look to the next.
+/// Memory from one check to the next.
 #[derive(Debug, Default)]
 struct Memory {
     observations: Observations,
     /// The version in which a Node was last read and in service, by name.
     healthy: HashMap<String, String>,
-    /// Reasons for which claims are not made again, as Events have told, by UID.
+    /// Reasons why claims are not recreated, as Events have reported them, by UID.
     refused: HashMap<String, String>,
-    /// Claims that were deleted, by full name: their UID, and what is to be said of the new claim.
+    /// Claims that were deleted, by full name: their UID, and the message for the Event about the new claim.
     replaced: HashMap<String, (Option<String>, String)>,
 }
 
 impl Rebuild {
-    /// Looks now, and then every interval. Where claims are not to be made again those that are still held are let go.
+    /// Checks now, and then every interval. If claims are not to be recreated, it releases those that are still held.
     pub(super) async fn run(self) {
         let settings = self.shared.settings;
         let (nodes, volumes) = (&self.shared.nodes.cache, &self.shared.volumes.cache);
@@ -81,7 +81,7 @@ impl Rebuild {
                 self.release_all().await;
                 continue;
             }
-            if let Err(error) = Box::pin(self.look(&mut memory)).await {
+            if let Err(error) = Box::pin(self.check(&mut memory)).await {
                 // What was found before may be different by now
                 memory.observations = Observations::default();
                 tracing::warn!(
@@ -92,15 +92,15 @@ impl Rebuild {
         }
     }
 
-    /// Lets go of the claims that an earlier setting, or another version, has held: nobody else would.
+    /// Releases the claims that an earlier setting, or another version, has held: no other component would.
     async fn release_all(&self) {
         for claim in self.claims.state().iter().filter(|claim| is_held(claim)) {
             self.observe(claim, Box::pin(abandon_replacement(&self.shared, claim))).await;
         }
     }
 
-    /// Looks at all claims once.
-    async fn look(&self, memory: &mut Memory) -> Result<(), ReconcileError> {
+    /// Checks all claims once.
+    async fn check(&self, memory: &mut Memory) -> Result<(), ReconcileError> {
         self.announce(memory).await;
         let claims = self.claims.state();
         for claim in claims.iter().filter(|claim| is_held(claim) && claim.metadata.deletion_timestamp.is_some()) {
@@ -132,7 +132,7 @@ impl Rebuild {
         Ok(())
     }
 
-    /// Finds out whether the claim wants to be made again, and whether its node seems to be lost.
+    /// Finds out whether the claim requests to be recreated, and whether its node seems to be lost.
     async fn find_candidate(
         &self,
         claim: &PersistentVolumeClaim,
@@ -179,8 +179,8 @@ impl Rebuild {
         policy.trigger == Trigger::OutOfServiceTaint && memory.healthy.get(node) != version.as_ref()
     }
 
-    /// Returns why nothing that was found can be believed: a loss of so many nodes has one cause, which somebody has
-    /// to look at, such as an API server that has lost its objects.
+    /// Returns why none of the losses is credible: the loss of so many nodes has one cause that an administrator has to
+    /// check, such as an API server that has lost its objects.
     async fn find_blocker(&self, candidates: &[Candidate]) -> Result<Option<String>, ReconcileError> {
         let deleted = candidates.iter().filter(|candidate| candidate.loss == Loss::Deleted);
         let missing = deleted.map(|candidate| &candidate.node).collect::<HashSet<_>>().len();
@@ -198,7 +198,7 @@ impl Rebuild {
         }))
     }
 
-    /// Has the claim of a lost node made again, when it is proven and its StatefulSet will.
+    /// Recreates the claim of a lost node, after the proof is complete and if its StatefulSet will create it.
     async fn reconcile(
         &self,
         candidate: &Candidate,
@@ -248,10 +248,10 @@ impl Rebuild {
         Ok(find_owner(claim, &sets.items).map(ResourceExt::name_any))
     }
 
-    /// Publishes why a claim is not made again, once.
+    /// Publishes once why a claim is not recreated.
     async fn refuse(&self, claim: &PersistentVolumeClaim, why: &str, memory: &mut Memory) {
         let uid = claim.uid().unwrap_or_default();
-        if memory.refused.get(&uid).is_some_and(|told| told == why) {
+        if memory.refused.get(&uid).is_some_and(|reported| reported == why) {
             return;
         }
         let note = format!("the claim is not recreated: {why}");
@@ -259,7 +259,7 @@ impl Rebuild {
         memory.refused.insert(uid, why.to_owned());
     }
 
-    /// Publishes on claims that were made again that they are empty, and why.
+    /// Publishes on recreated claims that they are empty, and why.
     async fn announce(&self, memory: &mut Memory) {
         for claim in self.claims.state() {
             let name = full_name(&claim);
@@ -272,7 +272,7 @@ impl Rebuild {
         }
     }
 
-    /// Awaits a step about a claim, and says in the log when it fails: the next look tries again.
+    /// Awaits a step about a claim, and logs its failure: the next check tries again.
     async fn observe(&self, claim: &PersistentVolumeClaim, step: impl Future<Output = Result<(), ReconcileError>>) {
         if let Err(error) = self.shared.metrics.observe("rebuild", step).await {
             let claim = full_name(claim);
@@ -285,7 +285,7 @@ impl Rebuild {
     }
 }
 
-/// Lists what the StorageClasses of this driver say.
+/// Lists the policies of the StorageClasses of this driver.
 pub(super) async fn list_policies(shared: &Controllers) -> Result<ClassPolicies, ReconcileError> {
     let classes: Api<StorageClass> = Api::all(shared.client.clone());
     let listed = classes.list(&ListParams::default()).await;

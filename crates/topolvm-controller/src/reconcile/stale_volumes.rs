@@ -1,8 +1,8 @@
-//! Takes the finalizer off deleted volumes whose node does not exist any more.
+//! Removes the finalizer from deleted volumes whose node does not exist any more.
 //!
-//! A volume is removed by the agent of its node, whose finalizer holds the object meanwhile. Where the Node object is
-//! gone nobody will ever do that, and external-provisioner asks for the deletion for ever. After a day the finalizer is
-//! taken off. Only objects that somebody has deleted already are changed: nothing is deleted here.
+//! A volume is removed by the agent of its node, whose finalizer holds the object meanwhile. If the Node object is
+//! gone, no agent will ever do that, and external-provisioner retries the deletion forever. After a day the finalizer
+//! is removed. The controller changes only objects that are already being deleted: it deletes nothing.
 
 use std::future;
 use std::pin::pin;
@@ -27,7 +27,7 @@ pub(super) struct StaleVolumes {
 /// The action for a stale volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Action {
-    /// Take the finalizer off: nobody else will.
+    /// Remove the finalizer: no other component will.
     RemoveFinalizer,
     /// Warn the user, with this reason.
     Warn(String),

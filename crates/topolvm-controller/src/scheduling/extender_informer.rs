@@ -54,7 +54,7 @@ impl ExtenderState {
 /// The outcome of the extender probes, as the ConfigMap has it. Clones share it.
 #[derive(Clone, Debug)]
 pub struct ExtenderInformer {
-    /// `None` until the ConfigMap has been looked for.
+    /// `None` until the watch has listed the ConfigMap.
     state: watch::Receiver<Option<ExtenderState>>,
 }
 
@@ -94,13 +94,13 @@ impl ExtenderInformer {
         Self { state }
     }
 
-    /// Returns whether the ConfigMap has been looked for.
+    /// Returns whether the watch has listed the ConfigMap.
     #[must_use]
     pub fn is_listed(&self) -> bool {
         self.state.borrow().is_some()
     }
 
-    /// Waits until the ConfigMap has been looked for, or the watch has ended.
+    /// Waits until the watch has listed the ConfigMap, or has ended.
     pub(crate) async fn wait_until_listed(&self) {
         // An error is the end of the watch, with the process
         drop(self.state.clone().wait_for(Option::is_some).await);

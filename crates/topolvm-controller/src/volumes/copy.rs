@@ -101,7 +101,7 @@ impl Volumes {
             }
             match compare_existing(self.flavor, &copy, &request) {
                 Existing::Matches => return Ok(Some(copy)),
-                // Whatever the answer will be, its node must not create a volume that nobody knows of
+                // Whatever the answer will be, its node must not create a volume that is unknown to every client
                 Existing::Unprovisioned => match self.delete_object(copy.name(), exact_version(&copy)).await? {
                     Deletion::Done | Deletion::Pending => return Ok(None),
                     Deletion::Conflict => {}
@@ -122,7 +122,7 @@ impl Volumes {
     }
 
     /// Finds the snapshot of a volume that is gone. The answer to the first request may have been lost, and the source
-    /// deleted since: with "not found" nobody would ever ask for the snapshot again, and nobody would delete it.
+    /// deleted since: after "not found" the client would never request the snapshot again, and nothing would delete it.
     async fn find_earlier_snapshot(
         &self,
         name: &str,
@@ -157,7 +157,7 @@ fn copy_size(requested: VolumeSize, flavor: ApiFlavor, source: &LogicalVolume) -
 }
 
 /// Refuses a copy that is to be mounted with another filesystem than its source has, as far as that is known: it would
-/// take its room and never be mounted.
+/// use space and never be mounted.
 fn check_filesystem(wanted: Option<&str>, found: Option<&str>) -> Result<(), VolumeError> {
     match (wanted, found) {
         (Some(wanted), Some(found)) if wanted != found => {

@@ -53,8 +53,9 @@ impl Volumes {
         }
     }
 
-    /// Returns the request as it counts for this object. An object without a volume, on another node than the preferred
-    /// one, is asked for anew where the scheduler has selected that node: the pod may have been scheduled again since.
+    /// Returns the effective request for this object. If the object has no volume and is on another node than the
+    /// preferred one, the object is requested again where the scheduler has selected that node: the pod may have been
+    /// rescheduled since.
     async fn request_for_existing(
         &self,
         request: &VolumeRequest,
@@ -89,7 +90,7 @@ impl Volumes {
         deadline: Instant,
     ) -> Result<Option<LogicalVolume>, VolumeError> {
         let reserved = match self.choose_node(request, deadline).await {
-            // Until the watch tells of the object, requests at the same time see what is promised to this one
+            // Until the watch shows the object, concurrent requests see the reservation of this one
             Ok(node) => self.reserve(request, &node).await.map(|(hold, claim)| (node, hold, claim)),
             Err(error) => Err(error),
         };

@@ -57,7 +57,7 @@ impl Volumes {
         self.informer.cache.get(object.name()).is_some_and(|cached| cached.uid() == object.uid())
     }
 
-    /// Waits until exactly this object is gone; `false` when it is not at the deadline. `was_cached` tells whether the
+    /// Waits until exactly this object is gone; `false` if it is not at the deadline. `was_cached` is true if the
     /// informer had the object before it was deleted: it may have dropped it since.
     pub(super) async fn wait_deleted(
         &self,
@@ -69,7 +69,7 @@ impl Volumes {
         loop {
             let is_cached = self.is_cached(object);
             was_cached |= is_cached;
-            // What the informer cannot tell, the API server can
+            // If the informer does not know it, the API server does
             let is_gone = !is_cached && (was_cached || self.is_gone(object).await?);
             if is_gone {
                 return Ok(true);

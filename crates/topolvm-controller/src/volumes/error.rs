@@ -34,12 +34,12 @@ pub(crate) enum VolumeError {
         "node {node} has {free} bytes free in device class {device_class:?}, but the remaining volumes of pod {pod} \
          need {wanted} bytes together; none of them is created there"
     )]
-    NoRoomForPod { pod: String, node: String, device_class: String, wanted: u64, free: u64 },
+    NoSpaceForPod { pod: String, node: String, device_class: String, wanted: u64, free: u64 },
     #[error(
         "node {node} has {free} bytes free in device class {device_class:?} in addition to the volumes that are being \
          created there, but {wanted} bytes are requested"
     )]
-    NoRoomBesideOthers { node: String, device_class: String, wanted: u64, free: u64 },
+    NoSpaceWithOthers { node: String, device_class: String, wanted: u64, free: u64 },
     #[error("node {node} is being deleted; no volume is created there")]
     NodeBeingDeleted { node: String },
     #[error("Node {node} no longer exists; no volume is created there")]
@@ -135,8 +135,8 @@ impl VolumeError {
     }
 }
 
-/// An error of the API server or of the way to it, in the words that users read in events: kube puts the debug form of
-/// a whole status into its own text.
+/// An error of the API server or of the connection to it, formatted for users, who read it in Events: kube includes the
+/// debug form of a whole status in its own text.
 #[derive(Debug)]
 pub(crate) struct ApiFailure(Box<kube::Error>);
 

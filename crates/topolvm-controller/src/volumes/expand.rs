@@ -25,13 +25,13 @@ impl Volumes {
             if let Some(patched) = self.request_size(&volume, size, bytes, &request).await? {
                 return self.wait_expanded(&patched, bytes, &request, deadline).await;
             }
-            // Somebody changed the object meanwhile: look at it again
+            // The object has changed meanwhile: read it again
         }
     }
 
     /// Withdraws a requested size that the node could not provide, once the user has stepped back to the current size.
-    /// Otherwise the volume would grow as soon as there is room, which nobody wants any more. Returns `false` if the
-    /// object has changed since it was read.
+    /// Otherwise the volume would grow as soon as there is enough free space, although it is not requested any more.
+    /// Returns `false` if the object has changed since it was read.
     async fn withdraw_pending_size(
         &self,
         volume: &LogicalVolume,
@@ -95,7 +95,7 @@ impl Volumes {
                 return Some(Ok(current));
             }
             // The status that our own write returned is the answer to an earlier request. The agent clears it when it
-            // begins again, so that even the same words are a new answer in a later version.
+            // begins again, so that even the same message is a new answer in a later version.
             let is_old = cached.metadata.resource_version == patched.metadata.resource_version;
             // Another request is older than ours, or a later one
             let is_answer = !is_old && cached.annotation(self.flavor.resize_requested_at()) == Some(request);
@@ -104,8 +104,8 @@ impl Volumes {
         if let Some(answer) = self.wait_until(patched, deadline, check).await? {
             return answer;
         }
-        // A failure that still stands at the deadline counts now: TopoLVM's agent does not clear it, and writing the
-        // same status again is no change and wakes nobody
+        // A failure that remains at the deadline counts now: TopoLVM's agent does not clear it, and writing the same
+        // status again is no change and triggers no event
         let volume = self.reread(patched).await?;
         let error = || node_failure(&volume).unwrap_or_else(|| VolumeError::timeout("expanded", &volume));
         size_if_at_least(&volume, bytes).ok_or_else(error)

@@ -6,7 +6,7 @@
 
 use super::{Volume, VolumeError, VolumeKind, Volumes};
 
-/// The most entries of a page. gRPC clients take at most 4 MiB unless told otherwise.
+/// The most entries of a page. gRPC clients accept at most 4 MiB unless configured otherwise.
 const MAX_PAGE_ENTRIES: usize = 10_000;
 
 /// The beginning of a token; the name of the last object on the page follows.

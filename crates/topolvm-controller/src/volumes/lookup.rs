@@ -1,8 +1,8 @@
 //! Finds the object of a volume id.
 //!
 //! An id that the informer does not know may still exist: it can lag behind another replica that has just answered
-//! `CreateVolume`. "Not found" makes `DeleteVolume` succeed, and would then leak the volume, so that it is said on the
-//! API server's word only. That costs one LIST with a selector, whose answer has at most one object.
+//! `CreateVolume`. "Not found" makes `DeleteVolume` succeed, and would then leak the volume, so that only the API
+//! server decides it. That costs one LIST with a selector, whose answer has at most one object.
 
 use topolvm_api::LogicalVolume;
 use topolvm_kube::list_selected;

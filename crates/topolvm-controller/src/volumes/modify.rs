@@ -1,4 +1,4 @@
-//! Gives a volume that exists what a VolumeAttributesClass says.
+//! Applies a VolumeAttributesClass to an existing volume.
 
 use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ impl Volumes {
             if self.has_limits(&object, limits) || self.write_limits(&object, limits).await? {
                 return Ok(());
             }
-            // Somebody changed the object meanwhile: look at it again
+            // The object has changed meanwhile: read it again
         }
     }
 
@@ -36,7 +36,7 @@ impl Volumes {
         }
     }
 
-    /// Returns whether the object says just these limits.
+    /// Returns whether the object has exactly these limits.
     fn has_limits(&self, object: &LogicalVolume, limits: &IoLimits) -> bool {
         limits.annotations(self.flavor).all(|(key, value)| object.annotation(key) == value.as_deref())
     }

@@ -1,9 +1,9 @@
-//! Chooses the node of a new volume: the one that the scheduler has selected, else one with enough free space, as the
-//! strategy says.
+//! Chooses the node of a new volume: the one that the scheduler has selected, else one with enough free space,
+//! according to the strategy.
 //!
-//! What the nodes publish is a moment old, and a node itself knows better whether it has room. So a node that the
-//! scheduler has selected is asked whatever it publishes. What has been promised to other volumes is not free; what has
-//! been promised to this one is.
+//! The published capacity is a moment old, and a node itself knows its free space better. So a node that the scheduler
+//! has selected is tried whatever it publishes. Space that is reserved for other volumes is not free; space that is
+//! reserved for this one is.
 
 use tokio::time::Instant;
 use topolvm_api::NodeStrategy;
@@ -58,9 +58,9 @@ impl Volumes {
         }
     }
 
-    /// Returns the node of these that has enough free space, and that the strategy prefers; if none has the first,
-    /// which then says why not. external-provisioner sends all nodes in the same order whenever it asks for a claim
-    /// that is bound immediately: were it always the first, a full one would keep the claim for ever.
+    /// Returns the node of these that has enough free space, and that the strategy prefers; if none has, the first,
+    /// whose error then contains the reason. external-provisioner sends all nodes in the same order in each request for
+    /// a claim that is bound immediately: if this always returned the first, a full node would keep the claim forever.
     fn node_with_capacity(
         &self,
         request: &VolumeRequest,

@@ -1,20 +1,20 @@
-//! Prefers one of the nodes that have room for a volume.
+//! Prefers one of the nodes that have enough free space for a volume.
 
 use topolvm_api::NodeStrategy;
 
-/// Returns the node that is preferred of those that have room for so many bytes, each with its free bytes; without a
-/// strategy, and of equals, the one that comes first. external-provisioner begins with another node for each claim, so
-/// that equals are used in turn.
+/// Returns the preferred node of those that have enough free space for so many bytes, each with its free bytes. Without
+/// a strategy, and of equals, it is the first. external-provisioner begins with another node for each claim, so that
+/// equals are used in turn.
 pub(super) fn preferred_node<N>(
     strategy: Option<NodeStrategy>,
     nodes: impl IntoIterator<Item = (N, u64)>,
     wanted: u64,
 ) -> Option<N> {
-    let mut with_room = nodes.into_iter().filter(|(_, free)| *free >= wanted);
+    let mut fitting = nodes.into_iter().filter(|(_, free)| *free >= wanted);
     let (node, _) = match strategy {
-        None => with_room.next(),
-        Some(NodeStrategy::Spread) => with_room.reduce(|best, node| if node.1 > best.1 { node } else { best }),
-        Some(NodeStrategy::Binpack) => with_room.reduce(|best, node| if node.1 < best.1 { node } else { best }),
+        None => fitting.next(),
+        Some(NodeStrategy::Spread) => fitting.reduce(|best, node| if node.1 > best.1 { node } else { best }),
+        Some(NodeStrategy::Binpack) => fitting.reduce(|best, node| if node.1 < best.1 { node } else { best }),
     }?;
     Some(node)
 }

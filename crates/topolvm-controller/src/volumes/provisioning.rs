@@ -68,15 +68,15 @@ impl Volumes {
         self.progress(&object).ok_or_else(|| VolumeError::timeout("created", &object))
     }
 
-    /// Returns what the object says about its volume, or `None` while the agent has not written anything.
+    /// Returns the progress of the volume as the object reports it, or `None` while the agent has not written anything.
     fn progress(&self, object: &LogicalVolume) -> Option<Progress> {
         if object.is_deleting() {
             return Some(Progress::Deleted);
         }
         match (object.volume_id(), object.current_bytes()) {
             (Some(_), Some(_)) => Volume::from_object(self.flavor, object, &self.informer).map(Progress::Provisioned),
-            // The LV exists. TopoLVM's agent tells its size a moment later, and a failure is one of telling it: such an
-            // object must never be deleted here
+            // The LV exists. TopoLVM's agent reports its size a moment later, and a failure is one of that report: such
+            // an object must never be deleted here
             (Some(_), None) => None,
             (None, _) => object.failure().map(|(code, message)| Progress::Failed {
                 error: VolumeError::CreateFailed {

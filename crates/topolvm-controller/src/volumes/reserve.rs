@@ -1,7 +1,8 @@
-//! Makes the volumes of a pod on a node that has room for all of them, or none of them there.
+//! Creates the volumes of a pod on a node that has enough free space for all of them, or none of them there.
 //!
-//! kube-scheduler compares each claim of a pod alone with what a node has free. A pod of which one volume has been
-//! made, and another finds no room, can go to no other node any more. Refused together, both are scheduled again.
+//! kube-scheduler compares each claim of a pod separately with the free space of a node. If one volume of a pod has
+//! been created, and another does not fit, the pod can go to no other node any more. Refused together, both are
+//! scheduled again.
 
 use std::time::Duration;
 
@@ -17,15 +18,15 @@ use crate::pod_claims::PodWithClaims;
 const WATCH_DELAY: Duration = Duration::from_millis(500);
 
 impl Volumes {
-    /// Reserves the room of a volume on its node, and with it that of the other volumes of its pod. Fails when the node
-    /// does not have room for all of them, unless it has one already: then the pod can go nowhere else. Returns also
-    /// the claim that the volume is for, if it is known.
+    /// Reserves the space of a volume on its node, and with it that of the other volumes of its pod. Fails if the node
+    /// does not have enough free space for all of them, unless it has one already: then the pod can go nowhere else.
+    /// Returns also the claim that the volume is for, if it is known.
     pub(super) async fn reserve(
         &self,
         request: &VolumeRequest,
         node: &str,
     ) -> Result<(Hold, Option<ClaimName>), VolumeError> {
-        // A copy can be nowhere else, so that nobody waits for its claim
+        // A copy can be nowhere else, so there is no need to wait for its claim
         let patience = if request.source.is_some() { Duration::ZERO } else { WATCH_DELAY };
         let waiting = self.capacity.waiting_claim(&request.name, patience).await;
         let waiting = waiting.map(|claim| ClaimName { namespace: claim.namespace, name: claim.name });
@@ -33,7 +34,7 @@ impl Volumes {
         Ok((hold, request.claim.clone().or(waiting)))
     }
 
-    /// Reserves the room of a volume, and that of the other volumes of the pod of its claim.
+    /// Reserves the space of a volume, and that of the other volumes of the pod of its claim.
     async fn reserve_for_claim(
         &self,
         request: &VolumeRequest,
@@ -47,7 +48,7 @@ impl Volumes {
         }
         let pod = claim.and_then(|claim| Some((self.pods.pod_of(&claim.namespace, &claim.name)?, &claim.name)));
         let Some((pod, claim)) = pod else {
-            let refuse = |NoRoom { device_class, wanted, free }| VolumeError::NoRoomBesideOthers {
+            let refuse = |NoRoom { device_class, wanted, free }| VolumeError::NoSpaceWithOthers {
                 node: node.to_owned(),
                 device_class,
                 wanted,
@@ -65,7 +66,7 @@ impl Volumes {
         admitted.map_err(|refused| {
             let NoRoom { device_class, wanted, free } = refused;
             let pod = format!("{}/{}", pod.namespace, pod.name);
-            VolumeError::NoRoomForPod { pod, node: node.to_owned(), device_class, wanted, free }
+            VolumeError::NoSpaceForPod { pod, node: node.to_owned(), device_class, wanted, free }
         })
     }
 

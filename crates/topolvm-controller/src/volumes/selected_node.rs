@@ -1,9 +1,9 @@
 //! Finds out whether the scheduler has chosen a node for the claim of a new volume, or any node will do.
 //!
-//! external-provisioner says it only with `--strict-topology`, by naming that node alone. Without it the request names
-//! all nodes of the cluster, with one in front: for a claim that waits for its first consumer the node that the
+//! external-provisioner reports it only with `--strict-topology`, by naming that node alone. Without it the request
+//! names all nodes of the cluster, with one in front: for a claim that waits for its first consumer the node that the
 //! scheduler has chosen for the pod, for one that binds immediately a node by the hash of the claim's name. So the
-//! claim itself is asked, and that only when it matters: when the node in front is not where the volume would be made.
+//! claim itself is read, but only when it matters: when the volume would not be created on the node in front.
 
 use std::pin::pin;
 
@@ -47,7 +47,7 @@ impl Volumes {
             }
             None => self.claim_of(&request.name).await.map_err(unknown)?,
         };
-        // Without a claim nobody waits for the volume any more, or it is named in a way that we do not know
+        // Without a claim the volume is not needed any more, or it is named in a way that we do not know
         let Some(claim): Option<PersistentVolumeClaim> = claim else { return Ok(false) };
         if claim.metadata.annotations.is_some_and(|annotations| annotations.contains_key(SELECTED_NODE)) {
             return Ok(false);

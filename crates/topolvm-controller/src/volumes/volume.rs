@@ -6,7 +6,7 @@ use topolvm_api::{ApiFlavor, LogicalVolume, lost_message, parse_bytes};
 
 use crate::volume_informer::VolumeInformer;
 
-/// Volume or snapshot: both are `LogicalVolume`s, and their ids look the same. To a caller that means the one, the
+/// Volume or snapshot: both are `LogicalVolume`s, and their ids have the same form. For a request for the one, the
 /// other does not exist: a snapshot is never expanded, cloned or deleted as a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VolumeKind {
@@ -64,8 +64,8 @@ impl ContentSource {
         snapshot.or_else(|| annotation(flavor.source_volume_id()).map(Self::Volume))
     }
 
-    /// Returns the source of a copy: that of its annotation, else the object which has the source's name now. Where
-    /// that is gone, too, its name stands for the id, because CSI wants one; nothing has that id.
+    /// Returns the source of a copy: that of its annotation, else the object which has the source's name now. If that
+    /// is gone, too, its name serves as the id, because CSI requires one; nothing has that id.
     fn from_object(flavor: ApiFlavor, object: &LogicalVolume, informer: &VolumeInformer) -> Option<Self> {
         let name = object.spec.source.as_str();
         if name.is_empty() {
@@ -93,16 +93,15 @@ pub(crate) struct Volume {
     pub(crate) node: String,
     /// The source of a copy.
     pub(crate) source: Option<ContentSource>,
-    /// Creation time of the object. The API server wrote it, once: every answer about a snapshot has the same time,
-    /// whoever asks and however often.
+    /// Creation time of the object. The API server wrote it, once: every answer about a snapshot has the same time.
     pub(crate) created: Option<Timestamp>,
-    /// Set where the node says that LVM has the LV no more: what to do about it.
+    /// Set if the node reports that LVM has lost the LV: the message names the fix.
     pub(crate) lost: Option<String>,
 }
 
 impl Volume {
-    /// Reads the object; `None` before its LV exists. Until TopoLVM's agent tells the real size, the requested size
-    /// stands for it.
+    /// Reads the object; `None` before its LV exists. Until TopoLVM's agent reports the real size, the requested size
+    /// is used.
     pub(super) fn from_object(flavor: ApiFlavor, object: &LogicalVolume, informer: &VolumeInformer) -> Option<Self> {
         Some(Self {
             id: object.volume_id()?.to_owned(),

@@ -15,7 +15,8 @@ use super::storage_class_informer::StorageClassInformer;
 pub(crate) struct ClaimWebhook {
     pub(crate) flavor: ApiFlavor,
     pub(crate) classes: StorageClassInformer,
-    /// True if claims get the finalizer. They are not changed without this setting, because nobody would take it off.
+    /// True if claims get the finalizer. They are not changed without this setting, because no controller would remove
+    /// it.
     pub(crate) finalizer: bool,
 }
 

@@ -28,8 +28,8 @@ const LONGEST_BODY: usize = 8 << 20;
 const SMALL_BODY: usize = 64 << 10;
 /// Longer bodies that are in memory at the same time.
 pub(crate) const LARGE_BODIES: usize = 4;
-/// From the head of the request to the answer: less than the 10 s of `timeoutSeconds`, so that whoever creates the
-/// object is told why.
+/// Timeout from the head of the request to the answer: less than the 10 s of `timeoutSeconds`, so that the client that
+/// creates the object gets the reason.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(8);
 /// The most bytes of a message about a body, which may be in it whole.
 const LONGEST_MESSAGE: usize = 300;

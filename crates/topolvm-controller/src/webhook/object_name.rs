@@ -1,5 +1,5 @@
-//! Validates names of objects. A name becomes part of a request's path, and pods reach the webhook before anybody has
-//! checked the names in them.
+//! Validates names of objects. A name becomes part of a request's path, and pods reach the webhook before the names in
+//! them are validated.
 
 /// The most bytes of a name (RFC 1123 subdomain).
 pub(crate) const MAX_LENGTH: usize = 253;

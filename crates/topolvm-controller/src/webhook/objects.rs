@@ -211,7 +211,7 @@ impl<'de> Deserialize<'de> for PodVolumes {
 pub(crate) struct Finalizers(Vec<ApiFlavor>);
 
 impl Finalizers {
-    /// Returns whether the finalizer of this API group is there.
+    /// Returns whether the finalizer of this API group is set.
     pub(crate) fn has(&self, flavor: ApiFlavor) -> bool {
         self.0.contains(&flavor)
     }

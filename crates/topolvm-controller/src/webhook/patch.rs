@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 /// Returns operations that set these members of the object at `path`. Where there is no object yet, or null, they
 /// create it.
-pub(crate) fn set_members(path: PointerBuf, is_there: bool, members: Map<String, Value>) -> Vec<PatchOperation> {
-    if !is_there {
+pub(crate) fn set_members(path: PointerBuf, exists: bool, members: Map<String, Value>) -> Vec<PatchOperation> {
+    if !exists {
         return vec![add(path, members.into())];
     }
     members.into_iter().map(|(key, value)| add(path.with_trailing_token(Token::new(&key)), value)).collect()
@@ -31,9 +31,9 @@ mod tests {
     #[case::empty(json!({"a": {}}), true)]
     #[case::others_stay(json!({"a": {"c": [1], "d": "2"}, "e": 0}), true)]
     #[case::other_values_are_replaced(json!({"a": {"x/y~z": "7"}}), true)]
-    fn an_object_has_the_members_and_all_that_it_had(#[case] before: Value, #[case] is_there: bool) {
+    fn an_object_has_the_members_and_all_that_it_had(#[case] before: Value, #[case] exists: bool) {
         let members = json!({"x/y~z": "1", "b": {"c": "2"}}).as_object().unwrap().clone();
-        let patch = json_patch::Patch(set_members(PointerBuf::from_tokens(["a"]), is_there, members.clone()));
+        let patch = json_patch::Patch(set_members(PointerBuf::from_tokens(["a"]), exists, members.clone()));
         let mut patched = before.clone();
         json_patch::patch(&mut patched, &patch).unwrap();
         let mut merged = before;

@@ -83,7 +83,7 @@ impl PodWebhook {
         if namespace.is_empty() {
             return Err(MutateError::Incomplete("namespace"));
         }
-        // Allowed all the same: to be refused wrongly is worse than to be scheduled where there may be too little room
+        // Allowed all the same: a wrong refusal is worse than a schedule to a node with too little free space
         let warning = volumes
             .is_truncated
             .then(|| format!("topolvm: only {MAX_VOLUMES} volumes of this pod are considered when selecting a node"));
@@ -97,7 +97,8 @@ impl PodWebhook {
         Ok((decision, warning))
     }
 
-    /// Returns whether a pod with the resource can be scheduled. The owner of one that does not get it is told why.
+    /// Returns whether a pod with the resource can be scheduled. An Event informs the owner of a pod that does not get
+    /// it.
     fn check_extender(&self, namespace: &str, pod: &Pod, is_dry_run: bool) -> bool {
         let Some((informer, unmarked_pods)) = &self.extender else { return true };
         match informer.state() {

@@ -1,22 +1,22 @@
-//! A certificate that the controllers make themselves and renew without a refused request.
+//! A certificate that the controllers create themselves and renew without a refused request.
 //!
-//! An authority of our own, which is valid ten times as long as a certificate, signs the certificates. Both are in a
-//! Secret with their private keys, so that all replicas serve the same certificate, and the authority is written into
-//! the `caBundle`s of the webhook configuration. Every replica does everything: who comes second to a change finds it
-//! made, because writes are conditional on what was read.
+//! An own authority, which is valid ten times as long as a certificate, signs the certificates. Both are in a Secret
+//! with their private keys, so that all replicas serve the same certificate, and the authority is written into the
+//! `caBundle`s of the webhook configuration. Every replica does everything: a replica that is second to a change finds
+//! it made, because writes are conditional on the version that was read.
 //!
 //! - A certificate is renewed after two thirds of its life. The authority stays, so that the webhook configuration does
 //!   too.
-//! - A new authority is made before the old one cannot sign for a whole certificate's life any more, when the Secret is
-//!   lost, and for a Secret of an earlier version, which forgot the private keys of its authorities. It is written into
-//!   the configuration beside the old one; its first certificate is made when API servers have had time to hear of it,
-//!   and the old certificate is served until then. The old authority stays until everything that it has signed has
-//!   expired, for replicas that have not heard yet.
-//! - A `caBundle` that somebody changes is written again.
-//! - Only when there is nothing that API servers could trust (the first start; all certificates expired; the Secret
-//!   lost while no replica ran; everything made while the clock was ahead) is a new certificate served at once.
-//! - A clock that is behind the API server's last write of the Secret is taken to show the time of that write: what
-//!   others made with the right time is not from the future.
+//! - A new authority is created before the old one cannot sign for a whole certificate's life any more, when the Secret
+//!   is lost, and for a Secret of an earlier version, which forgot the private keys of its authorities. It is written
+//!   into the configuration next to the old one; its first certificate is created when API servers have had time to
+//!   load it, and the old certificate is served until then. The old authority stays until everything that it has signed
+//!   has expired, for replicas that have not loaded the new one yet.
+//! - A `caBundle` that another client changes is written again.
+//! - Only if there is nothing that API servers could trust (the first start; all certificates expired; the Secret lost
+//!   while no replica ran; everything created while the clock was ahead) is a new certificate served at once.
+//! - If the clock is behind the API server's last write of the Secret, the time of that write is used: certificates
+//!   that others created with the right time are not from the future.
 
 mod args;
 mod ca_bundles;
@@ -92,7 +92,7 @@ pub(super) struct CertificateReconciler {
     names: Vec<String>,
     /// Content of the Secret when it was last read, in case it is deleted.
     held: Option<Content>,
-    /// The authorities in the configuration, and the time since when they are known to be there.
+    /// The authorities in the configuration, and the time since when they are known to be in it.
     published: Option<(String, Instant)>,
     /// Set when it was logged that there is no configuration.
     is_missing: bool,
@@ -253,8 +253,8 @@ impl CertificateReconciler {
         SETTLE.min(self.settings.lifetime / 12)
     }
 
-    /// Writes the authorities into the configuration unless it has them. Returns false when somebody else has changed
-    /// it meanwhile.
+    /// Writes the authorities into the configuration unless it has them. Returns false if another client has changed it
+    /// meanwhile.
     async fn publish(
         &mut self,
         bundles: Option<CaBundles>,

@@ -81,7 +81,7 @@ impl StorageClassInformer {
     }
 }
 
-/// Drops what nobody reads before the class is cached.
+/// Drops unused fields before the class is cached.
 fn prune(flavor: ApiFlavor, class: &mut StorageClass) {
     let metadata = &mut class.metadata;
     metadata.managed_fields = None;

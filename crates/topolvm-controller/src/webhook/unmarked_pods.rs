@@ -1,4 +1,4 @@
-//! Tells the owners of pods that did not get the resource `topolvm.io/capacity` why, in Events.
+//! Publishes Events for the owners of pods that did not get the resource `topolvm.io/capacity`, with the reason.
 //!
 //! A call of the webhook only hands the pod over; one task writes the Events, for each owner one in ten minutes at
 //! most. The rest is dropped: the webhook must not wait, and an owner with a thousand pods needs one Event.
@@ -73,7 +73,7 @@ impl UnmarkedPods {
                 uid: Some(uid.clone()),
                 ..ObjectReference::default()
             },
-            // In the namespace itself, so that whoever looks for the Events of his pods sees it
+            // In the namespace itself, where users look for the Events of their pods
             None => ObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Namespace".to_owned()),

@@ -15,7 +15,7 @@ use crate::capacity_publisher::{Owner, find_owner};
 
 /// Name of the ConfigMap.
 pub(super) const CONFIG_MAP: &str = "topolvm-doctor";
-/// Findings that are listed; a ConfigMap has room for 1 MiB.
+/// Findings that are listed; the size limit of a ConfigMap is 1 MiB.
 const LISTED: usize = 100;
 
 /// Writes the ConfigMap.
@@ -31,7 +31,7 @@ impl ConditionWriter {
         Self { api: Api::namespaced(client.clone(), &context.namespace), owner }
     }
 
-    /// Writes what a report says, if the ConfigMap says something else. Returns the ConfigMap.
+    /// Writes a report, if the ConfigMap differs from it. Returns the ConfigMap.
     pub(super) async fn write(&self, report: &Report, now: Timestamp) -> Result<ConfigMap, ReconcileError> {
         let found = self.api.get_opt(CONFIG_MAP).await.map_err(ReconcileError::api("get", CONFIG_MAP))?;
         let Some(map) = found else { return self.create(condition(report, None, now)).await };

@@ -15,7 +15,7 @@ type Findings = Family<[(&'static str, &'static str); 2], Gauge>;
 /// Findings that are kept for the web page.
 const KEPT: usize = 200;
 
-/// The place of this process, and what it has been told. Clones share the metric and what was found last.
+/// The settings and location of this process. Clones share the metric and the last findings.
 #[derive(Clone, Debug)]
 pub(crate) struct DoctorContext {
     /// Namespace of the programs.
@@ -44,7 +44,7 @@ impl DoctorContext {
         self
     }
 
-    /// Sets the metric to what a report says, and keeps what it has found.
+    /// Sets the metric to the result of a report, and keeps its findings.
     pub(super) fn publish(&self, report: &Report, now: Timestamp) {
         self.checked.send_replace(Some(Arc::new(Checked::of(report, now, KEPT))));
         for check in &report.checks {

@@ -1,4 +1,4 @@
-//! Reads what the checks look at: from the informers where they have it, and else in pages of pruned objects.
+//! Reads the objects for the checks: from the informers where they have them, and otherwise in pages of pruned objects.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -38,7 +38,8 @@ pub(super) async fn read(shared: &Controllers) -> Result<Facts, ReconcileError> 
     let unread = ReadError::Failed { message: "the controller does not read VolumeSnapshots".to_owned() };
     facts.snapshots = Err(unread);
     facts.snapshot_contents = read_snapshot_contents(client, flavor).await?;
-    // Pods before claims, and claims before volumes: what is bound or made meanwhile must not look as if it was not
+    // Pods before claims, and claims before volumes: an object that is bound or created meanwhile must not appear
+    // unbound or missing
     let pending = ListParams::default().limit(OBJECTS).fields("status.phase=Pending");
     facts.pods = list(Api::<Pod>::all(client.clone()), pending, |pod| {
         pod.metadata.managed_fields = None;
@@ -91,7 +92,7 @@ async fn read_claims(client: &Client, facts: &Facts) -> Result<ReadResult<Vec<Pe
     .await
 }
 
-/// Returns a function that prunes an object and says that it is read.
+/// Returns a function that prunes each object and keeps it.
 fn keep<K>(prune: impl Fn(&mut K)) -> impl Fn(&mut K) -> bool {
     move |object| {
         prune(object);
@@ -99,7 +100,7 @@ fn keep<K>(prune: impl Fn(&mut K)) -> impl Fn(&mut K) -> bool {
     }
 }
 
-/// Lists objects in pages, and keeps those for which `prune` says so.
+/// Lists objects in pages, and keeps those for which `prune` returns true.
 async fn list<K>(
     api: Api<K>,
     params: ListParams,

@@ -17,7 +17,7 @@ pub(super) enum Decision {
 }
 
 /// Decides about a claim whose volume has so many bytes. `too_small_at` is the size at which its agent has found the
-/// volume to be too small: one of another size says nothing about the volume as it is now.
+/// volume to be too small: at another size it proves nothing about the present volume.
 pub(super) fn decide(policy: GrowthPolicy, claim: ClaimSize, too_small_at: Option<u64>, volume_bytes: u64) -> Decision {
     let is_settled = !claim.is_resizing && claim.requested <= claim.capacity;
     if too_small_at != Some(volume_bytes) || !is_settled {

@@ -1,4 +1,4 @@
-//! Reads from a claim how it may grow by itself, and how large it is. Pure.
+//! Reads the settings for automatic growth, and the size, from a claim. Pure.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use super::super::claim::volume_name;
 /// Conditions of a claim whose growth has not ended.
 const RESIZING: [&str; 4] = ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];
 
-/// A claim with a limit up to which it may grow by itself.
+/// A claim with a limit up to which it may grow automatically.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct GrowingClaim {
     pub(super) reference: ObjectReference,
@@ -46,7 +46,7 @@ pub(super) struct ClaimSize {
 }
 
 impl GrowingClaim {
-    /// Reads a claim; `None` if it is not to grow by itself, or has no filesystem that could fill up.
+    /// Reads a claim; `None` if it is not to grow automatically, or has no filesystem that could fill up.
     pub(super) fn from_claim(claim: &PersistentVolumeClaim) -> Option<(String, Self)> {
         let (spec, status) = (claim.spec.as_ref()?, claim.status.as_ref()?);
         let resources = spec.resources.as_ref()?;

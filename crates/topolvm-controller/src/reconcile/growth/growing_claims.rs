@@ -1,4 +1,4 @@
-//! The claims that may grow by themselves, from the events of the watch of claims. Other claims take no memory here.
+//! The claims that may grow automatically, from the events of the watch of claims. Other claims use no memory here.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::growing_claim::GrowingClaim;
 
-/// The claims that may grow by themselves. Clones share them.
+/// The claims that may grow automatically. Clones share them.
 #[derive(Clone, Debug)]
 pub(in super::super) struct GrowingClaims {
     state: Arc<Mutex<State>>,
@@ -52,7 +52,7 @@ impl GrowingClaims {
         state.is_listed.then(|| state.claims.clone())
     }
 
-    /// Takes note of a size that was just asked for, which the watch has yet to tell.
+    /// Records a size that was just requested, which the watch has yet to show.
     pub(super) fn note_request(&self, volume: &str, asked: &GrowingClaim, bytes: u64) {
         let mut state = self.state.lock();
         if let Some(claim) = state.claims.get_mut(volume).filter(|claim| claim.version == asked.version) {

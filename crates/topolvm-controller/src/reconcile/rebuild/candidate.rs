@@ -8,7 +8,7 @@ use super::super::claim::{full_name, volume_name};
 use super::super::error::ReconcileError;
 use super::policy::{ClassPolicies, Policy, Trigger};
 
-/// Taint with which an administrator says that a node is shut down and will not write to its volumes any more. The
+/// Taint with which an administrator declares that a node is shut down and will not write to its volumes any more. The
 /// effect does not matter, as for Kubernetes' own pod garbage collector.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
@@ -35,12 +35,12 @@ pub(super) struct Candidate {
 #[derive(Debug)]
 pub(super) enum Examined {
     Candidate(Box<Candidate>),
-    /// Its node, in this version, is there and in service.
+    /// Its node, in this version, exists and is in service.
     Healthy {
         node: String,
         version: Option<String>,
     },
-    /// It is gone, or another claim, or does not want to be made again.
+    /// It is gone, or another claim, or does not request to be recreated.
     NotConcerned,
 }
 
@@ -54,7 +54,7 @@ impl Candidate {
     }
 }
 
-/// Reads the claim, its PersistentVolume and its Node anew.
+/// Reads the claim, its PersistentVolume and its Node again.
 pub(super) async fn examine(
     client: &Client,
     flavor: ApiFlavor,
@@ -94,7 +94,7 @@ fn find_loss(node: Option<&Node>) -> Option<Loss> {
     let mut taints = taints.filter(|taint| taint.key == OUT_OF_SERVICE);
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let mut ready = conditions.filter(|condition| condition.type_ == "Ready" && condition.status == "True");
-    // One that runs writes to its volumes, whatever the taint says
+    // A running node writes to its volumes, whatever its taints
     let is_lost = taints.next().is_some() && ready.next().is_none() && node.metadata.deletion_timestamp.is_none();
     is_lost.then(|| Loss::OutOfService { uid: node.uid() })
 }

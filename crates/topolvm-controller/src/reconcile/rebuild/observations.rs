@@ -12,7 +12,7 @@ use super::candidate::{Candidate, Loss};
 
 /// Facts that were found of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Evidence {
+struct Facts {
     persistent_volume: Option<String>,
     node: String,
     loss: Loss,
@@ -21,13 +21,13 @@ struct Evidence {
 /// First observations by the UID of the claim. A new leader starts again.
 #[derive(Debug, Default)]
 pub(super) struct Observations {
-    first: HashMap<String, (Evidence, Instant)>,
+    first: HashMap<String, (Facts, Instant)>,
 }
 
 impl Observations {
     /// Records an observation. Returns true if the first one was the same and the grace period has passed since.
     pub(super) fn note(&mut self, candidate: &Candidate, grace_period: Duration) -> bool {
-        let evidence = Evidence {
+        let facts = Facts {
             persistent_volume: candidate.persistent.uid(),
             node: candidate.node.clone(),
             loss: candidate.loss.clone(),
@@ -35,9 +35,9 @@ impl Observations {
         let Some(uid) = candidate.claim.uid() else { return false };
         let now = Instant::now();
         match self.first.get(&uid) {
-            Some((first, since)) if *first == evidence => now.duration_since(*since) >= grace_period,
+            Some((first, since)) if *first == facts => now.duration_since(*since) >= grace_period,
             _ => {
-                self.first.insert(uid, (evidence, now));
+                self.first.insert(uid, (facts, now));
                 false
             }
         }

@@ -1,4 +1,4 @@
-//! Reads from a claim and its StorageClass when the claim is made again, empty, because its node is lost. Pure.
+//! Reads from a claim and its StorageClass when the claim is recreated, empty, because its node is lost. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,14 +14,14 @@ const VALUES: [(&str, Trigger); 3] = [
     ("on-out-of-service-taint", Trigger::OutOfServiceTaint),
 ];
 
-/// The loss of a node after which a claim is made again.
+/// The loss of a node after which a claim is recreated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) enum Trigger {
     #[default]
     Never,
     /// Its Node is deleted.
     NodeDeleted,
-    /// Its Node is deleted, or an administrator has said with a taint that it is out of service.
+    /// Its Node is deleted, or an administrator has declared it out of service with a taint.
     OutOfServiceTaint,
 }
 
@@ -50,7 +50,7 @@ pub(in super::super) struct ClassPolicies {
 }
 
 impl Policy {
-    /// Returns whether the claim is made again after some loss of its node.
+    /// Returns whether the claim is recreated after some loss of its node.
     pub(in super::super) fn is_on(self) -> bool {
         self.trigger != Trigger::Never
     }

@@ -1,8 +1,8 @@
-//! Deletes a claim and the pods that use it, so that their StatefulSet makes both again.
+//! Deletes a claim and the pods that use it, so that their StatefulSet recreates both.
 //!
-//! A finalizer of ours holds the claim meanwhile: a pod that waits for a claim which is gone would wait for ever, and
-//! a claim that is still there tells the next leader that its pods are to be deleted. The StatefulSet controller makes
-//! no pod while the claim is being deleted.
+//! A finalizer of ours holds the claim meanwhile: a pod that waits for a deleted claim would wait forever, and a claim
+//! that still exists shows the next leader that its pods are to be deleted. The StatefulSet controller creates no pod
+//! while the claim is being deleted.
 
 use std::pin::pin;
 
@@ -73,8 +73,8 @@ pub(in crate::reconcile) fn is_held(claim: &PersistentVolumeClaim) -> bool {
     REBUILDING.iter().any(|name| has_finalizer(&claim.metadata, name))
 }
 
-/// Lets go of a claim where claims are not to be made again any more. Its pods are deleted first, if the component
-/// `rebuild` still allows that.
+/// Releases a claim if claims are not to be recreated any more. Its pods are deleted first, if the component `rebuild`
+/// still allows that.
 pub(super) async fn abandon_replacement(
     shared: &Controllers,
     claim: &PersistentVolumeClaim,

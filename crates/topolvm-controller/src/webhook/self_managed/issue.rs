@@ -34,7 +34,7 @@ pub(super) fn skew(lifetime: SignedDuration) -> SignedDuration {
 
 /// Makes an authority for certificates of this lifetime, which signs itself.
 pub(super) fn new_authority(now: Timestamp, lifetime: SignedDuration) -> Result<CertificateAndKey, IssueError> {
-    // Its own name, so that the authorities in a bundle can be told apart
+    // A unique name, which distinguishes the authorities in a bundle
     let name = format!("topolvm webhook authority {now}");
     let valid = [now.checked_sub(skew(lifetime))?, now.checked_add(lifetime * AUTHORITY_LIFETIMES)?];
     let mut parameters = named(CertificateParams::default(), &name, valid);

@@ -12,14 +12,14 @@ pub(super) enum Step {
     Wait(Timestamp),
     /// Make an authority and a certificate, and serve it at once: nothing that could be served is trusted.
     StartOver,
-    /// Make an authority that signs from now on, beside those of this content.
+    /// Create an authority that signs from now on, next to those of this content.
     NewAuthority(Content),
     /// Serve a new certificate of this authority in the place of the one in this content.
     NewCertificate { content: Content, signer: CertificateAndKey },
 }
 
-/// Decides what to do when the Secret has this content, or is not there. `held` is what it had when it was last read;
-/// `settled` is when all API servers trust its authorities, as far as that is known.
+/// Decides the next step for a Secret with this content, or for a missing one. `held` is its content when it was last
+/// read; `settled` is when all API servers trust its authorities, as far as that is known.
 pub(super) fn next_step(
     content: Option<&Content>,
     held: Option<&Content>,
@@ -29,7 +29,8 @@ pub(super) fn next_step(
     settled: Option<Timestamp>,
 ) -> Step {
     let Some(content) = content else {
-        // Whoever deletes the Secret wants everything anew, but until that is trusted the old certificate is served
+        // The deletion of the Secret requests a complete renewal, but until that is trusted the old certificate is
+        // served
         return match held {
             Some(held) if held.served.is_valid(now) => Step::NewAuthority(held.clone()),
             Some(_) | None => Step::StartOver,
