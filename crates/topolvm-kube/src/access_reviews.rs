@@ -1,5 +1,5 @@
-//! Authorization of HTTP requests by the API server: TokenReview tells whose token it is, SubjectAccessReview what that
-//! user may do.
+//! Authorization of HTTP requests by the API server: TokenReview identifies the user of a token, SubjectAccessReview
+//! decides about the permissions of that user.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -18,12 +18,11 @@ impl<K: Lookup<DynamicType: Eq + Hash + Clone + Debug> + Clone + Debug + 'static
 #[derive(Clone, Debug)]
 pub struct Cache<K: Cached> {
     store: Store<K>,
-    /// True when all objects have been listed once. kube's store tells that, too, but wakes only the last of those who
-    /// wait for it.
+    /// True after all objects have been listed once. kube's store reports that, too, but wakes only the last waiter.
     listed: watch::Receiver<bool>,
 }
 
-/// Keeps a cache up to date. A watch has one of its own.
+/// Keeps a cache up to date. Each watch has its own writer.
 #[derive(Debug)]
 pub struct CacheWriter<K: Cached> {
     store: Writer<K>,

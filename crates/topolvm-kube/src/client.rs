@@ -23,7 +23,7 @@ pub async fn client(user_agent: &'static str) -> anyhow::Result<(Client, Credent
         "cannot determine how to reach the Kubernetes API server; run in a pod with a service account, or set \
          KUBECONFIG to a kubeconfig file",
     )?;
-    // A server that takes a request and never answers must not hang a reconciler for ever; kube itself limits only
+    // A server that accepts a request and never answers must not block a reconciler forever; kube itself limits only
     // watches
     config.connect_timeout = Some(Duration::from_secs(10));
     config.read_timeout = Some(READ_TIMEOUT);

@@ -1,8 +1,8 @@
-//! Credentials of a client: the answers to all its requests say whether the API server accepts them.
+//! Credentials of a client: the answers to all its requests show whether the API server accepts them.
 //!
-//! "401 Unauthorized" is no matter of roles: the API server does not know who asks. A token that is bound to a Node or
-//! a pod that was deleted is never valid again. kube re-reads a token file once a minute; when that does not help, a
-//! container ends, so that the kubelet starts it again with a new token.
+//! "401 Unauthorized" is no matter of roles: the API server cannot identify the client. A token that is bound to a Node
+//! or a pod that was deleted is never valid again. kube re-reads a token file once a minute; if that does not help, the
+//! container ends, so that the kubelet restarts it with a new token.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_mins(2);
 pub enum CredentialSource {
     /// The token file that the kubelet writes for a container. One that starts again gets a token of the present pod.
     Container(PathBuf),
-    /// A token file that somebody else writes. kube re-reads it.
+    /// A token file that another program writes. kube re-reads it.
     TokenFile(PathBuf),
     /// A kubeconfig with the credentials themselves, which is read once.
     Kubeconfig,
@@ -83,7 +83,8 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Returns a client that sends its requests through `client`, and what their answers say about its credentials.
+    /// Returns a client that sends its requests through `client`, and the state of its credentials according to the
+    /// answers.
     pub fn observe(client: Client, source: CredentialSource) -> (Client, Self) {
         let rejected = watch::Sender::default();
         let (namespace, observer) = (client.default_namespace().to_owned(), rejected.clone());
@@ -136,7 +137,7 @@ impl Credentials {
     }
 }
 
-/// Takes note of an answer. Errors of the server itself, or of a proxy in front of it, say nothing about credentials.
+/// Records an answer. Errors of the server itself, or of a proxy in front of it, prove nothing about credentials.
 fn observe_status(rejected: &watch::Sender<Option<Instant>>, status: StatusCode) {
     let is_rejection = status == StatusCode::UNAUTHORIZED;
     rejected.send_if_modified(|since| {

@@ -18,11 +18,11 @@ const REMEMBERED: Duration = Duration::from_mins(6);
 /// The longest note that the API server takes, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// Writes Events: the same again is counted and not repeated, and with another note it is another Event. Clones share
+/// Writes Events: repetitions of an Event are counted, and an Event with another note is a separate Event. Clones share
 /// what they remember.
 ///
-/// Events that differ in nothing but the note are the same to kube's recorder, which shows the first note for as long
-/// as they come. So each note has a recorder of its own.
+/// Events that differ only in the note are the same to kube's recorder, which shows the first note as long as they
+/// come. So each note has its own recorder.
 ///
 /// The first Event that cannot be written is a warning in the log, and the next one only after one could be written.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl EventRecorder {
         note.truncate(note.floor_char_boundary(LONGEST_NOTE));
         event.note = Some(note.clone());
         let written = match self.recorder_of(&note).publish(&event, regarding).await {
-            // What was to be counted has expired, or somebody has deleted it
+            // The Event to count has expired, or was deleted
             Err(kube::Error::Api(status)) if status.code == 404 => {
                 self.by_note.lock().remove(&note);
                 self.recorder_of(&note).publish(&event, regarding).await

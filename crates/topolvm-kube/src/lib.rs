@@ -1,8 +1,9 @@
 //! Shared by agent and controller on top of the Kubernetes client: the client itself, whether its credentials are
-//! accepted, watches that reconnect for ever, caches of watched objects, lists, patches of metadata, Events, the work
-//! queue of reconcilers and their metric, authorization of HTTP requests by the API server, and the pods of agents.
+//! accepted, watches that reconnect indefinitely, caches of watched objects, lists, patches of metadata, Events, the
+//! work queue of reconcilers and their metric, authorization of HTTP requests by the API server, and the pods of
+//! agents.
 //!
-//! It knows no reconciler and nothing of CSI.
+//! It depends on no reconciler and not on CSI.
 
 mod access_reviews;
 mod agent_pods;

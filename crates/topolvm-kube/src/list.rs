@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 /// Objects per page, as many as kube's own watcher and kubectl ask for: neither side has to hold a whole large cluster.
 const PAGE: u32 = 500;
 
-/// Lists objects page by page. The next page is asked for when those of the last one have been taken. `params` may have
-/// a limit of its own, for objects that are large.
+/// Lists objects page by page. The next page is requested when the objects of the last one have been taken. `params`
+/// may have its own limit, for objects that are large.
 pub fn list_in_pages<K>(api: &Api<K>, params: ListParams) -> impl Stream<Item = kube::Result<K>>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -28,8 +28,8 @@ where
     .try_flatten()
 }
 
-/// Lists the objects that a field selector selects, and of them those for which `is_selected` is true, which must say
-/// the same as the selector: an API server that does not know the field is asked for all objects.
+/// Lists the objects that a field selector selects, and of them those for which `is_selected` is true. `is_selected`
+/// must be equivalent to the selector: an API server that does not support the field is queried for all objects.
 pub async fn list_selected<K>(api: &Api<K>, fields: &str, is_selected: impl Fn(&K) -> bool) -> kube::Result<Vec<K>>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -66,8 +66,8 @@ where
     }
 }
 
-/// "field label not supported". Fields of a CRD can be selected where it says so (`selectableFields`), which that of
-/// TopoLVM does not, and from Kubernetes 1.31 on, or 1.30 with a feature gate.
+/// Returns whether the error is "field label not supported". Fields of custom resources can be selected if their CRD
+/// lists them (`selectableFields`), and from Kubernetes 1.31 on, or 1.30 with a feature gate. TopoLVM's CRD lists none.
 fn is_unknown_field(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 400)
 }

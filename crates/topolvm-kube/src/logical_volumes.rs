@@ -1,4 +1,4 @@
-//! The cache of watched `LogicalVolume`s, which agent and controller share, without what nobody reads.
+//! The cache of watched `LogicalVolume`s, which agent and controller share, without unused fields.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 #[derive(Clone, Debug)]
 pub struct LogicalVolumes(Cache<LogicalVolume>);
 
-/// Keeps the cache up to date. A watch has one of its own.
+/// Keeps the cache up to date. Each watch has its own writer.
 #[derive(Debug, Default)]
 pub struct LogicalVolumeWriter(CacheWriter<LogicalVolume>);
 
@@ -79,7 +79,7 @@ impl LogicalVolumes {
     }
 }
 
-/// Drops what nobody reads, which is most of an object.
+/// Drops unused fields, which are most of an object.
 fn prune(volume: &mut LogicalVolume) {
     volume.types = None;
     volume.metadata.managed_fields = None;

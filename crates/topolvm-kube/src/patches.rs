@@ -1,8 +1,8 @@
-//! JSON patches that touch their own entry and no other: of finalizers, labels, annotations and the status.
+//! JSON patches that change only their own entry: of finalizers, labels, annotations and the status.
 //!
-//! A merge patch replaces the whole list of finalizers and would drop what somebody else has added since it was read.
-//! These patches say which entry of which object they mean; when that is not there any more the API server refuses the
-//! whole patch.
+//! A merge patch replaces the whole list of finalizers and would drop finalizers that another client has added since it
+//! was read. These patches name the entry and the object that they change; if the entry no longer exists, the API
+//! server refuses the whole patch.
 
 use std::collections::BTreeMap;
 
@@ -96,7 +96,7 @@ fn set_entry(
         Some(_) => {
             vec![test(["metadata", "uid"], json!(metadata.uid)), add(["metadata", map, key], json!(value))]
         }
-        // The whole map is added, which would overwrite what somebody has added meanwhile
+        // The whole map is added, which would overwrite entries that another client has added meanwhile
         None => vec![test_version(metadata), add(["metadata", map], json!({key: value}))],
     }
 }

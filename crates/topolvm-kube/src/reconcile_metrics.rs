@@ -17,7 +17,7 @@ pub struct ReconcileMetrics {
     seconds: Family<Labels, Histogram>,
 }
 
-/// Words of the program and never names of objects, so that the page does not grow with the cluster.
+/// Fixed keywords of the program and never names of objects, so that the page does not grow with the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     controller: &'static str,

@@ -1,4 +1,4 @@
-//! Watches of a kind of object that last as long as the process: they reconnect for ever and log what is wrong.
+//! Watches of a kind of object that last as long as the process: they reconnect indefinitely and log errors.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 use crate::client::RECONNECT;
 
-/// Timeout of a watch in seconds, after which the API server ends it; a connection on which nothing comes for a little
-/// longer is given up. It bounds how long a connection that died silently can go unnoticed.
+/// Timeout of a watch in seconds, after which the API server ends it; a connection without data for a little longer is
+/// closed. It bounds how long a connection that died silently can go unnoticed.
 const WATCH_SECONDS: u32 = 60;
 
 /// Hands every change of the objects of `api` to `apply` until `shutdown` is cancelled. `what` names them in the log.
@@ -45,8 +45,8 @@ where
     watch_selected(what, api, selection, shutdown, apply).await
 }
 
-/// Hands every change of the object of this name to `apply` until `shutdown` is cancelled, or until the API server
-/// says that it has no such kind of objects or that this account may not watch them: then it returns what it said.
+/// Passes every change of the object of this name to `apply` until `shutdown` is cancelled, or until the API server
+/// answers that it does not serve this kind or that this account may not watch it: then it returns that error.
 pub async fn watch_one_if_served<K>(
     what: &'static str,
     api: Api<K>,

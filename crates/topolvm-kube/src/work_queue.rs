@@ -25,8 +25,8 @@ pub struct WorkQueueConfig {
     pub backoff: Backoff,
 }
 
-/// Runs a watch and the work queue that it feeds. An error of the watch ends both at once: nobody would ever tell the
-/// queue of another change. Otherwise both run to their ends.
+/// Runs a watch and the work queue that it feeds. An error of the watch ends both at once: the queue would never learn
+/// of another change. Otherwise both run to their ends.
 pub async fn watch_and_reconcile(
     watch: impl Future<Output = anyhow::Result<()>>,
     reconcile: impl Future<Output = ()>,
@@ -38,8 +38,8 @@ pub async fn watch_and_reconcile(
     .map(drop)
 }
 
-/// Calls `reconcile` for each item that `changed` yields, and again when it is yielded while it is reconciled. An item
-/// that fails is requeued after a back-off, which `log_failure` is told; a change ends the back-off early. When
+/// Calls `reconcile` for each item that `changed` yields, and again if it is yielded while it is reconciled. An item
+/// that fails is requeued after a back-off, which is passed to `log_failure`; a change ends the back-off early. When
 /// `changed` ends, nothing more is begun, and this returns when all that runs has come to its end.
 ///
 /// Items with the same `concurrency_key` wait for each other, and for no others.
@@ -91,7 +91,7 @@ struct WorkQueue<K, C, F> {
     failures: HashMap<K, Backoff>,
 }
 
-/// Items with the same concurrency key. A group is there for as long as it has any.
+/// Items with the same concurrency key. A group exists as long as it has any.
 struct Group<K> {
     queued: VecDeque<K>,
     running: usize,
@@ -137,8 +137,8 @@ where
 
     /// Takes an item out that may be reconciled now.
     fn start_next(&mut self) -> Option<K> {
-        let has_room = |group: &Group<K>| group.running < self.config.concurrency && !group.queued.is_empty();
-        let (key, group) = self.groups.iter_mut().find(|(_, group)| has_room(group))?;
+        let may_start = |group: &Group<K>| group.running < self.config.concurrency && !group.queued.is_empty();
+        let (key, group) = self.groups.iter_mut().find(|(_, group)| may_start(group))?;
         let item = group.queued.pop_front()?;
         group.running += 1;
         self.states.insert(item.clone(), State::Running { concurrency_key: key.clone(), is_changed: false });
