@@ -134,8 +134,8 @@ impl Webhooks {
         let resource = config.capacity_resource;
         let certificate = ServedCertificate::new("webhooks", metrics.expiry.clone());
         let server = match &config.client_authorities {
-            Some(_) => TlsServer::for_nobody(certificate),
-            None => TlsServer::for_everybody(certificate).context("cannot configure TLS")?,
+            Some(_) => TlsServer::for_known_clients(certificate),
+            None => TlsServer::for_all_clients(certificate).context("cannot configure TLS")?,
         };
         Ok(Self {
             server,

@@ -62,8 +62,8 @@ async fn answer_with(page: MetricsPage) -> impl IntoResponse {
     }
 }
 
-/// A router for probes: `/healthz` answers 200 while the process runs; `/readyz` when `ready` says so, else 503 with
-/// what it waits for.
+/// A router for probes: `/healthz` answers 200 while the process runs; `/readyz` answers 200 if `ready` succeeds, else
+/// 503 with the missing condition.
 pub fn health_router<F, A>(ready: F) -> Router
 where
     F: Fn() -> A + Clone + Send + Sync + 'static,

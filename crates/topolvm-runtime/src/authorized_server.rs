@@ -53,20 +53,20 @@ impl CertificateSource {
                 let own = self_signed().with_context(|| format!("cannot create a certificate for the {purpose}"))?;
                 certificate.serve(own);
             }
-            let server = TlsServer::for_everybody(certificate).context("cannot configure TLS")?;
+            let server = TlsServer::for_all_clients(certificate).context("cannot configure TLS")?;
             server.serve(address.listen().await?, Limit::of(connections), router, end).await;
             Ok(())
         });
     }
 }
 
-/// Makes a certificate that nobody has signed. It is as old as the process and does not expire in its life.
+/// Creates a self-signed certificate. It is as old as the process and does not expire in its life.
 fn self_signed() -> anyhow::Result<Certificate> {
     let own = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()])?;
     Ok(Certificate::from_pem(own.cert.pem().as_bytes(), own.signing_key.serialize_pem().as_bytes())?)
 }
 
-/// Asks `authorizer` about a request. Returns the status and the words with which it is refused.
+/// Checks a request with `authorizer`. Returns status and message of a refusal.
 pub(crate) async fn authorize(
     authorizer: &impl Authorizer,
     method: &Method,

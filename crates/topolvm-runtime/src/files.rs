@@ -71,7 +71,7 @@ impl Files {
         }
     }
 
-    /// Returns whether a file is not as it was reported; waits until nothing more happens before it says so.
+    /// Returns whether a file differs from its reported state; first waits until no further events come.
     async fn compare(&mut self) -> bool {
         // First the watches, then the states: what happens in between is an event
         self.watch_directories();

@@ -1,4 +1,4 @@
-//! A client for one GET request over a connection that is there already.
+//! A client for one GET request over an existing connection.
 
 use axum::body::Body;
 use bytes::Bytes;

@@ -1,10 +1,10 @@
-//! An HTTP server for a port that anybody can reach, with a limit of connections and idle timeouts, so that none keeps
-//! another one waiting.
+//! An HTTP server for a port that every client can reach, with a limit of connections and idle timeouts, so that none
+//! keeps another one waiting.
 //!
 //! - A connection whose request has not arrived yet is closed after a deadline: first after [`FIRST_REQUEST`], with the
 //!   TLS handshake in it, later after [`IDLE`].
-//! - When there are as many connections as are allowed, the one that has been without a request for longest is closed
-//!   for the next one. Only when all are being answered does the next one wait.
+//! - At the limit of connections, the one that has been without a request for longest is closed for the next one. Only
+//!   if all are being answered does the next one wait.
 
 mod body;
 mod connections;

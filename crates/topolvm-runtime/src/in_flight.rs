@@ -11,7 +11,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// Takes the turn for a key, or `None` while somebody else has it. The turn ends when it is dropped.
+    /// Takes the turn for a key, or `None` while another caller has it. The turn ends when it is dropped.
     pub fn start(&self, key: &str) -> Option<Turn> {
         let taken = self.keys.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
         taken.then(|| Turn { keys: Arc::clone(&self.keys), key: key.to_owned() })

@@ -1,5 +1,5 @@
-//! `GET /devicegroup` and `GET /volume` over HTTPS: the lists of an inventory in JSON, for those whom an [`Authorizer`]
-//! lets get the path. Whatever else is asked for is refused with a JSON object that says what to do.
+//! `GET /devicegroup` and `GET /volume` over HTTPS: the lists of an inventory in JSON, for users whom an [`Authorizer`]
+//! permits to get the path. It refuses all other requests with a JSON object that contains the fix.
 
 use std::collections::HashMap;
 use std::future::Future;

@@ -36,7 +36,7 @@ impl ListenAddress {
         Self { host: None, port }
     }
 
-    /// Returns whether nobody but this machine, or this pod, can connect.
+    /// Returns whether only clients on this machine, or in this pod, can connect.
     pub fn is_loopback(&self) -> bool {
         let is_loopback =
             |host: &str| host.parse::<IpAddr>().map_or(host == "localhost", |address| address.is_loopback());
@@ -52,7 +52,7 @@ impl FromStr for ListenAddress {
         let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
         let port = port.parse().map_err(|_| error())?;
         let host = match host {
-            // Nobody else has said it with more than one colon, but it was taken so far
+            // More than one colon is undocumented, but earlier versions accepted it
             every if every.bytes().all(|byte| byte == b':') => None,
             host => Some(parse_host(host).ok_or_else(error)?.to_owned()),
         };
@@ -68,7 +68,7 @@ fn parse_host(text: &str) -> Option<&str> {
         let (address, zone) = host.split_once('%').unwrap_or((host, "0"));
         address.parse::<Ipv6Addr>().is_ok() && is_name(zone)
     };
-    // A name of digits and dots alone would be looked up as an IPv4 address in one of its old forms
+    // A name of digits and dots only would be looked up as an IPv4 address in one of its old forms
     let is_ipv4 = host.parse::<Ipv4Addr>().is_ok() || host.bytes().any(|byte| !matches!(byte, b'0'..=b'9' | b'.'));
     let is_name = in_brackets.is_none() && is_name(host) && is_ipv4;
     (is_ipv6 || is_name).then_some(host)

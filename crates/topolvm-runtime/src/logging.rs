@@ -15,7 +15,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 pub struct LogArgs {
     // The first, because those below take their values out of what was parsed
     #[command(flatten)]
-    said: Said,
+    explicit: ExplicitFlags,
 
     /// What to log: off, error, warn, info, debug or trace, or a filter such as info,lvm=debug.
     #[arg(long, global = true, env = "LOG_LEVEL", default_value = "info", value_name = "FILTER",
@@ -29,12 +29,12 @@ pub struct LogArgs {
 
 /// Flags that do not have their default: only a default gives way to a flag of TopoLVM.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+struct ExplicitFlags {
     level: bool,
     format: bool,
 }
 
-impl clap::Args for Said {
+impl clap::Args for ExplicitFlags {
     fn augment_args(command: Command) -> Command {
         command
     }
@@ -44,10 +44,10 @@ impl clap::Args for Said {
     }
 }
 
-impl FromArgMatches for Said {
+impl FromArgMatches for ExplicitFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let is_said = |flag| matches.value_source(flag).is_some_and(|source| source != ValueSource::DefaultValue);
-        Ok(Self { level: is_said("log_level"), format: is_said("log_format") })
+        let is_explicit = |flag| matches.value_source(flag).is_some_and(|source| source != ValueSource::DefaultValue);
+        Ok(Self { level: is_explicit("log_level"), format: is_explicit("log_format") })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -82,8 +82,8 @@ impl LogArgs {
 
     /// Returns filter and format of the log.
     fn resolve(&self, (level, format): (Option<LevelFilter>, Option<LogFormat>)) -> (Targets, LogFormat) {
-        let level = level.filter(|_| !self.said.level);
-        let format = format.filter(|_| !self.said.format);
+        let level = level.filter(|_| !self.explicit.level);
+        let format = format.filter(|_| !self.explicit.format);
         let level = level.map_or_else(|| self.log_level.clone(), |level| Targets::new().with_default(level));
         (level, format.unwrap_or(self.log_format))
     }

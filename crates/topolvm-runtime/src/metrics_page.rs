@@ -8,7 +8,7 @@ use std::sync::Arc;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::registry::Registry;
 
-/// Appends metrics to a page, which it is given and returns: a page can have a megabyte.
+/// Appends metrics to a page, which it receives and returns: a page can have a megabyte.
 type Collector = dyn Fn(String) -> Pin<Box<dyn Future<Output = String> + Send>> + Send + Sync;
 
 /// The metrics page of a program. Clones share what it is made of.

@@ -1,4 +1,4 @@
-//! A program: flags that become a valid configuration, and then a run until it ends or is told to.
+//! A program: flags that become a valid configuration, and then a run until it ends or is stopped.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::{LogArgs, RetiredArgs, Tasks};
 
 /// Exit status for bad flags or a bad configuration (`EX_USAGE` of sysexits).
 const EXIT_USAGE: u8 = 64;
-/// Interval at which free memory of the heap is given back to the kernel, which takes microseconds.
+/// Interval at which free memory of the heap is returned to the kernel, which takes microseconds.
 const TRIM_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A configuration that cannot work, as one sentence that says what to change.
+/// A configuration that cannot work, as one sentence that names the fix.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);

@@ -8,8 +8,8 @@ use crate::logging::LogFormat;
 use logs::GoLogArgs;
 use tracing::level_filters::LevelFilter;
 
-/// Flags that are taken so that a deployment of TopoLVM starts. Those that say how much is logged, and how, do so here
-/// too; the others are named in the log, for whoever looks for their effect.
+/// Flags that are accepted so that a deployment of TopoLVM starts. Flags for the level and the format of logs have the
+/// same effect here; the log names the others, so that users who miss their effect find the reason.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RetiredArgs {
     #[arg(long, hide = true, num_args = 0..=1, default_missing_value = ":")]

@@ -64,13 +64,13 @@ impl Systemd {
     /// Notifies that the configuration is being read again.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
-            // systemd tells by the time whether this is the reload that it has asked for
+            // systemd recognizes the reload that it has requested by the time
             Ok(now) => self.send(&[NotifyState::Reloading, now]),
             Err(_) => self.send(&[NotifyState::Reloading]),
         }
     }
 
-    /// Lets the start take this much longer than the unit says, from now on.
+    /// Extends the timeout of the start in the unit by this much, from now on.
     pub fn extend_start(&self, by: Duration) {
         let microseconds = u32::try_from(by.as_micros()).unwrap_or(u32::MAX);
         self.send(&[NotifyState::ExtendTimeoutUsec(microseconds)]);
@@ -127,7 +127,7 @@ impl Systemd {
 
 fn send(socket: &SocketAddr, message: &str) -> io::Result<()> {
     let sender = UnixDatagram::unbound()?;
-    // systemd has room for a long queue; a message less is better than to wait for a systemd that hangs
+    // systemd has space for a long queue; a lost message is better than to wait for a systemd that hangs
     sender.set_nonblocking(true)?;
     sender.send_to_addr(message.as_bytes(), socket)?;
     Ok(())

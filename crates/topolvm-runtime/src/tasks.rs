@@ -29,20 +29,20 @@ impl Tasks {
         Self { shutdown, tracker: TaskTracker::new(), ended, endings: Arc::new(Mutex::new(endings)) }
     }
 
-    /// Starts a task that lasts as long as the process: it ends when `shutdown` is cancelled or when it cannot go on,
-    /// and the process then ends with it. Its name stands in front of its error.
+    /// Starts a task that lasts as long as the process: it ends when `shutdown` is cancelled or when it cannot
+    /// continue, and the process then ends with it. Its name precedes its error.
     pub fn spawn(&self, name: &'static str, future: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
         let (task, ended) = (self.tracker.spawn(future), self.ended.clone());
         self.tracker.spawn(async move {
             // In tests a panic unwinds to here; elsewhere it ends the process
             let result = task.await.unwrap_or_else(|panic| Err(panic.into()));
-            // No receiver is left only when nobody waits for the process's end any more
+            // The receiver is dropped only when the end of the process is not awaited any more
             drop(ended.send((name, result)));
         });
     }
 
-    /// Starts a piece of work that must run to its end even when nobody waits for its result any more; the process does
-    /// not end before it.
+    /// Starts a piece of work that must run to its end even if its result is not awaited any more; the process does not
+    /// end before it.
     pub fn finish<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.tracker.spawn(future)
     }
@@ -65,7 +65,7 @@ impl Tasks {
         result
     }
 
-    /// Returns how a task ended, and logs it; a long-lasting task may end by itself only after the shutdown began.
+    /// Returns how a task ended, and logs it; a long-lasting task may end on its own only after the shutdown began.
     fn check(&self, (name, result): Ended) -> anyhow::Result<()> {
         let result = match result {
             Ok(()) if self.shutdown.is_cancelled() => Ok(()),

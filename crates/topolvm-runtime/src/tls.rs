@@ -1,9 +1,8 @@
-//! An HTTPS server whose certificate, and the authorities of whose clients, are exchanged without a restart.
+//! An HTTPS server whose certificate, and whose CA certificates for clients, are exchanged without a restart.
 //!
-//! `certificate` is what the server presents, `files` reads it from a directory, `clients` says who may connect;
-//! `client` is the other side.
-//! Whoever makes certificates itself, as the controller does for its webhooks, hands them to
-//! [`ServedCertificate::serve`].
+//! `certificate` is the certificate that the server presents, `files` reads it from a directory, `clients` decides
+//! which clients may connect; `client` is the other side. A program that creates certificates, as the controller does
+//! for its webhooks, passes them to [`ServedCertificate::serve`].
 
 mod certificate;
 mod client;
@@ -36,14 +35,14 @@ pub struct TlsServer {
 
 impl TlsServer {
     /// A server for clients without a certificate.
-    pub fn for_everybody(certificate: ServedCertificate) -> Result<Self, rustls::Error> {
+    pub fn for_all_clients(certificate: ServedCertificate) -> Result<Self, rustls::Error> {
         let config = certificate.config(None)?;
         Ok(Self { certificate, config: watch::Sender::new(Some(Arc::new(config))) })
     }
 
     /// A server that closes all connections until [`Self::follow_client_authorities`] has read whose certificates to
     /// accept.
-    pub fn for_nobody(certificate: ServedCertificate) -> Self {
+    pub fn for_known_clients(certificate: ServedCertificate) -> Self {
         Self { certificate, config: watch::Sender::new(None) }
     }
 

@@ -28,7 +28,7 @@ pub enum Error {
     /// Something that is no socket is in the way, and deleting it could lose data.
     #[error("{} exists and is not a socket; remove it or set another socket path", .0.display())]
     NotASocket(PathBuf),
-    /// Somebody serves this socket already.
+    /// Another process serves this socket already.
     #[error("another process already serves {}; stop it first", .0.display())]
     InUse(PathBuf),
     /// An error of the file system.
@@ -46,15 +46,15 @@ pub enum Error {
 /// Back-off of attempts to bind again.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
-/// Interval at which a successor looks whether its predecessor has ended.
+/// Interval at which a successor checks whether its predecessor has ended.
 const SUCCESSION_INTERVAL: Duration = Duration::from_millis(500);
 
-/// A socket that is listened on. When its file is deleted, which its clients cannot tell from a server that died, it is
-/// bound again.
+/// A listening socket. When its file is deleted, which its clients cannot distinguish from a dead server, it is bound
+/// again.
 #[derive(Debug)]
 pub struct Listener {
     inner: UnixListener,
-    /// Refuses clients; `None`: whoever can reach the socket may use it.
+    /// Refuses clients; `None`: every client that can reach the socket may use it.
     access: Option<AccessControl>,
     path: PathBuf,
     modes: Modes,
@@ -138,8 +138,8 @@ impl Listener {
         }
     }
 
-    /// Binds the path again when the socket is not there any more, and returns whether it did. One that somebody else
-    /// serves by now is left to them.
+    /// Binds the path again if the socket does not exist any more, and returns whether it did. A socket that another
+    /// process serves by now stays.
     async fn rebind_if_deleted(&mut self) -> bool {
         if self.bound.is_at(&self.path) {
             return false;
@@ -178,15 +178,15 @@ impl Listener {
     }
 }
 
-/// Listens on `path` for whoever can reach it: the socket has mode 0600, and a missing parent directory is made with
-/// mode 0700. A socket that a dead process left is replaced.
+/// Listens on `path` for every client that can reach it: the socket has mode 0600, and a missing parent directory is
+/// created with mode 0700. A socket that a dead process left is replaced.
 pub async fn listen(path: &Path) -> Result<Listener, Error> {
     Listener::new(path, Modes { directory: 0o700, socket: 0o600 }, None).await
 }
 
-/// Listens on `path` for root, for the user of this process and for `peers`, whatever the modes of files say. Modes are
-/// those of [`listen`], unless others are listed: then the socket has mode 0666, a missing parent directory is made
-/// with mode 0711, and one that exists must let them through.
+/// Listens on `path` for root, for the user of this process and for `peers`, whatever the modes of files. Modes are
+/// those of [`listen`], unless others are listed: then the socket has mode 0666, a missing parent directory is created
+/// with mode 0711, and an existing one must let them through.
 pub async fn listen_for(path: &Path, peers: Peers) -> Result<Listener, Error> {
     let (directory, socket) = if peers.is_empty() { (0o700, 0o600) } else { (0o711, 0o666) };
     Listener::new(path, Modes { directory, socket }, Some(AccessControl::new(peers))).await
@@ -227,7 +227,7 @@ async fn bind(path: &Path, modes: Modes) -> Result<UnixListener, Error> {
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => return Err(Error::NotASocket(path.to_owned())),
         Ok(_) => match UnixStream::connect(path).await {
-            // Nobody listens: its process has died. Any other error may come from a server that is only busy.
+            // No listener: its process has died. Any other error may come from a server that is only busy.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).map_err(io("remove", path))?;
             }
@@ -237,7 +237,7 @@ async fn bind(path: &Path, modes: Modes) -> Result<UnixListener, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(io("inspect", path)(error)),
     }
-    // The mode is set on a name that nobody knows yet: a client cannot connect in between.
+    // The mode is set on a name that is not public yet: a client cannot connect in between.
     let hidden = temporary_path(path);
     drop(fs::remove_file(&hidden));
     let listener = UnixListener::bind(&hidden).map_err(io("bind", &hidden))?;

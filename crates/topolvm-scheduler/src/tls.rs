@@ -23,9 +23,9 @@ pub(crate) fn start(
     let certificate = ServedCertificate::new("answers to kube-scheduler", expiry);
     tasks.spawn("certificate", certificate.clone().follow_key_pair(chain, key, shutdown.clone()));
     let Some(path) = client_authorities else {
-        return TlsServer::for_everybody(certificate).context("cannot configure TLS");
+        return TlsServer::for_all_clients(certificate).context("cannot configure TLS");
     };
-    let server = TlsServer::for_nobody(certificate);
+    let server = TlsServer::for_known_clients(certificate);
     tasks.spawn("authorities of clients", server.clone().follow_client_authorities(path, shutdown.clone()));
     Ok(server)
 }

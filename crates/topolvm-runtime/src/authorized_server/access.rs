@@ -8,7 +8,7 @@ use std::future::Future;
 pub enum Authorization {
     /// The holder of the token may do it.
     Allowed,
-    /// Nobody is known by this token.
+    /// The token identifies no user.
     Unauthenticated,
     /// The user of this name, whose token it is, may not do it.
     Forbidden(String),

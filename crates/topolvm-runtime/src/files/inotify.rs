@@ -41,7 +41,7 @@ impl Inotify {
         let mut watched = None;
         loop {
             let nearest = directory.ancestors().find(|ancestor| self.watch(ancestor));
-            // A directory that was made below it before the watch began caused no event, so look once more
+            // A directory that was created below it before the watch began caused no event, so search again
             if nearest == watched {
                 return;
             }

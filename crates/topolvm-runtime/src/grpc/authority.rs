@@ -1,10 +1,10 @@
-//! Serves clients that send the path of the socket as HTTP/2 `:authority`, as kubelet and TopoLVM's agent do.
+//! Serves clients that send the path of the socket as HTTP/2 `:authority`, as the kubelet and TopoLVM's agent do.
 //!
-//! grpc-go does so when it is given a bare path: kubelet when it registers a plugin (1.36 still), and up to 1.25 for
+//! grpc-go does so if it gets a bare path: the kubelet when it registers a plugin (1.36 still), and up to 1.25 for
 //! every call; TopoLVM's agent when it calls lvmd. A path is no authority, and the `h2` crate refuses the stream with
-//! `PROTOCOL_ERROR` (kubernetes/kubernetes#109081). So the header blocks of what comes in are decoded, the authority is
-//! replaced, and they are encoded again; everything else passes as it is. Other clients say `unix:` before the path,
-//! and grpc-go sends `localhost` then: CSI sidecars, and the newest versions of TopoLVM's agent.
+//! `PROTOCOL_ERROR` (kubernetes/kubernetes#109081). So this decodes the incoming header blocks, replaces the authority,
+//! and encodes them again; everything else passes as it is. Other clients prefix the path with `unix:`, and grpc-go
+//! sends `localhost` then: CSI sidecars, and the newest versions of TopoLVM's agent.
 
 use std::io;
 use std::pin::Pin;
@@ -30,12 +30,12 @@ const CONTINUATION: u8 = 9;
 const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
-/// The frame size that a peer accepts unless it says otherwise (RFC 9113 §4.2).
+/// The frame size that a peer accepts unless it announces another (RFC 9113 §4.2).
 const MAX_FRAME: usize = 16384;
 /// No gRPC client of ours sends more; without a bound a client could fill our memory.
 const MAX_HEADER_BLOCK: usize = 64 * 1024;
 
-/// The size of the header table that a client may use unless the server says otherwise, and ours does not (RFC 9113
+/// The size of the header table that a client may use unless the server announces another, and ours does not (RFC 9113
 /// §6.5.2).
 const TABLE_SIZE: usize = 4096;
 
@@ -103,7 +103,7 @@ struct Filter {
 impl Default for Filter {
     fn default() -> Self {
         let mut decoder = Decoder::new();
-        // Unless it is told, the decoder lets the client choose the size of the table
+        // Without this limit, the decoder lets the client choose the size of the table
         decoder.set_max_allowed_table_size(TABLE_SIZE);
         Self { preface_seen: 0, pending: Vec::new(), block: None, decoder, encoder: Encoder::default() }
     }
@@ -131,7 +131,7 @@ impl Filter {
             self.frame(frame, out)?;
             rest = after;
         }
-        // A frame of 16 MiB is legal only after our server has said that it takes such, which it never does
+        // A frame of 16 MiB is legal only after our server has announced that it accepts such, which it never does
         if rest.len() > FRAME_HEADER + MAX_HEADER_BLOCK {
             return Err(invalid("a frame is too large"));
         }
@@ -179,7 +179,7 @@ impl Filter {
     fn decode(&mut self, block: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut headers = Vec::new();
         let mut size = 0_usize;
-        // One byte of a block can stand for a whole header of the table
+        // One byte of a block can represent a whole header of the table
         let decoded = self.decoder.decode_with_cb(block, |name, value| {
             size = size.saturating_add(name.len() + value.len());
             if size <= MAX_HEADER_BLOCK {

@@ -13,7 +13,7 @@ pub trait GrpcCode: Error {
     /// Returns the code. What each one makes the sidecars do is in docs/errors.md.
     fn code(&self) -> Code;
 
-    /// Returns a word for programs, where a code means several things; it is sent beside the code.
+    /// Returns a keyword for programs, if a code has several meanings; it is sent with the code.
     fn reason(&self) -> Option<Reason> {
         None
     }
@@ -24,11 +24,11 @@ pub trait GrpcCode: Error {
 pub struct Reason {
     /// In capitals, such as `NO_SPACE`.
     pub reason: &'static str,
-    /// The owner of the word, written like the name of a service.
+    /// The owner of the keyword, written like the name of a service.
     pub domain: &'static str,
 }
 
-/// Returns the reason in a status that was received, if it is a word of this domain.
+/// Returns the reason in a received status, if it is a keyword of this domain.
 pub fn reason_of(status: &Status, domain: &str) -> Option<String> {
     status.get_details_error_info().filter(|info| info.domain == domain).map(|info| info.reason)
 }

@@ -138,8 +138,8 @@ fn is_read_only(method: &str) -> bool {
     BEGINNINGS.iter().any(|beginning| method.starts_with(beginning))
 }
 
-/// Reads code and message of an answer. An error that a handler returns stands in the headers ("trailers only"); a
-/// stream that breaks later does not count.
+/// Reads code and message of an answer. An error that a handler returns is in the headers ("trailers only"); a stream
+/// that breaks later does not count.
 fn outcome(headers: &HeaderMap) -> (Code, String) {
     tonic::Status::from_header_map(headers)
         .map_or((Code::Ok, String::new()), |status| (status.code(), status.message().to_owned()))

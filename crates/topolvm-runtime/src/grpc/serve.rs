@@ -1,4 +1,4 @@
-//! Serves gRPC on a unix socket until told to stop.
+//! Serves gRPC on a unix socket until it is stopped.
 
 use std::time::Duration;
 

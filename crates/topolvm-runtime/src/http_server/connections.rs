@@ -79,7 +79,7 @@ impl Connections {
     fn try_open(&self) -> Option<Connection> {
         let mut table = self.shared.table.lock();
         if table.open >= self.most {
-            // One at a time: whoever ends for another reason meanwhile leaves a place too
+            // One at a time: a connection that ends for another reason meanwhile frees a place too
             if table.evicting == 0
                 && let Some((_, longest)) = table.waiting.pop_first()
             {
@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Notes that the answer is there.
+    /// Records that the answer has been sent.
     pub(super) fn answered(&self) {
         self.wait_until(Instant::now() + IDLE);
     }

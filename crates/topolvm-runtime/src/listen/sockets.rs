@@ -119,7 +119,7 @@ fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
-        // As Go does: every interface means IPv4 too, also where the sysctl net.ipv6.bindv6only says otherwise
+        // As in Go: every interface includes IPv4, whatever the sysctl net.ipv6.bindv6only
         set_ipv6_v6only(&socket, false)?;
     }
     socket.bind(address)?;

@@ -7,9 +7,9 @@ use tracing::level_filters::LevelFilter;
 
 use crate::logging::LogFormat;
 
-/// From this verbosity on Kubernetes' programs tell what is for finding errors.
+/// The verbosity from which Kubernetes' programs log debug messages.
 const DEBUG_VERBOSITY: i32 = 4;
-/// Flags that take a value, about places and looks that logs do not have here.
+/// Flags with a value, about locations and formats that logs do not have here.
 const WITH_VALUE: &[&str] = &[
     "log_backtrace_at",
     "log_dir",
@@ -49,8 +49,8 @@ pub(super) struct GoLogArgs {
 }
 
 impl GoLogArgs {
-    /// Returns the more verbose of klog's and zap's levels. klog's usual verbosities ask for nothing that is not told
-    /// anyway.
+    /// Returns the more verbose of klog's and zap's levels. klog's usual verbosities request only messages that are
+    /// logged anyway.
     pub(super) fn level(&self) -> Option<LevelFilter> {
         let klog = self.v.filter(|&v| v >= DEBUG_VERBOSITY).map(|_| LevelFilter::DEBUG);
         let zap = self.zap_log_level.or_else(|| self.is_devel().then_some(LevelFilter::DEBUG));
@@ -75,7 +75,7 @@ impl GoLogArgs {
 #[derive(Clone, Debug)]
 struct WithoutEffect(Vec<&'static str>);
 
-// By hand: fifteen fields and fifteen ifs would say no more than two lists
+// By hand: fifteen fields and fifteen ifs would express no more than two lists
 impl clap::Args for WithoutEffect {
     fn augment_args(command: Command) -> Command {
         let flag =

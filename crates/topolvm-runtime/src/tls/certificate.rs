@@ -119,8 +119,8 @@ pub struct ServedCertificate {
 }
 
 impl ServedCertificate {
-    /// No certificate yet. `purpose` says in the log what the server serves; `expiry` is set to the Unix time at which
-    /// the certificate expires.
+    /// No certificate yet. `purpose` names the server in the log; `expiry` is set to the Unix time at which the
+    /// certificate expires.
     pub fn new(purpose: &'static str, expiry: Gauge) -> Self {
         Self { purpose, current: watch::Sender::new(None), expiry }
     }

@@ -52,13 +52,13 @@ impl TlsClient {
         Self::with_config(name, config)
     }
 
-    /// Connects to servers with any certificate. What is sent to one must be worth nothing to others, and what one says
-    /// may be anybody's word.
+    /// Connects to servers with any certificate. Data sent to one must be worthless to others, and the sender of its
+    /// answers is unproven.
     pub fn verifying_nothing(name: &'static str) -> Result<Self, TlsClientError> {
         let provider = Arc::new(ring::default_provider());
-        let anybody = Arc::new(Anybody(Arc::clone(&provider)));
+        let verifier = Arc::new(AnyCertificate(Arc::clone(&provider)));
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        let config = builder.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth();
+        let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
         Self::with_config(name, config)
     }
 
@@ -80,9 +80,9 @@ impl std::fmt::Debug for TlsClient {
 
 /// Takes every certificate whose private key the server has.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! Client certificates of an HTTPS server: the authorities in a file say who may connect.
+//! Client certificates of an HTTPS server: the CA certificates in a file decide which clients may connect.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,9 +27,9 @@ enum AuthoritiesError {
 }
 
 impl TlsServer {
-    /// Accepts only clients with a certificate of an authority in this file, and in what it is changed to, until
-    /// `shutdown` is cancelled. A file that is not there or cannot be used changes nothing and is logged. Connections
-    /// that are open go on; TLS sessions are not resumed across a change.
+    /// Accepts only clients with a certificate of an authority in this file and its later versions, until `shutdown` is
+    /// cancelled. A file that is missing or cannot be used changes nothing and is logged. Open connections continue;
+    /// TLS sessions are not resumed across a change.
     pub async fn follow_client_authorities(self, path: PathBuf, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut files = Files::watch([path.clone()]);
         loop {

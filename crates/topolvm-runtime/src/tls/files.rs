@@ -1,4 +1,4 @@
-//! A certificate in files that somebody else renews: cert-manager, a Secret, an administrator.
+//! A certificate in files that another actor renews: cert-manager, a Secret, an administrator.
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ impl ServedCertificate {
         self.follow_key_pair(directory.join(CERTIFICATE), directory.join(KEY), shutdown).await
     }
 
-    /// Serves a certificate and its private key, and what the files are changed to, until `shutdown` is cancelled.
-    /// Files that are not there yet, or that do not fit together, change nothing and are logged.
+    /// Serves a certificate and its private key, and later versions of the files, until `shutdown` is cancelled. Files
+    /// that do not exist yet, or that do not fit together, change nothing and are logged.
     pub async fn follow_key_pair(
         self,
         certificate: PathBuf,

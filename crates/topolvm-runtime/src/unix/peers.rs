@@ -1,4 +1,4 @@
-//! Access control of a unix socket: the kernel says which user and group a client had when it connected.
+//! Access control of a unix socket: the kernel reports the user and group that a client had when it connected.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,12 +16,12 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 pub struct Peers {
     /// User ids.
     pub uids: BTreeSet<u32>,
-    /// Group ids. Only the primary group of a client counts: it is the one that the kernel tells.
+    /// Group ids. Only the primary group of a client counts: it is the one that the kernel reports.
     pub gids: BTreeSet<u32>,
 }
 
 impl Peers {
-    /// Returns whether nobody is listed.
+    /// Returns whether no peer is listed.
     pub fn is_empty(&self) -> bool {
         self.uids.is_empty() && self.gids.is_empty()
     }
