@@ -1,4 +1,4 @@
-//! Answers how many bytes are free after what has been promised.
+//! Computes how many bytes are free after reservations.
 
 mod admission;
 mod avoidance;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use topolvm_api::{ApiFlavor, ListedClass, LogicalVolume};
 
-pub use admission::{NoRoom, Wanted};
+pub use admission::{NotEnoughSpace, Wanted};
 use avoidance::Avoidances;
 pub use hold::Hold;
 
@@ -25,12 +25,12 @@ use crate::minimum_allocation::MinimumAllocation;
 use crate::published::{NodeMeta, Published, PublishedNode};
 use crate::reservations::{ClaimOfVolume, Exemption, Reservations};
 use crate::storage_class::ClassParameters;
-use crate::totals::Promise;
+use crate::totals::Reservation;
 use crate::volume_classes::VolumeClasses;
 use crate::volume_key::VolumeKey;
 
-/// The free bytes of all nodes after what has been promised: the largest volume that a node can have of a device class,
-/// with its own options or those of an lvcreate option class, less what promised volumes take from it, see
+/// The free bytes of all nodes after reservations: the largest volume that a node can have of a device class, with its
+/// own options or those of an lvcreate option class, less the space that reserved volumes take from it, see
 /// [`LayoutCapacity::taken_by`](topolvm_api::LayoutCapacity::taken_by). Clones share them.
 #[derive(Clone)]
 pub struct Capacity {
@@ -48,7 +48,7 @@ struct State {
     published: Published,
     reservations: Reservations,
     avoidances: Avoidances,
-    /// The time at which the totals are to be computed anew.
+    /// The time at which the totals are to be computed again.
     stale_at: Option<Instant>,
 }
 
@@ -61,18 +61,18 @@ pub struct FreeNode {
     pub free: u64,
 }
 
-/// A device class of a node, with what its agent publishes and what is promised there.
+/// A device class of a node, with the capacity that its agent publishes and the reservations there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassCapacity {
     /// Name of the node.
     pub node: String,
-    /// Name of the device class; empty for a default class whose name cannot be told.
+    /// Name of the device class; empty for a default class whose name is unknown.
     pub device_class: String,
     /// True for the default class.
     pub is_default: bool,
     /// Free bytes as the agent publishes them.
     pub free: u64,
-    /// Bytes of these that are promised to claims and volumes which are not on the disks yet.
+    /// Bytes of these that are reserved for claims and volumes which are not on the disks yet.
     pub reserved: u64,
 }
 
@@ -120,8 +120,8 @@ impl Capacity {
         });
     }
 
-    /// Applies an event of the watch of claims. Returns the node that was selected for the claim, if it has been given
-    /// back to the scheduler: then a replica has refused its volume there, see [`Self::avoid`].
+    /// Applies an event of the watch of claims. Returns the node that was selected for the claim, if the claim has been
+    /// returned to the scheduler: then a replica has refused its volume there, see [`Self::avoid`].
     pub fn apply_claim(&self, event: &Event<PersistentVolumeClaim>) -> Option<Box<str>> {
         let wall_now = (self.shared.now)();
         let mut given_back_from = None;
@@ -142,7 +142,7 @@ impl Capacity {
         });
     }
 
-    /// Changes the state, and tells those who wait for a change.
+    /// Changes the state, and notifies those who wait for a change.
     fn apply(&self, change: impl FnOnce(&mut State, Instant) -> bool) {
         let now = Instant::now();
         let mut state = self.shared.state.lock();
@@ -154,7 +154,7 @@ impl Capacity {
         }
     }
 
-    /// Reads the state as it is now: some reservations end by themselves.
+    /// Reads the state as it is now: some reservations end automatically.
     fn read<T>(&self, read: impl FnOnce(&State, Instant) -> T) -> T {
         let now = Instant::now();
         let mut state = self.shared.state.lock();
@@ -164,21 +164,20 @@ impl Capacity {
         read(&state, now)
     }
 
-    /// Subscribes to changes from now on; several that come together may count as one. That a reservation ends by
-    /// itself is no change, see [`Self::next_release`].
+    /// Subscribes to changes from now on; several that come together may count as one. The automatic end of a
+    /// reservation is no change, see [`Self::next_release`].
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.shared.changed.subscribe()
     }
 
-    /// Returns the time at which the next reservation ends by itself, should nothing happen before.
+    /// Returns the time at which the next reservation ends automatically, if nothing happens before.
     #[must_use]
     pub fn next_release(&self) -> Option<Instant> {
         self.read(|state, _| state.stale_at)
     }
 
-    /// Returns whether Nodes, volumes, claims and StorageClasses have been listed once: nothing that is promised is
-    /// missing.
+    /// Returns whether Nodes, volumes, claims and StorageClasses have been listed once: then no reservation is missing.
     #[must_use]
     pub fn is_listed(&self) -> bool {
         self.read(|state, _| state.published.is_listed() && state.reservations.is_listed())
@@ -194,8 +193,8 @@ impl Capacity {
         })
     }
 
-    /// Returns whether the node of a topology segment is there and has published nothing yet, because its agent has
-    /// just been started: that is not the same as no free bytes.
+    /// Returns whether the node of a topology segment exists and has published nothing yet, because its agent has just
+    /// been started: that is not the same as no free bytes.
     #[must_use]
     pub fn is_unpublished(&self, segment: &str) -> bool {
         self.read(|state, _| state.published.find_by_segment(segment).is_some_and(|(_, node)| node.is_unpublished()))
@@ -264,8 +263,8 @@ impl Capacity {
         })
     }
 
-    /// Returns the bytes that are promised on the node of this name, as far as they are taken from what is free for
-    /// volumes of these classes.
+    /// Returns the bytes that are reserved on the node of this name, as far as they reduce the free space for volumes
+    /// of these classes.
     #[must_use]
     pub fn reserved_bytes(&self, node: &str, classes: &VolumeClasses, own: &Exemption) -> u64 {
         let unknown = PublishedNode::default();
@@ -275,8 +274,8 @@ impl Capacity {
         })
     }
 
-    /// Exempts a volume from the reservations, as its `LogicalVolume` is or will be named: it is not refused because
-    /// of its own.
+    /// Exempts a volume from the reservations, by the present or future name of its `LogicalVolume`: it is not refused
+    /// because of its own reservation.
     #[must_use]
     pub fn exempt_volume(&self, name: &str) -> Exemption {
         self.read(|state, now| state.reservations.exempt_volume(name, now))
@@ -296,8 +295,8 @@ impl Capacity {
         known()
     }
 
-    /// Exempts the claims of these names from the reservations: a pod that is scheduled again is not refused because of
-    /// its own.
+    /// Exempts the claims of these names from the reservations: a rescheduled pod is not refused because of its own
+    /// reservations.
     #[must_use]
     pub fn exempt_claims(&self, namespace: &str, names: &[&str]) -> Exemption {
         self.read(|state, now| state.reservations.exempt_claims(namespace, names, now))
@@ -324,12 +323,12 @@ impl Capacity {
         self.read(|state, _| state.reservations.class(name).cloned())
     }
 
-    /// Reserves bytes for a `LogicalVolume` that is about to be created, until the watch tells of it.
+    /// Reserves bytes for a `LogicalVolume` that is about to be created, until the watch shows it.
     pub fn hold(&self, volume: &str, node: &str, classes: VolumeClasses, bytes: u64) -> Hold {
         let key = VolumeKey::from_name(volume);
-        let promise = Promise { node: node.into(), classes, bytes };
+        let reservation = Reservation { node: node.into(), classes, bytes };
         self.apply(|state, _| {
-            state.reservations.begin_creation(key.clone(), promise);
+            state.reservations.begin_creation(key.clone(), reservation);
             false
         });
         Hold::new(self.clone(), key)
@@ -337,7 +336,7 @@ impl Capacity {
 }
 
 impl State {
-    /// Computes the totals anew, and returns whether they have changed.
+    /// Computes the totals again, and returns whether they have changed.
     fn refresh(&mut self, now: Instant) -> bool {
         let has_changed = self.reservations.refresh(now) | self.avoidances.expire(now) | self.end_useless_avoidances();
         self.stale_at = self.reservations.next_end(now).into_iter().chain(self.avoidances.next_end()).min();
@@ -350,7 +349,7 @@ impl State {
     }
 }
 
-/// Returns the bytes that are promised to others on a node of what is free there for volumes of these classes.
+/// Returns the bytes that are reserved for others on a node, of the free space there for volumes of these classes.
 fn reserved(
     reservations: &Reservations,
     name: &str,
@@ -359,8 +358,8 @@ fn reserved(
     own: &Exemption,
 ) -> u64 {
     let of_others = |by: &VolumeClasses, bytes: u64| bytes.saturating_sub(own.bytes(name, by));
-    let promises = reservations.on_node(name);
-    promises.fold(0, |sum, (by, bytes)| sum.saturating_add(node.taken(classes, by, of_others(by, bytes))))
+    let all = reservations.on_node(name);
+    all.fold(0, |sum, (by, bytes)| sum.saturating_add(node.taken(classes, by, of_others(by, bytes))))
 }
 
 #[cfg(test)]

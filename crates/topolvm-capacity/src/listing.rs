@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// The keys that a list has named so far. A watch lists anew when it has lost the thread; what was deleted meanwhile is
-/// only missing in the list.
+/// The keys that a list has named so far. A watch lists again when it has lost its position; objects that were deleted
+/// meanwhile are only missing in the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Listing<K> {
     listed: Option<HashSet<K>>,

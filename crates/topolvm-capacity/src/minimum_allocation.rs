@@ -9,7 +9,7 @@ use topolvm_api::FILESYSTEMS;
 
 pub use args::MinimumAllocation;
 
-/// StorageClass parameters that tell external-provisioner the filesystem; the second is the older one. It compares
+/// StorageClass parameters that name the filesystem for external-provisioner; the second is the older one. It compares
 /// their names in lower case and refuses a class that has both.
 const FILESYSTEM_PARAMETERS: [&str; 2] = ["csi.storage.k8s.io/fstype", "fstype"];
 

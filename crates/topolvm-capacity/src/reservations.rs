@@ -1,8 +1,8 @@
-//! Derives from claims and `LogicalVolume`s which bytes are promised on which node. Pure.
+//! Derives from claims and `LogicalVolume`s the reserved bytes of each node. Pure.
 //!
 //! A volume is counted once: as its `LogicalVolume` from the moment that there is one, before as the request that
-//! creates it, and before that as its claim. Totals are computed anew from what is there after each change, so that the
-//! order of the changes is of no account.
+//! creates it, and before that as its claim. Totals are computed again from the present objects after each change, so
+//! that the order of the changes does not matter.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -16,31 +16,32 @@ use tokio::time::Instant;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use crate::claim::{PendingClaim, selection_age};
-use crate::landing::{LANDING_TIME, Landings};
 use crate::listing::Listing;
 use crate::minimum_allocation::MinimumAllocation;
 use crate::storage_class::ClassParameters;
-use crate::totals::{Promise, Totals};
+use crate::totals::{Reservation, Totals};
+use crate::unsettled::{SETTLING_TIME, UnsettledBytes};
 use crate::volume::VolumeBytes;
 use crate::volume_classes::VolumeClasses;
 use crate::volume_key::VolumeKey;
 
-/// The longest time for which a claim reserves without a `LogicalVolume`. external-provisioner asks for one at once; it
-/// repeats a request that failed after five minutes at the latest, and gives the claim back to the scheduler when the
-/// node has no room. Where neither has happened it is gone.
+/// The longest time for which a claim reserves without a `LogicalVolume`. external-provisioner requests one at once; it
+/// repeats a request that failed after five minutes at the latest, and returns the claim to the scheduler if the node
+/// has not enough free space. If neither has happened it is gone.
 pub(crate) const CLAIM_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// The time for which the room of a pod's other volumes is kept. external-provisioner asks for all of them at once.
+/// The time for which the space of a pod's other volumes is reserved. external-provisioner requests all of them at
+/// once.
 const SIBLING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reservations that do not count for one who asks, because they are his own.
 #[derive(Clone, Debug, Default)]
-pub struct Exemption(Vec<Promise>);
+pub struct Exemption(Vec<Reservation>);
 
 impl Exemption {
     pub(crate) fn bytes(&self, node: &str, classes: &VolumeClasses) -> u64 {
-        let own = self.0.iter().filter(|promise| &*promise.node == node && promise.classes == *classes);
-        own.fold(0, |sum, promise| sum.saturating_add(promise.bytes))
+        let own = self.0.iter().filter(|reservation| &*reservation.node == node && reservation.classes == *classes);
+        own.fold(0, |sum, reservation| sum.saturating_add(reservation.bytes))
     }
 }
 
@@ -51,7 +52,7 @@ pub struct ClaimOfVolume {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// False as long as the watch has not told that a node is selected for it, for which it waits.
+    /// False as long as the watch has not shown a selected node for it, for which it waits.
     pub is_settled: bool,
 }
 
@@ -66,26 +67,26 @@ struct WaitingClaim {
 /// A `LogicalVolume` that is not as large as it should be.
 #[derive(Clone, Debug)]
 struct Volume {
-    promise: Promise,
+    reservation: Reservation,
     on_disk: u64,
 }
 
 /// A `LogicalVolume` that is about to be created.
 #[derive(Clone, Debug)]
 struct Creation {
-    promise: Promise,
-    /// Set when it has been created: the watch tells of it in a moment.
+    reservation: Reservation,
+    /// Set when it has been created: the watch shows it in a moment.
     until: Option<Instant>,
 }
 
 /// A volume that a pod needs on the node where another of its volumes is being made: it can be nowhere else.
 #[derive(Clone, Debug)]
 struct Sibling {
-    promise: Promise,
+    reservation: Reservation,
     until: Instant,
 }
 
-/// The promised bytes, and the objects from which they follow.
+/// The reserved bytes, and the objects from which they follow.
 #[derive(Clone, Debug)]
 pub(crate) struct Reservations {
     flavor: ApiFlavor,
@@ -94,13 +95,13 @@ pub(crate) struct Reservations {
     class_listing: Listing<Box<str>>,
     claims: HashMap<VolumeKey, WaitingClaim>,
     claim_listing: Listing<VolumeKey>,
-    /// By name; of all others it is enough to know that they are there.
+    /// By name; of all others it is enough to know that they exist.
     volumes: HashMap<Box<str>, Volume>,
     volume_keys: HashSet<VolumeKey>,
     volume_listing: Listing<Box<str>>,
     creations: HashMap<VolumeKey, Creation>,
     siblings: HashMap<VolumeKey, Sibling>,
-    landings: Landings,
+    unsettled: UnsettledBytes,
     totals: Totals,
     /// Without the claims of which another node can still be selected.
     committed: Totals,
@@ -120,7 +121,7 @@ impl Reservations {
             volume_listing: Listing::default(),
             creations: HashMap::new(),
             siblings: HashMap::new(),
-            landings: Landings::default(),
+            unsettled: UnsettledBytes::default(),
             totals: Totals::default(),
             committed: Totals::default(),
         }
@@ -157,9 +158,9 @@ impl Reservations {
         }
     }
 
-    /// Takes note of a claim. `wall_now` is what the API server's clock is compared with. Returns the node that was
-    /// selected for the claim, if it has been given back to the scheduler: external-provisioner does so with a claim
-    /// whose volume was refused there.
+    /// Records a claim. `wall_now` is compared with the API server's clock. Returns the node that was selected for the
+    /// claim, if the claim has been returned to the scheduler: external-provisioner does so with a claim whose volume
+    /// was refused there.
     pub(crate) fn apply_claim(
         &mut self,
         event: &Event<PersistentVolumeClaim>,
@@ -189,7 +190,7 @@ impl Reservations {
         None
     }
 
-    /// Stores a claim, and returns the node from which it has been given back.
+    /// Stores a claim, and returns the node of which the claim was returned to the scheduler.
     fn set_claim(&mut self, key: VolumeKey, claim: &PersistentVolumeClaim, until: Instant) -> Option<Box<str>> {
         let Some(claim) = PendingClaim::from_claim(self.flavor, claim) else {
             self.claims.remove(&key);
@@ -218,11 +219,11 @@ impl Reservations {
                 self.volumes.remove(volume.name());
                 self.volume_keys.remove(&VolumeKey::from_name(volume.name()));
                 let classes = VolumeClasses::new(&volume.spec.device_class, &volume.spec.lvcreate_option_class);
-                self.landings.remove(&volume.spec.node_name, &classes, VolumeBytes::from_object(volume).on_disk);
+                self.unsettled.remove(&volume.spec.node_name, &classes, VolumeBytes::from_object(volume).on_disk);
             }
             Event::Apply(volume) => self.set_volume(volume, true, now),
             Event::InitApply(volume) => {
-                // Of those in the first list nobody knows for how long they have been there
+                // The age of those in the first list is unknown
                 let is_later = self.volume_listing.is_complete();
                 self.set_volume(volume, is_later, now);
                 self.volume_listing.add(volume.name().into());
@@ -240,102 +241,109 @@ impl Reservations {
         };
         let node = volume.spec.node_name.as_str();
         let classes = VolumeClasses::new(&volume.spec.device_class, &volume.spec.lvcreate_option_class);
-        self.landings.add(node, &classes, bytes.on_disk.saturating_sub(before), now);
+        self.unsettled.add(node, &classes, bytes.on_disk.saturating_sub(before), now);
         if bytes.may_grow {
-            let promise = Promise { node: node.into(), classes, bytes: bytes.pending };
-            self.volumes.insert(volume.name().into(), Volume { promise, on_disk: bytes.on_disk });
+            let reservation = Reservation { node: node.into(), classes, bytes: bytes.pending };
+            self.volumes.insert(volume.name().into(), Volume { reservation, on_disk: bytes.on_disk });
         }
     }
 
     /// Reserves for a `LogicalVolume` that is about to be created.
-    pub(crate) fn begin_creation(&mut self, key: VolumeKey, promise: Promise) {
-        self.creations.insert(key, Creation { promise, until: None });
+    pub(crate) fn begin_creation(&mut self, key: VolumeKey, reservation: Reservation) {
+        self.creations.insert(key, Creation { reservation, until: None });
     }
 
-    /// Ends the reservation for a creation: at once if it has failed, else when the watch has told of the object.
+    /// Ends the reservation for a creation: at once if it has failed, else after the watch has shown the object.
     pub(crate) fn end_creation(&mut self, key: &VolumeKey, is_created: bool, now: Instant) {
         if is_created && let Some(creation) = self.creations.get_mut(key) {
-            creation.until = Some(now + LANDING_TIME);
+            creation.until = Some(now + SETTLING_TIME);
         } else {
             self.creations.remove(key);
         }
     }
 
-    /// Takes note of the capacity that a node has published, of those classes in which it makes volumes. While it makes
-    /// volumes of two option classes in one device class nobody knows which of them have taken what, so that these stay
-    /// reserved for the time of their landing.
+    /// Records the capacity that a node has published, of those classes in which it creates volumes. While it creates
+    /// volumes of two option classes in one device class, their shares of the change are unknown, so that these stay
+    /// reserved until their time is over.
     pub(crate) fn publish(&mut self, node: &str, fallen_by: impl Fn(&VolumeClasses) -> u64, now: Instant) {
-        let promises = self.volumes.values().map(|volume| &volume.promise).filter(|promise| &*promise.node == node);
-        let made = self.landings.on_disk().filter(|(landed, ..)| *landed == node).map(|(_, classes, _)| classes);
-        let all: HashSet<VolumeClasses> = promises.map(|promise| &promise.classes).chain(made).cloned().collect();
+        let reserved =
+            self.volumes.values().map(|volume| &volume.reservation).filter(|reservation| &*reservation.node == node);
+        let made = self.unsettled.on_disk().filter(|(on, ..)| *on == node).map(|(_, classes, _)| classes);
+        let all: HashSet<VolumeClasses> =
+            reserved.map(|reservation| &reservation.classes).chain(made).cloned().collect();
         let is_only = |classes: &&VolumeClasses| {
             all.iter().filter(|other| other.device_class == classes.device_class).count() == 1
         };
         for classes in all.iter().filter(is_only) {
-            self.landings.publish(node, classes, fallen_by(classes), now);
+            self.unsettled.publish(node, classes, fallen_by(classes), now);
         }
     }
 
-    /// Computes the totals anew, and returns whether they have changed.
+    /// Computes the totals again, and returns whether they have changed.
     pub(crate) fn refresh(&mut self, now: Instant) -> bool {
-        self.landings.expire(now);
+        self.unsettled.expire(now);
         let keys = &self.volume_keys;
         let is_awaited = |creation: &Creation| creation.until.is_none_or(|until| now < until);
         self.creations
             .retain(|key, creation| is_awaited(creation) && !(creation.until.is_some() && keys.contains(key)));
         self.siblings.retain(|key, sibling| now < sibling.until && !keys.contains(key));
         let mut totals = Totals::default();
-        self.volumes.values().for_each(|Volume { promise, .. }| totals.add(promise));
-        for (node, classes, bytes) in self.landings.on_disk() {
-            totals.add(&Promise { node: node.into(), classes: classes.clone(), bytes });
+        self.volumes.values().for_each(|Volume { reservation, .. }| totals.add(reservation));
+        for (node, classes, bytes) in self.unsettled.on_disk() {
+            totals.add(&Reservation { node: node.into(), classes: classes.clone(), bytes });
         }
-        self.landings.published().for_each(|(node, classes, bytes)| totals.subtract(node, classes, bytes));
+        self.unsettled.published().for_each(|(node, classes, bytes)| totals.subtract(node, classes, bytes));
         let begun = self.creations.keys().chain(self.siblings.keys().filter(|key| !self.creations.contains_key(key)));
-        begun.filter_map(|key| self.promise_without_volume(key, now)).for_each(|promise| totals.add(&promise));
+        begun
+            .filter_map(|key| self.reservation_without_volume(key, now))
+            .for_each(|reservation| totals.add(&reservation));
         self.committed = totals.clone();
         let has_begun = |key: &VolumeKey| self.creations.contains_key(key) || self.siblings.contains_key(key);
         let selected = self.claims.keys().filter(|key| !has_begun(key));
-        selected.filter_map(|key| self.promise_without_volume(key, now)).for_each(|promise| totals.add(&promise));
+        selected
+            .filter_map(|key| self.reservation_without_volume(key, now))
+            .for_each(|reservation| totals.add(&reservation));
         let has_changed = totals != self.totals;
         self.totals = totals;
         has_changed
     }
 
-    /// Returns what is promised to a volume that has no object yet.
-    fn promise_without_volume(&self, key: &VolumeKey, now: Instant) -> Option<Promise> {
+    /// Returns the reservation of a volume that has no object yet.
+    fn reservation_without_volume(&self, key: &VolumeKey, now: Instant) -> Option<Reservation> {
         if self.volume_keys.contains(key) {
             return None;
         }
         if let Some(creation) = self.creations.get(key) {
-            return Some(creation.promise.clone());
+            return Some(creation.reservation.clone());
         }
         if let Some(sibling) = self.siblings.get(key) {
-            return Some(sibling.promise.clone());
+            return Some(sibling.reservation.clone());
         }
         let WaitingClaim { claim, .. } = self.claims.get(key).filter(|selected| now < selected.until)?;
         let class = self.classes.get(&claim.class)?;
         let bytes = claim.bytes(class, &self.minimums);
-        Some(Promise { node: claim.node.clone()?, classes: class.classes.clone(), bytes })
+        Some(Reservation { node: claim.node.clone()?, classes: class.classes.clone(), bytes })
     }
 
-    /// Returns the time at which a reservation ends by itself.
+    /// Returns the time at which a reservation ends automatically.
     pub(crate) fn next_end(&self, now: Instant) -> Option<Instant> {
         let selected = self.claims.values().filter(|waiting| waiting.claim.node.is_some());
         let claims = selected.map(|selected| selected.until).filter(|until| now < *until);
         let creations = self.creations.values().filter_map(|creation| creation.until);
         let siblings = self.siblings.values().map(|sibling| sibling.until).filter(|until| now < *until);
-        claims.chain(creations).chain(siblings).chain(self.landings.next_end()).min()
+        claims.chain(creations).chain(siblings).chain(self.unsettled.next_end()).min()
     }
 
-    /// Returns whether the room of a volume is reserved because another volume of its pod is being made on the node.
+    /// Returns whether the space of a volume is reserved because another volume of its pod is being created on the
+    /// node.
     pub(crate) fn is_sibling(&self, key: &VolumeKey, node: &str) -> bool {
-        self.siblings.get(key).is_some_and(|sibling| &*sibling.promise.node == node)
+        self.siblings.get(key).is_some_and(|sibling| &*sibling.reservation.node == node)
     }
 
     /// Reserves for the other volumes of a pod of which one is about to be created.
-    pub(crate) fn add_siblings(&mut self, siblings: impl IntoIterator<Item = (VolumeKey, Promise)>, now: Instant) {
+    pub(crate) fn add_siblings(&mut self, siblings: impl IntoIterator<Item = (VolumeKey, Reservation)>, now: Instant) {
         let until = now + SIBLING_TIMEOUT;
-        self.siblings.extend(siblings.into_iter().map(|(key, promise)| (key, Sibling { promise, until })));
+        self.siblings.extend(siblings.into_iter().map(|(key, reservation)| (key, Sibling { reservation, until })));
     }
 
     /// Iterates over the classes of the volumes of a node that are made, or can be nowhere else, and the bytes of each.
@@ -343,15 +351,15 @@ impl Reservations {
         self.committed.on_node(node)
     }
 
-    /// Iterates over the classes of the volumes of a node and the bytes that are promised to each.
+    /// Iterates over the classes of the volumes of a node and the bytes that are reserved for each.
     pub(crate) fn on_node(&self, node: &str) -> impl Iterator<Item = (&VolumeClasses, u64)> {
         self.totals.on_node(node)
     }
 
     /// Exempts a volume, as its `LogicalVolume` will be named.
     pub(crate) fn exempt_volume(&self, name: &str, now: Instant) -> Exemption {
-        let promises = [self.promise_of_volume(name), self.promise_without_volume(&VolumeKey::from_name(name), now)];
-        Exemption(promises.into_iter().flatten().collect())
+        let own = [self.reservation_of_volume(name), self.reservation_without_volume(&VolumeKey::from_name(name), now)];
+        Exemption(own.into_iter().flatten().collect())
     }
 
     /// Returns a StorageClass of this driver.
@@ -374,8 +382,8 @@ impl Reservations {
         Some(ClaimOfVolume { namespace: claim.namespace.to_string(), name: claim.name.to_string(), is_settled })
     }
 
-    /// Returns the volumes that claims of these names wait for: their keys, classes and bytes. Those that are there
-    /// already, and those of other drivers, are left out.
+    /// Returns the volumes that claims of these names wait for: their keys, classes and bytes. Omits existing volumes,
+    /// and those of other drivers.
     pub(crate) fn waiting_volumes(&self, namespace: &str, names: &[&str]) -> Vec<(VolumeKey, VolumeClasses, u64)> {
         let volume = |(key, WaitingClaim { claim, .. }): (&VolumeKey, &WaitingClaim)| {
             let class = self.classes.get(&claim.class).filter(|_| !self.volume_keys.contains(key))?;
@@ -392,14 +400,14 @@ impl Reservations {
     /// Exempts the claims of these names.
     pub(crate) fn exempt_claims(&self, namespace: &str, names: &[&str], now: Instant) -> Exemption {
         let meant: Vec<_> = self.waiting_claims(namespace, names).collect();
-        let without_volume = meant.iter().filter_map(|(key, _)| self.promise_without_volume(key, now));
+        let without_volume = meant.iter().filter_map(|(key, _)| self.reservation_without_volume(key, now));
         let is_theirs = |name: &str| meant.iter().any(|(key, _)| VolumeKey::from_name(name) == **key);
         let volumes = self.volumes.iter().filter(|(name, _)| !meant.is_empty() && is_theirs(name));
-        Exemption(without_volume.chain(volumes.map(|(_, volume)| volume.promise.clone())).collect())
+        Exemption(without_volume.chain(volumes.map(|(_, volume)| volume.reservation.clone())).collect())
     }
 
-    fn promise_of_volume(&self, name: &str) -> Option<Promise> {
-        self.volumes.get(name).map(|volume| volume.promise.clone())
+    fn reservation_of_volume(&self, name: &str) -> Option<Reservation> {
+        self.volumes.get(name).map(|volume| volume.reservation.clone())
     }
 }
 

@@ -7,14 +7,14 @@ use topolvm_api::{ApiFlavor, GROWTH_ENABLED};
 use crate::minimum_allocation::{MinimumAllocation, VolumeMode, filesystem_parameter};
 use crate::volume_classes::VolumeClasses;
 
-/// The parameters of a StorageClass of this driver that decide which room its volumes take.
+/// The parameters of a StorageClass of this driver that decide which space its volumes use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassParameters {
     /// Its device class and its lvcreate option class.
     pub classes: VolumeClasses,
     /// Its filesystem; empty is the node's default.
     pub filesystem: String,
-    /// True if its annotation lets claims grow by themselves.
+    /// True if its annotation permits automatic growth of claims.
     pub lets_claims_grow: bool,
     /// True if its volumes may be expanded at all.
     pub allows_expansion: bool,

@@ -6,7 +6,7 @@ use crate::volume_classes::VolumeClasses;
 
 /// Bytes of a volume on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Promise {
+pub(crate) struct Reservation {
     pub(crate) node: Box<str>,
     pub(crate) classes: VolumeClasses,
     pub(crate) bytes: u64,
@@ -17,11 +17,11 @@ pub(crate) struct Promise {
 pub(crate) struct Totals(HashMap<Box<str>, BTreeMap<VolumeClasses, u64>>);
 
 impl Totals {
-    pub(crate) fn add(&mut self, promise: &Promise) {
-        if promise.bytes > 0 {
-            let sums = self.0.entry(promise.node.clone()).or_default();
-            let sum = sums.entry(promise.classes.clone()).or_default();
-            *sum = sum.saturating_add(promise.bytes);
+    pub(crate) fn add(&mut self, reservation: &Reservation) {
+        if reservation.bytes > 0 {
+            let sums = self.0.entry(reservation.node.clone()).or_default();
+            let sum = sums.entry(reservation.classes.clone()).or_default();
+            *sum = sum.saturating_add(reservation.bytes);
         }
     }
 

@@ -13,10 +13,10 @@ use crate::volume_classes::VolumeClasses;
 /// The longest time for which bytes on the disks stay reserved. In it the agent has published them, on a machine and an
 /// API server with too much to do as well, or the node would be given more than it has; where the capacity falls by
 /// less, because something else was removed at the same time, nothing else ends the reservation.
-pub(crate) const LANDING_TIME: Duration = Duration::from_secs(5);
+pub(crate) const SETTLING_TIME: Duration = Duration::from_secs(5);
 
-/// The longest time for which bytes that a published capacity has fallen by are taken for volumes that are being made.
-/// Shorter, because they may be somebody else's: then more than there is would be given away.
+/// The longest time for which bytes that a published capacity has fallen by are attributed to volumes that are being
+/// created. Shorter, because they may belong to others: then more than the free space would be given away.
 const CREDIT_TIME: Duration = Duration::from_secs(1);
 
 /// Bytes of volumes on a node.
@@ -30,21 +30,21 @@ struct Entry {
 
 /// Bytes on the disks that no published capacity counts yet, and the other way round.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Landings {
+pub(crate) struct UnsettledBytes {
     on_disk: Vec<Entry>,
     published: Vec<Entry>,
 }
 
-impl Landings {
-    /// Adds bytes that a node says to be on its disks.
+impl UnsettledBytes {
+    /// Adds bytes that are on the disks of a node according to the node.
     pub(crate) fn add(&mut self, node: &str, classes: &VolumeClasses, bytes: u64, now: Instant) {
         self.expire(now);
         let rest = subtract(&mut self.published, node, classes, bytes);
-        push(&mut self.on_disk, node, classes, rest, now + LANDING_TIME);
+        push(&mut self.on_disk, node, classes, rest, now + SETTLING_TIME);
     }
 
-    /// Takes note of bytes that a node has given back: as much of what it has not published yet need not be reserved,
-    /// because it has not published this either.
+    /// Records bytes that a node has freed: as much of its unpublished bytes need not be reserved, because it has not
+    /// published the freed bytes either.
     pub(crate) fn remove(&mut self, node: &str, classes: &VolumeClasses, bytes: u64) {
         subtract(&mut self.on_disk, node, classes, bytes);
     }
@@ -72,7 +72,8 @@ impl Landings {
         self.on_disk.iter().map(Entry::parts)
     }
 
-    /// Iterates over nodes, classes of volumes and bytes that are published of volumes whose status says nothing yet.
+    /// Iterates over nodes, classes of volumes and bytes that are published of volumes whose status does not contain
+    /// them yet.
     pub(crate) fn published(&self) -> impl Iterator<Item = (&str, &VolumeClasses, u64)> {
         self.published.iter().map(Entry::parts)
     }
@@ -106,55 +107,55 @@ fn push(entries: &mut Vec<Entry>, node: &str, classes: &VolumeClasses, bytes: u6
 mod tests {
     use super::*;
 
-    fn reserved(landings: &Landings) -> u64 {
-        landings.on_disk().map(|(_, _, bytes)| bytes).sum()
+    fn reserved(unsettled: &UnsettledBytes) -> u64 {
+        unsettled.on_disk().map(|(_, _, bytes)| bytes).sum()
     }
 
     #[tokio::test(start_paused = true)]
     async fn bytes_are_reserved_until_the_capacity_has_fallen_by_as_many() {
-        let (mut landings, now) = (Landings::default(), Instant::now());
-        landings.add("n1", &"ssd".into(), 5, now);
-        landings.add("n1", &"ssd".into(), 3, now);
-        landings.publish("n1", &"".into(), 8, now);
-        landings.publish("n2", &"ssd".into(), 8, now);
-        assert_eq!(reserved(&landings), 8);
-        landings.publish("n1", &"ssd".into(), 5, now);
-        assert_eq!(reserved(&landings), 3);
-        landings.publish("n1", &"ssd".into(), 4, now);
-        assert_eq!(reserved(&landings), 0);
+        let (mut unsettled, now) = (UnsettledBytes::default(), Instant::now());
+        unsettled.add("n1", &"ssd".into(), 5, now);
+        unsettled.add("n1", &"ssd".into(), 3, now);
+        unsettled.publish("n1", &"".into(), 8, now);
+        unsettled.publish("n2", &"ssd".into(), 8, now);
+        assert_eq!(reserved(&unsettled), 8);
+        unsettled.publish("n1", &"ssd".into(), 5, now);
+        assert_eq!(reserved(&unsettled), 3);
+        unsettled.publish("n1", &"ssd".into(), 4, now);
+        assert_eq!(reserved(&unsettled), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn unsettled_reservation_ends_when_its_volume_is_removed() {
-        let (mut landings, now) = (Landings::default(), Instant::now());
-        landings.add("n1", &"ssd".into(), 5, now);
-        landings.add("n1", &"ssd".into(), 3, now);
-        landings.remove("n1", &"ssd".into(), 5);
-        landings.remove("n2", &"ssd".into(), 5);
-        assert_eq!(reserved(&landings), 3);
-        landings.remove("n1", &"ssd".into(), 4);
-        landings.add("n1", &"ssd".into(), 2, now);
-        assert_eq!(reserved(&landings), 2, "what was given back long before does not count");
+        let (mut unsettled, now) = (UnsettledBytes::default(), Instant::now());
+        unsettled.add("n1", &"ssd".into(), 5, now);
+        unsettled.add("n1", &"ssd".into(), 3, now);
+        unsettled.remove("n1", &"ssd".into(), 5);
+        unsettled.remove("n2", &"ssd".into(), 5);
+        assert_eq!(reserved(&unsettled), 3);
+        unsettled.remove("n1", &"ssd".into(), 4);
+        unsettled.add("n1", &"ssd".into(), 2, now);
+        assert_eq!(reserved(&unsettled), 2, "what was given back long before does not count");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_capacity_that_was_published_before_counts_as_well() {
-        let (mut landings, now) = (Landings::default(), Instant::now());
-        landings.publish("n1", &"ssd".into(), 5, now);
-        landings.add("n1", &"ssd".into(), 5, now);
-        assert_eq!(reserved(&landings), 0);
-        landings.add("n1", &"ssd".into(), 5, now);
-        assert_eq!(reserved(&landings), 5);
+        let (mut unsettled, now) = (UnsettledBytes::default(), Instant::now());
+        unsettled.publish("n1", &"ssd".into(), 5, now);
+        unsettled.add("n1", &"ssd".into(), 5, now);
+        assert_eq!(reserved(&unsettled), 0);
+        unsettled.add("n1", &"ssd".into(), 5, now);
+        assert_eq!(reserved(&unsettled), 5);
     }
 
     #[tokio::test(start_paused = true)]
     async fn unsettled_reservation_expires_after_five_seconds() {
-        let (mut landings, now) = (Landings::default(), Instant::now());
-        landings.add("n1", &"ssd".into(), 5, now);
-        assert_eq!(landings.next_end(), Some(now + LANDING_TIME));
-        landings.expire(now + Duration::from_millis(4999));
-        assert_eq!(reserved(&landings), 5);
-        landings.expire(now + LANDING_TIME);
-        assert_eq!((reserved(&landings), landings.next_end()), (0, None));
+        let (mut unsettled, now) = (UnsettledBytes::default(), Instant::now());
+        unsettled.add("n1", &"ssd".into(), 5, now);
+        assert_eq!(unsettled.next_end(), Some(now + SETTLING_TIME));
+        unsettled.expire(now + Duration::from_millis(4999));
+        assert_eq!(reserved(&unsettled), 5);
+        unsettled.expire(now + SETTLING_TIME);
+        assert_eq!((reserved(&unsettled), unsettled.next_end()), (0, None));
     }
 }

@@ -5,7 +5,7 @@ use topolvm_api::{LogicalVolume, parse_bytes};
 /// The bytes of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeBytes {
-    /// Its bytes on the disks, as its node says.
+    /// Its bytes on the disks, as its node reports.
     pub(crate) on_disk: u64,
     /// Bytes that its node is about to take for it.
     pub(crate) pending: u64,
@@ -19,7 +19,7 @@ impl VolumeBytes {
         let on_disk = match (volume.volume_id(), volume.current_bytes()) {
             (None, _) => 0,
             (Some(_), Some(bytes)) => bytes,
-            // TopoLVM's agent tells the real size a moment later
+            // TopoLVM's agent reports the real size a moment later
             (Some(_), None) => wanted,
         };
         let missing = wanted.saturating_sub(on_disk);

@@ -1,4 +1,4 @@
-//! The two classes that decide which room a volume takes.
+//! The two classes that decide which space a volume uses.
 
 /// The device class and the lvcreate option class of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

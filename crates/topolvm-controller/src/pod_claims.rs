@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use topolvm_api::claim_names;
-use topolvm_capacity::NoRoom;
+use topolvm_capacity::NotEnoughSpace;
 use topolvm_kube::watch_selected;
 use topolvm_runtime::CancellationToken;
 
@@ -50,7 +50,7 @@ struct State {
 #[derive(Clone, Debug)]
 struct Refusal {
     node: String,
-    reason: NoRoom,
+    reason: NotEnoughSpace,
     until: Instant,
 }
 
@@ -93,7 +93,7 @@ impl PodClaims {
     }
 
     /// Refuses the other volumes of the pod on the node, too.
-    pub(crate) fn refuse(&self, pod: &PodWithClaims, node: &str, reason: NoRoom) {
+    pub(crate) fn refuse(&self, pod: &PodWithClaims, node: &str, reason: NotEnoughSpace) {
         let now = Instant::now();
         let refused = &mut self.state.lock().refused;
         refused.retain(|_, refusal| now < refusal.until);
@@ -102,7 +102,7 @@ impl PodClaims {
     }
 
     /// Returns why a volume of the pod has just been refused on the node.
-    pub(crate) fn refusal(&self, pod: &PodWithClaims, node: &str) -> Option<NoRoom> {
+    pub(crate) fn refusal(&self, pod: &PodWithClaims, node: &str) -> Option<NotEnoughSpace> {
         let now = Instant::now();
         let state = self.state.lock();
         let refusal = state.refused.get(&(pod.namespace.clone(), pod.name.clone()))?;
@@ -186,7 +186,7 @@ mod tests {
         pods.apply(&Event::Apply(pod("db", &["data", "log"])));
         let db = pods.pod_of("ns", "data").unwrap();
         assert_eq!(pods.refusal(&db, "n1"), None);
-        let reason = NoRoom { device_class: "ssd".to_owned(), wanted: 2, free: 1 };
+        let reason = NotEnoughSpace { device_class: "ssd".to_owned(), wanted: 2, free: 1 };
         pods.refuse(&db, "n1", reason.clone());
         assert_eq!(pods.refusal(&pods.pod_of("ns", "log").unwrap(), "n1"), Some(reason));
         assert_eq!(pods.refusal(&db, "n2"), None, "the scheduler has selected another node");

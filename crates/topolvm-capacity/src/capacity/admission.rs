@@ -1,9 +1,9 @@
-//! Lets the volumes of a pod be made on a node, together or not at all.
+//! Admits the volumes of a pod to a node, together or not at all.
 //!
-//! kube-scheduler compares each claim alone with what was free a moment ago, so that nodes are promised to more pods
-//! than they have room for. A pod of which one volume has been made, and another finds no room, can go to no other node
-//! any more. Therefore the first volume of a pod reserves the room of all of them, and others get what is left; a claim
-//! whose pod has no volume yet reserves nothing here, because its pod can go elsewhere.
+//! kube-scheduler compares each claim separately with the free space of a moment ago, so that it selects a node for
+//! more pods than fit. If one volume of a pod has been created, and another does not fit, the pod can go to no other
+//! node any more. Therefore the first volume of a pod reserves the space of all of them, and others get the rest. A
+//! claim whose pod has no volume yet reserves nothing here, because its pod can go elsewhere.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use tokio::time::Instant;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::{Capacity, Hold, State, reserved};
 use crate::published::PublishedNode;
 use crate::reservations::Exemption;
-use crate::totals::Promise;
+use crate::totals::Reservation;
 use crate::volume_classes::VolumeClasses;
 use crate::volume_key::VolumeKey;
 
@@ -26,14 +26,14 @@ pub struct Wanted {
     pub bytes: u64,
 }
 
-/// The node has no room for the volumes.
+/// The node has not enough free space for the volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoRoom {
+pub struct NotEnoughSpace {
     /// The device class of which too little is free.
     pub device_class: String,
     /// The bytes that the volumes take together of what is free in it.
     pub wanted: u64,
-    /// The bytes that are free in it, after what has been promised to volumes that can be nowhere else.
+    /// The bytes that are free in it, after the reservations of volumes that can be nowhere else.
     pub free: u64,
 }
 
@@ -55,11 +55,11 @@ impl Capacity {
         })
     }
 
-    /// Reserves for a `LogicalVolume` that is about to be created, until the watch tells of it, and for a while for the
-    /// volumes that its pod needs beside it. Fails if the node does not have room for all of them, unless the room of
-    /// this one has been reserved as that of such a sibling. A volume without siblings that is larger than what the
-    /// node publishes is left to the node to refuse.
-    pub fn admit(&self, node: &str, volume: &Wanted, siblings: &[Wanted]) -> Result<Hold, NoRoom> {
+    /// Reserves for a `LogicalVolume` that is about to be created, until the watch shows it, and for a while for the
+    /// other volumes that its pod needs. Fails if the node does not have enough free space for all of them, unless the
+    /// space of this one has been reserved as that of such a sibling. A volume without siblings that is larger than the
+    /// published capacity of the node is left to the node to refuse.
+    pub fn admit(&self, node: &str, volume: &Wanted, siblings: &[Wanted]) -> Result<Hold, NotEnoughSpace> {
         let key = volume.key();
         let mut outcome = Ok(());
         self.apply(|state, now| {
@@ -69,15 +69,16 @@ impl Capacity {
             if outcome.is_err() {
                 return true;
             }
-            state.reservations.begin_creation(key.clone(), volume.promise(node));
+            state.reservations.begin_creation(key.clone(), volume.reservation(node));
             state.avoidances.end(&key)
         });
         outcome.map(|()| Hold::new(self.clone(), key))
     }
 
-    /// Has a node avoided for the pod with these claims, of which one was given back to the scheduler because its
-    /// volume was refused there: perhaps by another replica than this, which publishes what kube-scheduler goes by.
-    /// Does nothing for a pod with a single claim, or where there is room for all of them by now.
+    /// Makes the scheduler avoid a node for the pod with these claims, of which one was returned to the scheduler
+    /// because its volume was refused there: perhaps by another replica than this, which publishes the capacity for
+    /// kube-scheduler. Does nothing for a pod with a single claim, or if there is enough free space for all of them by
+    /// now.
     pub fn avoid(&self, node: &str, namespace: &str, claims: &[String]) {
         let names: Vec<&str> = claims.iter().map(String::as_str).collect();
         self.apply(|state, now| state.avoid(node, namespace, &names, now));
@@ -90,23 +91,24 @@ impl Wanted {
         VolumeKey::from_name(&self.name)
     }
 
-    fn promise(&self, node: &str) -> Promise {
-        Promise { node: node.into(), classes: self.classes.clone(), bytes: self.bytes }
+    fn reservation(&self, node: &str) -> Reservation {
+        Reservation { node: node.into(), classes: self.classes.clone(), bytes: self.bytes }
     }
 }
 
 impl State {
-    /// Reserves for the siblings of a volume if there is room for all of them; else has the node avoided.
+    /// Reserves for the siblings of a volume if there is enough free space for all of them; else makes the scheduler
+    /// avoid the node.
     fn reserve_for_siblings(
         &mut self,
         node: &str,
         volume: &Wanted,
         siblings: &[Wanted],
         now: Instant,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), NotEnoughSpace> {
         let all: Vec<Wanted> = std::iter::once(volume).chain(siblings).cloned().collect();
         if let Some((name, published)) = self.published.find_by_segment(node)
-            && let Err((classes, refused)) = check_room(published, &all, |by| self.committed(name, published, by))
+            && let Err((classes, refused)) = check_space(published, &all, |by| self.committed(name, published, by))
         {
             let (name, classes) = (name.to_owned(), classes.clone());
             if !siblings.is_empty() {
@@ -114,12 +116,13 @@ impl State {
             }
             return Err(refused);
         }
-        let siblings = siblings.iter().map(|sibling| (sibling.key(), sibling.promise(node)));
+        let siblings = siblings.iter().map(|sibling| (sibling.key(), sibling.reservation(node)));
         self.reservations.add_siblings(siblings, now);
         Ok(())
     }
 
-    /// Has a node avoided for a pod, unless it has room for all claims of the pod. Returns whether it is.
+    /// Makes the scheduler avoid a node for a pod, unless it has enough free space for all claims of the pod. Returns
+    /// whether it is avoided.
     fn avoid(&mut self, node: &str, namespace: &str, claims: &[&str], now: Instant) -> bool {
         let waiting = self.reservations.waiting_volumes(namespace, claims).into_iter();
         let all: Vec<Wanted> =
@@ -129,13 +132,13 @@ impl State {
         // replica that refused alone
         let own = self.reservations.exempt_claims(namespace, claims, now);
         let reserved = |classes: &VolumeClasses| reserved(&self.reservations, node, published, classes, &own);
-        let Err((classes, _)) = check_room(published, &all, reserved) else { return false };
+        let Err((classes, _)) = check_space(published, &all, reserved) else { return false };
         let classes = classes.clone();
         self.avoidances.add(node, &classes, all, now);
         true
     }
 
-    /// Ends what is avoided for pods that have room on no other node. Returns whether there was any.
+    /// Ends the avoidances for pods that fit on no other node. Returns whether there was any.
     pub(super) fn end_useless_avoidances(&mut self) -> bool {
         let Self { published, reservations, avoidances, .. } = self;
         let own = Exemption::default();
@@ -143,7 +146,7 @@ impl State {
             published.iter().any(|(name, node)| {
                 let has_classes = pod.volumes.iter().all(|wanted| node.free(&wanted.classes).is_some());
                 let reserved = |classes: &VolumeClasses| reserved(reservations, name, node, classes, &own);
-                !pod.avoids(name) && has_classes && check_room(node, &pod.volumes, reserved).is_ok()
+                !pod.avoids(name) && has_classes && check_space(node, &pod.volumes, reserved).is_ok()
             })
         })
     }
@@ -154,13 +157,13 @@ impl State {
     }
 }
 
-/// Checks that a node has room for all of these volumes beside the bytes that are reserved there. The error has the
-/// classes for which it does not.
-fn check_room<'w>(
+/// Checks that a node has enough free space for all of these volumes in addition to the bytes that are reserved there.
+/// The error has the classes for which it does not.
+fn check_space<'w>(
     node: &PublishedNode,
     all: &'w [Wanted],
     reserved: impl Fn(&VolumeClasses) -> u64,
-) -> Result<(), (&'w VolumeClasses, NoRoom)> {
+) -> Result<(), (&'w VolumeClasses, NotEnoughSpace)> {
     for classes in all.iter().map(|wanted| &wanted.classes) {
         let Some(free) = node.free(classes) else { continue };
         let taken = all.iter().map(|wanted| node.taken(classes, &wanted.classes, wanted.bytes));
@@ -171,7 +174,7 @@ fn check_room<'w>(
         let free = free.saturating_sub(reserved(classes));
         if free < wanted {
             let device_class = classes.device_class.to_string();
-            return Err((classes, NoRoom { device_class, wanted, free }));
+            return Err((classes, NotEnoughSpace { device_class, wanted, free }));
         }
     }
     Ok(())

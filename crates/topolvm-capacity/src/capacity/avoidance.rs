@@ -1,8 +1,8 @@
 //! Makes kube-scheduler avoid nodes for a pod that was refused there. Pure.
 //!
-//! kube-scheduler compares each claim of a pod alone, and may find the same node best each time it tries again. As long
-//! as another node has room for the whole pod, the refused ones are said to have a little less than the largest volume
-//! that the pod wants there.
+//! kube-scheduler compares each claim of a pod separately, and may find the same node best each time it tries again. As
+//! long as another node has enough free space for the whole pod, the refused nodes publish a little less than the
+//! largest volume that the pod requests there.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(crate) struct RefusedPod {
     until: Instant,
 }
 
-/// The bytes that a node may be said to have free.
+/// The most bytes that a node may publish as free.
 #[derive(Clone, Debug)]
 struct Limit {
     node: Box<str>,
@@ -87,7 +87,7 @@ impl Avoidances {
         self.0.iter().map(|pod| pod.until).min()
     }
 
-    /// Returns the bytes that a node may be said to have free for volumes of these classes; none if as many as it has.
+    /// Returns the most bytes that a node may publish as free for volumes of these classes; none if there is no limit.
     pub(crate) fn limit(&self, node: &str, classes: &VolumeClasses) -> Option<u64> {
         let here = |limit: &&Limit| &*limit.node == node && limit.classes == *classes;
         self.0.iter().flat_map(|pod| &pod.nodes).filter(here).map(|limit| limit.bytes).min()

@@ -95,7 +95,7 @@ async fn volume_is_reserved_once_from_node_selection_to_publication() {
     world.reservations.publish("n1", |_| 2 * GIB, world.now);
     assert_eq!(world.reserved("n1"), 0);
     // The claim is bound a moment later
-    world.pass(LANDING_TIME);
+    world.pass(SETTLING_TIME);
     assert_eq!(world.reserved("n1"), 0);
 }
 
@@ -113,7 +113,7 @@ async fn published_bytes_are_not_reserved_in_addition() {
     // Something else has taken as much
     world.reservations.publish("n1", |_| 2 * GIB, world.now);
     assert_eq!(world.reserved("n1"), 2);
-    world.pass(LANDING_TIME);
+    world.pass(SETTLING_TIME);
     assert_eq!(world.reserved("n1"), 4);
 }
 
@@ -131,7 +131,7 @@ async fn reservations_of_two_layouts_are_not_released_by_publication() {
         world.reservations.on_node("n1").map(|(_, bytes)| bytes / GIB).collect::<Vec<_>>()
     };
     assert_eq!(promised(&mut world), [2, 2]);
-    world.pass(LANDING_TIME);
+    world.pass(SETTLING_TIME);
     assert_eq!(promised(&mut world), [2]);
 }
 
@@ -140,8 +140,8 @@ async fn a_node_that_does_not_publish_ends_the_reservation_by_time() {
     let mut world = World::new();
     world.apply(volume("1"));
     world.apply(volume("1").ready("u", "2Gi"));
-    assert_eq!((world.reserved("n1"), world.reservations.next_end(world.now)), (2, Some(world.now + LANDING_TIME)));
-    world.pass(LANDING_TIME);
+    assert_eq!((world.reserved("n1"), world.reservations.next_end(world.now)), (2, Some(world.now + SETTLING_TIME)));
+    world.pass(SETTLING_TIME);
     assert_eq!((world.reserved("n1"), world.reservations.next_end(world.now)), (0, None));
 }
 
@@ -161,12 +161,12 @@ async fn ready_volume_at_the_start_is_not_reserved() {
 async fn only_what_a_growing_volume_lacks_is_reserved() {
     let mut world = World::new();
     world.apply(volume("1").ready("u", "2Gi"));
-    world.pass(LANDING_TIME);
+    world.pass(SETTLING_TIME);
     world.apply(volume("1").sized("5Gi").ready("u", "2Gi"));
     assert_eq!(world.reserved("n1"), 3);
     world.apply(volume("1").sized("5Gi").ready("u", "5Gi"));
     assert_eq!(world.reserved("n1"), 3);
-    world.pass(LANDING_TIME);
+    world.pass(SETTLING_TIME);
     assert_eq!(world.reserved("n1"), 0);
 }
 
@@ -263,17 +263,17 @@ async fn volume_creation_reserves_in_place_of_the_claim() {
     let mut world = World::new();
     world.claim(&selected("1", "n1"));
     let key = VolumeKey::from_name("pvc-1");
-    let promise = Promise { node: "n2".into(), classes: "ssd".into(), bytes: 2 * GIB };
-    world.reservations.begin_creation(key.clone(), promise.clone());
+    let reservation = Reservation { node: "n2".into(), classes: "ssd".into(), bytes: 2 * GIB };
+    world.reservations.begin_creation(key.clone(), reservation.clone());
     assert_eq!((world.reserved("n1"), world.reserved("n2")), (0, 2));
     world.reservations.end_creation(&key, false, world.now);
     assert_eq!((world.reserved("n1"), world.reserved("n2")), (2, 0));
-    world.reservations.begin_creation(key.clone(), promise);
+    world.reservations.begin_creation(key.clone(), reservation);
     world.reservations.end_creation(&key, true, world.now);
     assert_eq!((world.reserved("n1"), world.reserved("n2")), (0, 2));
     world.apply(volume("1").on("n2"));
     assert_eq!((world.reserved("n1"), world.reserved("n2")), (0, 2));
-    world.pass(LANDING_TIME);
+    world.pass(SETTLING_TIME);
     assert_eq!(world.reserved("n2"), 2);
 }
 
@@ -330,7 +330,7 @@ impl Object {
     }
 
     /// The node and the bytes that are promised if this is what counts for the volume.
-    fn promise(&self) -> (String, u64) {
+    fn reservation(&self) -> (String, u64) {
         match *self {
             Self::Claim { node, gib, is_bound, .. } => (format!("n{node}"), if is_bound { 0 } else { gib * GIB }),
             Self::Volume { node, gib, state, .. } => {
@@ -376,7 +376,7 @@ proptest! {
             for object in objects {
                 object.apply(&mut world.reservations, world.now);
             }
-            world.pass(LANDING_TIME);
+            world.pass(SETTLING_TIME);
             world.reservations.refresh(world.now);
             world.reservations.totals
         });
@@ -388,8 +388,8 @@ proptest! {
             }
         }
         let mut expected = Totals::default();
-        for (node, bytes) in counted.values().map(|object| object.promise()) {
-            expected.add(&Promise { node: node.into(), classes: "ssd".into(), bytes });
+        for (node, bytes) in counted.values().map(|object| object.reservation()) {
+            expected.add(&Reservation { node: node.into(), classes: "ssd".into(), bytes });
         }
         prop_assert_eq!(&one, &other);
         prop_assert_eq!(one, expected);

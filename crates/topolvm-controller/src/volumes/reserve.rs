@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Api;
-use topolvm_capacity::{Hold, NoRoom, Wanted};
+use topolvm_capacity::{Hold, NotEnoughSpace, Wanted};
 
 use super::error::ApiFailure;
 use super::{ClaimName, VolumeError, VolumeRequest, Volumes};
@@ -48,7 +48,7 @@ impl Volumes {
         }
         let pod = claim.and_then(|claim| Some((self.pods.pod_of(&claim.namespace, &claim.name)?, &claim.name)));
         let Some((pod, claim)) = pod else {
-            let refuse = |NoRoom { device_class, wanted, free }| VolumeError::NoSpaceWithOthers {
+            let refuse = |NotEnoughSpace { device_class, wanted, free }| VolumeError::NoSpaceWithOthers {
                 node: node.to_owned(),
                 device_class,
                 wanted,
@@ -64,7 +64,7 @@ impl Volumes {
             }),
         };
         admitted.map_err(|refused| {
-            let NoRoom { device_class, wanted, free } = refused;
+            let NotEnoughSpace { device_class, wanted, free } = refused;
             let pod = format!("{}/{}", pod.namespace, pod.name);
             VolumeError::NoSpaceForPod { pod, node: node.to_owned(), device_class, wanted, free }
         })

@@ -55,7 +55,7 @@ async fn the_first_volume_of_a_pod_keeps_the_room_of_the_others() {
 #[tokio::test(start_paused = true)]
 async fn a_node_without_room_for_all_volumes_of_a_pod_gets_none() {
     let capacity = with_node(6);
-    let refused = NoRoom { device_class: "ssd".to_owned(), wanted: 7 * GIB, free: 6 * GIB };
+    let refused = NotEnoughSpace { device_class: "ssd".to_owned(), wanted: 7 * GIB, free: 6 * GIB };
     assert_eq!(capacity.admit("n1", &wanted("pvc-1", 3), &[wanted("pvc-2", 4)]).unwrap_err(), refused);
     assert_eq!(free(&capacity), 6, "nothing stays reserved");
 }
