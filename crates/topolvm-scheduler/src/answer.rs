@@ -17,8 +17,8 @@ use crate::predicate::{FilterReason, check_node};
 use crate::prioritize::Scoring;
 use crate::reservations::{Fit, OthersReservations, Reservations};
 
-/// Time for which an answer may wait until it is known where other pods go. kube-scheduler writes that within
-/// milliseconds, and waits for an answer for 5 s unless it is told otherwise.
+/// Time for which an answer may wait until the nodes of other pods are known. kube-scheduler writes them within
+/// milliseconds, and waits for an answer for 5 s unless configured otherwise.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Answers requests from what is known.
@@ -31,7 +31,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Checks that what was asked for has been listed; the error says what is missing.
+    /// Checks that the watched objects have been listed; the error names the missing ones.
     pub(crate) fn check_ready(&self) -> Result<(), Error> {
         if self.nodes.as_ref().is_some_and(|nodes| !nodes.is_listed()) {
             return Err(Error::NotListed);
@@ -44,7 +44,7 @@ impl Answers {
         if is_missing { Err(Error::ReservationsNotListed) } else { Ok(()) }
     }
 
-    /// Returns the pieces of the answer which of the nodes have room.
+    /// Returns the pieces of the answer that lists the nodes with enough free space.
     pub(crate) async fn filter(&self, body: &Bytes, request: &Request) -> Result<Vec<Bytes>, Error> {
         let results = self.decide(request).await?;
         self.metrics.count_results(&results);
@@ -72,10 +72,9 @@ impl Answers {
         }
     }
 
-    /// Decides about each node. When the pod has room on none unless another pod goes elsewhere, waits a moment for
-    /// that to be known. When it has room on none of the Nodes in the cache, waits a moment for news of them: a change
-    /// of a Node may have made kube-scheduler try again, which it would not do for minutes if the change is not known
-    /// here yet.
+    /// Decides about each node. If the pod fits nowhere unless another pod goes elsewhere, waits a moment for that to
+    /// be known. If it fits on none of the Nodes in the cache, waits a moment for their updates: a change of a Node may
+    /// have made kube-scheduler try again, which it would not do for minutes if the change is not known here yet.
     async fn decide(&self, request: &Request) -> Result<Vec<Result<(), FilterReason>>, Error> {
         let deadline = Instant::now() + LONGEST_WAIT;
         let mut changes = self.reservations.as_ref().map(Reservations::changes);
@@ -141,7 +140,7 @@ impl Answers {
             if !has_changed {
                 let (candidates, kept_count) = (request.candidates.len(), kept.len());
                 if kept_count < candidates {
-                    // The message of the pod says only that there is no candidate
+                    // The message of the pod contains only that there is no candidate
                     tracing::info!(
                         pod = &*request.pod.uid,
                         candidates,
@@ -176,8 +175,8 @@ impl Answers {
         self.check_reservations()?;
         let others = self.reservations.as_ref().map(|reservations| reservations.of_others(pod));
         let score = |node: &str, capacity: &Capacity| {
-            let promised = |class: &str| others.as_ref().map_or(0, |others| others.bytes(node, class, capacity));
-            self.scoring.score_node(capacity, requested, promised)
+            let reserved = |class: &str| others.as_ref().map_or(0, |others| others.bytes(node, class, capacity));
+            self.scoring.score_node(capacity, requested, reserved)
         };
         let scores: Vec<HostPriority<'_>> = match candidates {
             Candidates::Nodes(nodes) => {
@@ -194,7 +193,8 @@ impl Answers {
     }
 }
 
-/// Checks that a node has the requested bytes beside what is reserved for others, where that is known.
+/// Checks that a node has the requested bytes in addition to the bytes that are reserved for others, where that is
+/// known.
 fn check_fit(others: Option<&OthersReservations<'_>>, name: &str, capacity: &Capacity, requested: &Requested) -> Fit {
     match others {
         Some(others) => others.check_node(name, capacity, requested),

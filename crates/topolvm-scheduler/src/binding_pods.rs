@@ -1,7 +1,7 @@
 //! Pods about which kube-scheduler was answered and whose claims have no selected node yet. Pure.
 //!
 //! kube-scheduler asks about the next pod while it still writes the selected node of the last one's claims. Until the
-//! watch of claims tells it, the last one may come to each of the nodes that it was allowed.
+//! watch of claims shows that node, the last pod may go to each of the nodes in the answer.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +26,7 @@ const MOST_PODS: usize = 256;
 
 /// Hash of the namespace and name of a claim. There may be many thousand claims.
 type ClaimHash = u64;
-/// Hash of the name of a node. Two with the same one are taken for each other, which only makes them look fuller.
+/// Hash of the name of a node. Two nodes with the same hash count as one, which only makes them appear fuller.
 type NodeHash = u64;
 
 /// The pod in question.
@@ -60,7 +60,7 @@ struct BindingPod {
 }
 
 impl BindingPods {
-    /// Notes that kube-scheduler may choose one of these nodes for a pod, and none of those that it was told before.
+    /// Records that kube-scheduler may choose one of these nodes for a pod, and none of those in earlier answers.
     pub(crate) fn allow<'a>(
         &mut self,
         pod: &PodIdentity,

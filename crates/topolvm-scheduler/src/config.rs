@@ -14,7 +14,7 @@ use values::mebibytes;
 /// The port of upstream's binary; deployments set 9251.
 const DEFAULT_LISTEN: u16 = 8000;
 
-/// Room for the Node objects of several thousand big nodes.
+/// Space for the Node objects of several thousand big nodes.
 const DEFAULT_MAX_REQUEST_MIB: u64 = 512;
 
 /// Valid configuration of the extender.
@@ -28,7 +28,7 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// Watches the Nodes, so that requests with their names alone can be answered.
     pub node_cache: bool,
-    /// Watches what has been promised to claims and volumes, and takes it for used.
+    /// Watches the reservations of claims and volumes, and counts them as used.
     pub reservations: bool,
     /// Files for HTTPS; none is plain HTTP.
     pub tls: Option<TlsFiles>,

@@ -80,7 +80,7 @@ pub(crate) enum Error {
     Json(#[from] serde_json::Error),
     #[error("the request has no pod or no nodes")]
     Incomplete,
-    /// kube-scheduler sends names where it takes the extender to have a cache of nodes of its own.
+    /// kube-scheduler sends only names if its configuration marks the extender as one with a node cache.
     #[error(
         "kube-scheduler sent only node names, but the free space is in node annotations; set nodeCacheCapable: false \
          for this extender in the KubeSchedulerConfiguration, or node-cache: true in the configuration of \

@@ -39,7 +39,7 @@ struct Extender {
     credentials: Option<Credentials>,
 }
 
-/// Sources of what the extender knows beside requests.
+/// Sources of the extender's state in addition to requests.
 #[derive(Clone, Debug, Default)]
 pub struct Watches {
     /// Without it, requests with the names of Nodes alone cannot be answered.
@@ -127,7 +127,7 @@ async fn ready(State(extender): State<Arc<Extender>>) -> Response {
 }
 
 impl Extender {
-    /// Checks that what was asked for has been listed and is still watched; the error says what is missing.
+    /// Checks that the watched objects have been listed and are still watched; the error names the missing ones.
     fn check_ready(&self) -> Result<(), String> {
         let credentials = self.credentials.as_ref().map_or(Ok(()), Credentials::check);
         credentials.map_err(|rejected| rejected.to_string())?;

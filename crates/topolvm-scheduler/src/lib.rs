@@ -1,7 +1,8 @@
-//! The kube-scheduler extender: keeps pods away from nodes without room for their volumes and prefers nodes with more.
+//! The kube-scheduler extender: keeps pods away from nodes without enough free space for their volumes and prefers
+//! nodes with more.
 //!
-//! It knows the capacity annotations of the pod, which kube-scheduler sends, and of the nodes, which kube-scheduler
-//! sends or a watch of the Nodes tells; and, on demand, what has been promised on the nodes and is not used yet.
+//! It reads the capacity annotations of the pod, which kube-scheduler sends, and of the nodes, which kube-scheduler
+//! sends or a watch of the Nodes shows; and, on demand, the reservations on the nodes that are not used yet.
 
 mod access_log;
 mod answer;

@@ -2,7 +2,7 @@
 
 use crate::capacity::{Capacity, Free, Requested};
 
-/// Reason for which a node is filtered out. The texts are shown in events and looked for by users' scripts.
+/// Reason for which a node is filtered out. Events contain the texts, and users' scripts search for them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FilterReason {
     /// The node does not have the device class.
@@ -12,20 +12,20 @@ pub(crate) enum FilterReason {
     BadAnnotation(String),
     #[error("out of VG free space")]
     Full,
-    /// kube-scheduler sent the name of a node that the watch has not told yet.
+    /// kube-scheduler sent the name of a node that the watch has not shown yet.
     #[error("topolvm-scheduler has not received this Node yet")]
     UnknownNode,
 }
 
-/// Checks that a node has the requested bytes free in every device class, after those that are promised to others.
+/// Checks that a node has the requested bytes free in every device class, after those that are reserved for others.
 pub(crate) fn check_node(
     capacity: &Capacity,
     requested: &Requested,
-    promised: impl Fn(&str) -> u64,
+    reserved: impl Fn(&str) -> u64,
 ) -> Result<(), FilterReason> {
     for (class, requested) in requested {
         match capacity.free(class) {
-            Some(Free::Bytes(free)) if free.saturating_sub(promised(class)) >= *requested => {}
+            Some(Free::Bytes(free)) if free.saturating_sub(reserved(class)) >= *requested => {}
             Some(Free::Bytes(_)) => return Err(FilterReason::Full),
             Some(Free::Unreadable(text)) => return Err(FilterReason::BadAnnotation(text.to_string())),
             None => return Err(FilterReason::NoAnnotation),

@@ -12,7 +12,7 @@ use crate::capacity::{Capacity, Free, Requested};
 pub struct Scoring {
     /// The nodes that are preferred.
     pub strategy: NodeStrategy,
-    /// GiB that score 0 in a class without a divisor of its own; greater than 0.
+    /// GiB that score 0 in a class without its own divisor; greater than 0.
     pub default_divisor: f64,
     /// The same by device class, the default class as `00default`.
     pub divisors: BTreeMap<String, f64>,
@@ -48,12 +48,12 @@ impl Scoring {
         score.max(self.minimum)
     }
 
-    /// Returns the score of a node, after what is promised to others: the lowest of the requested classes that it has,
+    /// Returns the score of a node, after the reservations of others: the lowest of the requested classes that it has,
     /// 0 if it has none. An annotation that is no number counts as no space.
-    pub(crate) fn score_node(&self, capacity: &Capacity, requested: &Requested, promised: impl Fn(&str) -> u64) -> u8 {
+    pub(crate) fn score_node(&self, capacity: &Capacity, requested: &Requested, reserved: impl Fn(&str) -> u64) -> u8 {
         let scores = requested.iter().filter_map(|(class, requested)| {
             let free = match capacity.free(class)? {
-                Free::Bytes(free) => free.saturating_sub(promised(class)),
+                Free::Bytes(free) => free.saturating_sub(reserved(class)),
                 Free::Unreadable(_) => 0,
             };
             Some(self.score(free, *requested, self.divisor(class)))

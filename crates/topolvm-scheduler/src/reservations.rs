@@ -1,5 +1,5 @@
-//! The bytes that are promised on the nodes and not used yet: to claims with a selected node, to LogicalVolumes, and to
-//! pods about which kube-scheduler was answered a moment ago.
+//! The bytes that are reserved on the nodes and not used yet: for claims with a selected node, for LogicalVolumes, and
+//! for pods about which kube-scheduler was answered a moment ago.
 
 use std::sync::Arc;
 
@@ -90,12 +90,12 @@ impl Reservations {
         self.ledger.is_listed()
     }
 
-    /// Subscribes to changes of what pods have been promised, and of what nodes have.
+    /// Subscribes to changes of the reservations of pods, and of the capacity of nodes.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// Returns what others than a pod have been promised.
+    /// Returns the reservations of all others than a pod.
     pub(crate) fn of_others<'a>(&'a self, pod: &'a PodIdentity) -> OthersReservations<'a> {
         let claims: Vec<&str> = pod.claims.iter().map(|claim| &**claim).collect();
         OthersReservations { reservations: self, pod, own: self.ledger.exempt_claims(&pod.namespace, &claims) }
@@ -108,18 +108,18 @@ impl Reservations {
 }
 
 impl OthersReservations<'_> {
-    /// Returns the bytes of a device class that are not free for the pod on a node, of those that its Node object says
-    /// are: what is promised to others. The object of kube-scheduler may be older than what is known here. Then it may
-    /// count as free what is on the disk by now and so promised no more.
+    /// Returns the bytes of a device class that are reserved for others, of the free bytes in a node's Node object. The
+    /// object of kube-scheduler may be older than the state here. Then it may count bytes as free that are on the disk
+    /// by now and so not reserved any more.
     pub(crate) fn bytes(&self, node: &str, class: &str, capacity: &Capacity) -> u64 {
-        let said = if let Some(Free::Bytes(free)) = capacity.free(class) { *free } else { 0 };
+        let published = if let Some(Free::Bytes(free)) = capacity.free(class) { *free } else { 0 };
         let known = self.reservations.ledger.free_bytes(node, &classes(class), &self.own);
-        self.promised_bytes(node, class).max(known.map_or(0, |known| said.saturating_sub(known)))
+        self.reserved_bytes(node, class).max(known.map_or(0, |known| published.saturating_sub(known)))
     }
 
-    /// Checks that a node has the requested bytes beside those that are promised.
+    /// Checks that a node has the requested bytes in addition to the reserved bytes.
     pub(crate) fn check_node(&self, node: &str, capacity: &Capacity, requested: &Requested) -> Fit {
-        if let Err(reason) = check_node(capacity, requested, |class| self.promised_bytes(node, class)) {
+        if let Err(reason) = check_node(capacity, requested, |class| self.reserved_bytes(node, class)) {
             return Fit::Fails(reason);
         }
         let (pods, now) = (self.reservations.pods.lock(), Instant::now());
@@ -130,7 +130,7 @@ impl OthersReservations<'_> {
         if check_node(capacity, requested, with_pods).is_ok() { Fit::Fits } else { Fit::Depends }
     }
 
-    fn promised_bytes(&self, node: &str, class: &str) -> u64 {
+    fn reserved_bytes(&self, node: &str, class: &str) -> u64 {
         self.reservations.ledger.reserved_bytes(node, &classes(class), &self.own)
     }
 }

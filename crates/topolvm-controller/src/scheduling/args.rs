@@ -8,7 +8,7 @@ use topolvm_runtime::ConfigError;
 use super::SchedulingConfig;
 use crate::time_span::parse_duration;
 
-/// The way in which pods find a node with room.
+/// The way in which pods find a node with enough free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum SchedulingMode {
     /// Storage capacity tracking of Kubernetes; no pod gets the resource topolvm.io/capacity.

@@ -1,4 +1,4 @@
-//! Values of the configuration file. An error says what a value must be and what it is.
+//! Values of the configuration file. An error names the expected and the actual value.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
