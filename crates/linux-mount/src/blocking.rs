@@ -1,4 +1,4 @@
-//! Runs file system calls that can hang with a disk on threads of their own, with a deadline.
+//! Runs file system calls that can hang with a disk on separate threads, with a deadline.
 
 use std::io;
 use std::path::Path;
@@ -9,8 +9,8 @@ use super::{HungTask, MountError};
 /// Deadline of a small file system call: stat, open, chmod, remove.
 pub const FILE_DEADLINE: Duration = Duration::from_secs(15);
 
-/// Runs a call that can hang with a disk on a thread of its own. After the deadline the caller gets
-/// [`MountError::Hung`], and the thread is left to the kernel.
+/// Runs a call that can hang with a disk on a separate thread. After the deadline the caller gets [`MountError::Hung`],
+/// and the thread is left to the kernel.
 pub async fn run_blocking<T: Send + 'static>(
     limit: Duration,
     path: &Path,

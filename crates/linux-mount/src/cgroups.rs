@@ -20,14 +20,14 @@ use super::{DeviceNumber, MountError};
 use hierarchy::{Hierarchy, Version};
 use pod_directory::find_pod_directories;
 
-/// The first process of the machine, in whose eyes the cgroups of all pods are there. Containers have a part of them.
+/// The first process of the machine, which sees the cgroups of all pods. Containers see a part of them.
 const FIRST_PROCESS: &str = "/proc/1";
 
 /// Reads and writes the files of cgroups.
 pub(crate) trait CgroupFiles: Debug + Send + Sync {
     /// Reads a file.
     fn read(&self, path: &Path) -> io::Result<String>;
-    /// Writes a line to a file that is there, in one write(2), which the kernel takes for one command.
+    /// Writes a line to an existing file, in one write(2), which the kernel takes for one command.
     fn write(&self, path: &Path, line: &str) -> io::Result<()>;
 }
 
@@ -133,22 +133,22 @@ impl Cgroups {
         Self { process, files, parents: Arc::default() }
     }
 
-    /// Gives the pod of this UID these limits on a device and no others, and returns what the kernel says. A pod that
-    /// has no cgroup has no limits.
+    /// Sets these limits, and no others, for the pod of this UID on a device, and returns the limits that the kernel
+    /// reports. A pod without a cgroup has no limits.
     pub(crate) fn limit(
         &self,
         pod: &str,
         device: DeviceNumber,
-        wished: &IoLimits,
+        requested: &IoLimits,
     ) -> Result<LimitsInForce, LimitError> {
         let hierarchy = Hierarchy::find(&self.process, &*self.files)?;
         let directories = match hierarchy {
             Some(ref hierarchy) => self.find_pod(hierarchy, pod)?,
-            None if wished.is_empty() => return Ok(LimitsInForce::default()),
+            None if requested.is_empty() => return Ok(LimitsInForce::default()),
             None => return Err(LimitError::NoController),
         };
         if directories.is_empty() {
-            return if wished.is_empty() {
+            return if requested.is_empty() {
                 Ok(LimitsInForce::default())
             } else {
                 Err(LimitError::NoPod(pod.to_owned()))
@@ -158,8 +158,8 @@ impl Cgroups {
         let mut in_force = LimitsInForce::default();
         for directory in directories {
             in_force = match hierarchy.version {
-                Version::Unified => io_max::limit(&*self.files, &hierarchy.root, &directory, device, wished)?,
-                Version::Blkio => blkio::limit(&*self.files, &directory, device, wished)?,
+                Version::Unified => io_max::limit(&*self.files, &hierarchy.root, &directory, device, requested)?,
+                Version::Blkio => blkio::limit(&*self.files, &directory, device, requested)?,
             };
         }
         Ok(in_force)
@@ -191,7 +191,7 @@ impl Cgroups {
     fn find_pod(&self, hierarchy: &Hierarchy, pod: &str) -> Result<Vec<PathBuf>, LimitError> {
         let parents = self.parents.lock().clone();
         let mut found = pod_directory::find_in(&parents, pod);
-        // One that nobody is in may have been left behind, and the pod be elsewhere
+        // An empty one may be left over, and the pod be elsewhere
         found
             .retain(|directory| hierarchy.version == Version::Unified && io_max::is_populated(&*self.files, directory));
         if !found.is_empty() {

@@ -63,7 +63,7 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Looks up each program once. One that is missing is an error when it is run.
+    /// Resolves the path of each program once. A missing one is an error when it is run.
     pub(crate) fn find(programs: &[&'static str]) -> Self {
         let paths = programs
             .iter()

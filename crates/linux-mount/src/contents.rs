@@ -9,7 +9,7 @@ pub enum Contents {
     Unrecognized,
     /// A filesystem of this type.
     Filesystem(String),
-    /// Something else with a signature, in words.
+    /// Something else with a signature, by its name.
     Other(String),
 }
 

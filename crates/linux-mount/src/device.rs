@@ -37,13 +37,13 @@ pub struct BlockDevice {
     pub readonly: bool,
 }
 
-/// A block device that is open for reading. The kernel does not remove an open device, so that nobody else gets its
+/// A block device that is open for reading. The kernel does not remove an open device, so that no other device gets its
 /// number.
 #[derive(Debug)]
 pub struct OpenDevice {
     /// Number and size.
     pub device: BlockDevice,
-    /// Path of the device node itself, and of no link, which somebody could point at another device.
+    /// Path of the device node itself, and not of a link, which another program could point to another device.
     pub node: PathBuf,
     file: Option<File>,
 }
@@ -131,7 +131,7 @@ pub(crate) fn open_device(path: &Path, number: DeviceNumber) -> Result<OpenDevic
     }
 }
 
-/// Returns whether sysfs says that a device is read-only; a machine without sysfs has none.
+/// Returns whether sysfs reports that a device is read-only; a machine without sysfs has none.
 fn is_readonly(DeviceNumber { major, minor }: DeviceNumber) -> bool {
     std::fs::read(format!("/sys/dev/block/{major}:{minor}/ro")).is_ok_and(|content| content.starts_with(b"1"))
 }
@@ -154,7 +154,7 @@ pub(crate) fn has_no_signature_bytes(path: &Path) -> Result<bool, MountError> {
 }
 
 /// Returns whether an ext4 can grow by at least one block.
-pub(crate) fn ext4_has_room(path: &Path) -> Result<bool, MountError> {
+pub(crate) fn ext4_can_grow(path: &Path) -> Result<bool, MountError> {
     let (device, superblock) = read_superblock(path, ext4::OFFSET, ext4::LENGTH)?;
     let (bytes, block) = ext4::size(&superblock).ok_or_else(|| no_superblock(path, Filesystem::Ext4))?;
     Ok(bytes.saturating_add(block) <= device.size_bytes)
@@ -164,9 +164,9 @@ pub(crate) fn ext4_has_room(path: &Path) -> Result<bool, MountError> {
 pub(crate) fn btrfs_can_grow(path: &Path) -> Result<bool, MountError> {
     // Of a mounted filesystem this may be what it was before it grew last, and growing once more does no harm
     let (device, btrfs::Superblock { total_bytes, sector_bytes, .. }) = read_btrfs(path)?;
-    let has_room = total_bytes.saturating_add(sector_bytes) <= device.size_bytes;
+    let has_free_space = total_bytes.saturating_add(sector_bytes) <= device.size_bytes;
     let is_too_small = device.size_bytes < btrfs::SMALLEST_RESIZED;
-    if has_room && is_too_small {
+    if has_free_space && is_too_small {
         tracing::warn!(
             device = %path.display(),
             bytes = total_bytes,
@@ -174,7 +174,7 @@ pub(crate) fn btrfs_can_grow(path: &Path) -> Result<bool, MountError> {
              size"
         );
     }
-    Ok(has_room && !is_too_small)
+    Ok(has_free_space && !is_too_small)
 }
 
 /// Reads the superblock of a btrfs, and the number and size of its device.

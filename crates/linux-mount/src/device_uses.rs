@@ -1,6 +1,6 @@
-//! Finds where the node of a block device is mounted, bound, or in a container. A node that nobody has open does not
-//! keep the device from being removed, and leads to somebody else's data as soon as the kernel gives the device's
-//! number to another one.
+//! Finds where the node of a block device is mounted, bound, or in a container. A node that is not open does not keep
+//! the device from being removed, and leads to foreign data as soon as the kernel gives the device's number to another
+//! one.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ fn find_device_node(root: &Path, search: &Search<'_>) -> Option<PathBuf> {
                 directories.push((path, depth + 1));
             } else if metadata.file_type().is_block_device()
                 && DeviceNumber::from_rdev(metadata.rdev()) == search.device
-                // A container that has the /dev of the machine has no node of its own, unless one is bound there
+                // A container that has the /dev of the machine has no separate node, unless one is bound there
                 && (metadata.dev() != filesystem || !search.own.contains(&filesystem))
                 && let Ok(path) = path.strip_prefix(root)
                 && !search.is_default_of_privileged(path)

@@ -29,7 +29,7 @@ pub enum MountError {
     /// The device node of the LV does not exist.
     #[error("device {} does not exist; activate the logical volume with lvchange --activate y", .0.display())]
     NoDevice(PathBuf),
-    /// The path leads to another device than the LV's. Whatever is done to it would be done to somebody else's data.
+    /// The path leads to another device than the LV's. Any operation on it would affect foreign data.
     #[error(
         "{} points to {}, but the logical volume is device {wanted}; run `vgmknodes` on the node, and check that udev \
          works there",
@@ -151,7 +151,7 @@ pub enum MountError {
         /// Report of the check or the kernel.
         report: String,
     },
-    /// The kernel does not mount a copied btrfs beside its source, which has the same UUID.
+    /// The kernel does not mount a copied btrfs in addition to its source, which has the same UUID.
     #[error(
         "the copied btrfs filesystem on {} has a log tree that only a mount replays, and this kernel does not mount it \
          while its source is mounted: stop the pods that use the source until this volume is mounted (before Linux 6.2 \

@@ -39,11 +39,11 @@ impl Filesystem {
         }
     }
 
-    /// Returns the mount option for a copy beside its source, which has the same UUID.
+    /// Returns the mount option for a copy in addition to its source, which has the same UUID.
     pub const fn duplicate_uuid_option(self) -> Option<&'static str> {
         match self {
             Self::Xfs => Some("nouuid"),
-            // ext4 does not care, and a copied btrfs gets a UUID of its own
+            // ext4 permits duplicates, and a copied btrfs gets a new UUID
             Self::Ext4 | Self::Btrfs => None,
         }
     }

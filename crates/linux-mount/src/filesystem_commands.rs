@@ -30,7 +30,7 @@ const SHORT: Duration = Duration::from_secs(30);
 const THAW: Duration = Duration::from_secs(10);
 /// Deadline of mkfs, which may discard the whole device first, and of growing, which writes a bitmap per 128 MiB.
 const LONG: Duration = Duration::from_mins(10);
-/// Deadline of discarding all free blocks, for which nobody waits.
+/// Deadline of discarding all free blocks, which runs in the background.
 const DISCARD: Duration = Duration::from_hours(1);
 /// Deadline of a check. A filesystem on which the kernel has found an error is read as a whole.
 const CHECK: Duration = Duration::from_mins(30);
@@ -45,8 +45,8 @@ pub(crate) fn blkid(device: &Path) -> CommandLine {
     CommandLine::new("blkid", SHORT, &["-p", "-o", "export"], device)
 }
 
-/// Prints the filesystem on a device, and no signature of RAID, swap or encryption: files can look like those, above
-/// all near the end of the device.
+/// Prints the filesystem on a device, and no signature of RAID, swap or encryption: files can resemble those, above all
+/// near the end of the device.
 pub(crate) fn blkid_filesystems(device: &Path) -> CommandLine {
     CommandLine::new("blkid", SHORT, &["-p", "-u", "filesystem", "-o", "export"], device)
 }
@@ -75,8 +75,7 @@ pub(crate) fn mkfs(device: &Path, filesystem: Filesystem, options: &MkfsOptions)
     CommandLine::new(program, LONG, &args, device)
 }
 
-/// Returns the options with which mkfs does not discard the device first; none if those of the StorageClass may say
-/// whether it does.
+/// Returns the options with which mkfs does not discard the device first; none if those of the StorageClass may set it.
 fn nodiscard_options(filesystem: Filesystem, options: &MkfsOptions) -> &'static [&'static str] {
     let (theirs, own): (&[&str], &[&str]) = match filesystem {
         // mke2fs(8): of several -E the last one counts
@@ -102,8 +101,8 @@ pub(crate) fn thaw(target: &Path) -> CommandLine {
     CommandLine::new("fsfreeze", THAW, &["--unfreeze"], target)
 }
 
-/// Returns whether a filesystem was frozen that [`thaw`] was run on: for one that is not frozen the kernel says EINVAL
-/// (`FITHAW`), and EOPNOTSUPP for one that cannot be.
+/// Returns whether a filesystem was frozen that [`thaw`] was run on: the kernel returns EINVAL (`FITHAW`) for one that
+/// is not frozen, and EOPNOTSUPP for one that cannot be.
 pub(crate) fn check_thaw_output(command: &CommandLine, output: &Output) -> Result<bool, MountError> {
     let stderr = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {

@@ -1,4 +1,4 @@
-//! Holders of devices and mounts, in the words of messages.
+//! Holders of devices and mounts, and their names in messages.
 
 use std::fmt;
 use std::path::PathBuf;

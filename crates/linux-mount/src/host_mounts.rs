@@ -97,8 +97,8 @@ fn is_first_process() -> bool {
     std::process::id() == 1
 }
 
-/// Counts the mounts at a path that show the directory which is there without them: the same directory of the same
-/// filesystem. Zero if any other mount is there, or below.
+/// Counts the mounts at a path that show the directory that exists without them: the same directory of the same
+/// filesystem. Zero if any other mount exists there, or below.
 fn count_repeated(table: &[MountInfo], path: &Path) -> usize {
     let (at_or_below, others): (Vec<_>, Vec<_>) =
         table.iter().cloned().partition(|mount| mount.mount_point.starts_with(path));

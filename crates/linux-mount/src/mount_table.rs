@@ -31,7 +31,7 @@ pub struct Mount {
 
 /// Lists the mounts at exactly this path, the lowest layer first.
 pub(crate) fn mounts_at(target: &Path) -> Result<Vec<Mount>, MountError> {
-    // Nothing can be mounted below a directory that is not there
+    // Nothing can be mounted below a missing directory
     let Some(target) = resolve_parent(target)? else { return Ok(Vec::new()) };
     Ok(read_mount_table()?
         .iter()
@@ -51,7 +51,7 @@ pub(crate) fn find_other_targets(device: DeviceNumber, target: &Path) -> Result<
 
 /// Finds the paths where the root of a device's filesystem is mounted, or the device's node is bound to.
 pub(crate) fn find_targets(device: DeviceNumber) -> Result<Vec<PathBuf>, MountError> {
-    let is_there = |info: &MountInfo| {
+    let is_target = |info: &MountInfo| {
         if is_device_node_filesystem(info) {
             // stat(2) of a device's node does not touch the device
             info.root != "/" && read_device_number(&unescape_path(&info.mount_point)) == Some(device)
@@ -59,7 +59,7 @@ pub(crate) fn find_targets(device: DeviceNumber) -> Result<Vec<PathBuf>, MountEr
             is_filesystem_root(info) && parse_mount(info).is_some_and(|mount| mount.device == device)
         }
     };
-    Ok(read_mount_table()?.into_iter().filter(is_there).map(|info| unescape_path(&info.mount_point)).collect())
+    Ok(read_mount_table()?.into_iter().filter(is_target).map(|info| unescape_path(&info.mount_point)).collect())
 }
 
 /// Finds the paths where a device's filesystem, or a directory of it, is mounted for a process: `self` or its id.
@@ -143,10 +143,11 @@ fn is_filesystem_root(info: &MountInfo) -> bool {
 fn parse_mount(info: &MountInfo) -> Option<Mount> {
     let (major, minor) = info.majmin.split_once(':')?;
     let number = DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? };
-    // A btrfs can have several devices, so its mounts have a number of their own, and the path of one of its devices
+    // A btrfs can have several devices, so its mounts have a separate number, and the path of one of its devices
     let source = info.mount_source.as_deref().filter(|_| info.fs_type == BTRFS);
     let device = source.and_then(|source| read_device_number(&unescape_path(Path::new(source)))).unwrap_or(number);
-    // A filesystem that has shut itself down says so (ext4) or answers every access with an error (xfs, btrfs)
+    // A filesystem that has shut itself down reports it as an option (ext4) or answers every access with an error (xfs,
+    // btrfs)
     let is_stopped = ["ro", "emergency_ro", "shutdown"].iter().any(|&option| info.super_options.contains_key(option));
     Some(Mount {
         device,

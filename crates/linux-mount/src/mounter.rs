@@ -161,12 +161,13 @@ pub trait Mounter: Send + Sync + 'static {
     /// Lists the paths at which something is mounted or bound.
     fn mount_points(&self) -> impl Future<Output = Result<HashSet<PathBuf>, MountError>> + Send;
 
-    /// Gives the pod of this UID these limits of I/O on a device and no others, and returns what the kernel says.
+    /// Sets these I/O limits, and no others, for the pod of this UID on a device, and returns the limits that the
+    /// kernel reports.
     fn limit_io(
         &self,
         pod: &str,
         device: DeviceNumber,
-        wished: &IoLimits,
+        requested: &IoLimits,
     ) -> impl Future<Output = Result<LimitsInForce, LimitError>> + Send;
 
     /// Returns those limits of I/O that the kernel has no more, and changes nothing. A pod that has ended lacks none.

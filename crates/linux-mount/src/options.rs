@@ -55,10 +55,10 @@ impl MountOptions {
         Ok(Self { flags, data: data.join(",") })
     }
 
-    /// Adds an option of the filesystem, unless it is there already.
+    /// Adds an option of the filesystem, unless it is already set.
     #[must_use]
     pub fn with(mut self, option: &str) -> Self {
-        if !split_options(&self.data).any(|there| there == option) {
+        if !split_options(&self.data).any(|known| known == option) {
             let separator = if self.data.is_empty() { "" } else { "," };
             self.data = format!("{}{separator}{option}", self.data);
         }

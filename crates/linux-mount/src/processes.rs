@@ -1,4 +1,4 @@
-//! Processes of the machine: one of each mount namespace, and what a message says of one.
+//! Processes of the machine: one of each mount namespace, and the description of one for messages.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,7 +20,7 @@ pub struct ProcessName {
     pub container: Option<ContainerName>,
 }
 
-/// A container of a pod, as the control group of its processes says.
+/// A container of a pod, according to the control group of its processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerName {
     /// UID of the pod.
@@ -41,7 +41,7 @@ impl fmt::Display for ProcessName {
 }
 
 impl ProcessName {
-    /// Reads what /proc says of a process.
+    /// Reads the description of a process from /proc.
     pub(crate) fn read(pid: u32) -> Self {
         let process = directory_of(pid);
         let program = std::fs::read_to_string(process.join("comm")).unwrap_or_default().trim().to_owned();

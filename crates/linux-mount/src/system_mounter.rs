@@ -37,7 +37,7 @@ pub struct SystemMounter {
 }
 
 impl SystemMounter {
-    /// Makes the mounter, and looks up the programs that will be needed.
+    /// Creates the mounter, and resolves the paths of the programs that it needs.
     pub fn new() -> Self {
         Self { programs: Programs::find(&filesystem_commands::PROGRAMS), cgroups: Cgroups::of_machine() }
     }
@@ -115,8 +115,8 @@ impl Mounter for SystemMounter {
     }
 
     async fn probe_contents(&self, device: &Path, recorded: Option<Filesystem>) -> Result<Contents, MountError> {
-        // blkid says "nothing found" for a device that it cannot open or read, too; only a device that can be read
-        // where signatures lie may be taken for blank.
+        // blkid also exits with "nothing found" for a device that it cannot open or read; only a device that can be
+        // read where signatures lie may be taken for blank.
         let is_zero = run_blocking(FILE_DEADLINE, device, device::has_no_signature_bytes).await?;
         let mut found = None;
         if let Some(filesystem) = recorded {
@@ -134,7 +134,7 @@ impl Mounter for SystemMounter {
                 if kind == Filesystem::Xfs.as_str()
                     && run_blocking(FILE_DEADLINE, device, device::xfs_mkfs_is_incomplete).await? =>
             {
-                // It would be a damaged filesystem for ever
+                // It would remain a damaged filesystem forever
                 tracing::warn!(device = %device.display(), "mkfs.xfs was interrupted; treating the volume as blank");
                 Ok(Contents::Blank)
             }
@@ -193,7 +193,7 @@ impl Mounter for SystemMounter {
             let data = CString::new(options.data).map_err(|error| MountError::io("mount on", target, error))?;
             let mounted = rustix::mount::mount(&device, target, filesystem.as_str(), options.flags, data.as_c_str());
             mounted.map_err(|error| match error {
-                // "Structure needs cleaning" and "Bad message": what a filesystem says that finds itself broken
+                // "Structure needs cleaning" and "Bad message": the errors of a filesystem that has detected its damage
                 Errno::UCLEAN | Errno::BADMSG => {
                     MountError::Damaged { device, filesystem, report: format!("kernel error: {error}") }
                 }
@@ -247,7 +247,7 @@ impl Mounter for SystemMounter {
     async fn grow_filesystem(&self, device: &Path, target: &Path, filesystem: Filesystem) -> Result<(), MountError> {
         let can_grow = match filesystem {
             // resize2fs takes its time to find nothing to do
-            Filesystem::Ext4 => run_blocking(FILE_DEADLINE, device, device::ext4_has_room).await?,
+            Filesystem::Ext4 => run_blocking(FILE_DEADLINE, device, device::ext4_can_grow).await?,
             Filesystem::Btrfs => run_blocking(FILE_DEADLINE, device, device::btrfs_can_grow).await?,
             Filesystem::Xfs => true,
         };
@@ -283,9 +283,14 @@ impl Mounter for SystemMounter {
         run_blocking(FILE_DEADLINE, Path::new("/"), |_| mount_table::list_mount_points()).await
     }
 
-    async fn limit_io(&self, pod: &str, device: DeviceNumber, wished: &IoLimits) -> Result<LimitsInForce, LimitError> {
-        let (cgroups, pod, wished) = (self.cgroups.clone(), pod.to_owned(), wished.clone());
-        run_blocking(FILE_DEADLINE, Path::new("/sys/fs/cgroup"), move |_| Ok(cgroups.limit(&pod, device, &wished)))
+    async fn limit_io(
+        &self,
+        pod: &str,
+        device: DeviceNumber,
+        requested: &IoLimits,
+    ) -> Result<LimitsInForce, LimitError> {
+        let (cgroups, pod, requested) = (self.cgroups.clone(), pod.to_owned(), requested.clone());
+        run_blocking(FILE_DEADLINE, Path::new("/sys/fs/cgroup"), move |_| Ok(cgroups.limit(&pod, device, &requested)))
             .await?
     }
 

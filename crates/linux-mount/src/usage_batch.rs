@@ -10,7 +10,7 @@ use super::{FilesystemUsage, HungTask, MountError};
 
 /// Time for one filesystem. The kernel has the numbers in memory.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
-/// Filesystems that may hang before the rest is given up: somebody waits for the answer.
+/// Filesystems that may hang before the rest is skipped: the caller waits for the answer.
 const MAX_HUNG: usize = 3;
 
 /// Usage of many filesystems.
@@ -28,7 +28,7 @@ struct Progress {
     /// Place of the filesystem that is being measured.
     place: usize,
     usages: Vec<(PathBuf, FilesystemUsage)>,
-    /// True when nobody waits for the thread any more.
+    /// True after the caller has stopped waiting for the thread.
     is_abandoned: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) async fn measure_all(
     batch
 }
 
-/// Measures until all is done or nobody waits any more.
+/// Measures until all is done or the caller has stopped waiting.
 fn measure_from(
     paths: &[PathBuf],
     progress: &Mutex<Progress>,

@@ -1,4 +1,4 @@
-//! Parses the field of the XFS superblock that says whether mkfs has ended (kernel documentation, XFS "Superblocks").
+//! Parses the field of the XFS superblock that shows whether mkfs has ended (kernel documentation, XFS "Superblocks").
 
 /// Offset of the first superblock on the device, in bytes.
 pub(crate) const OFFSET: u64 = 0;

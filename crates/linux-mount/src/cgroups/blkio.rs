@@ -1,5 +1,5 @@
-//! Limits in version 1: a line for each device in four files. The kernel looks at those of the cgroup that a process is
-//! in and at none above it, so that each container has the limits for itself.
+//! Limits in version 1: a line for each device in four files. The kernel applies those of the cgroup that a process is
+//! in and of none above it, so that each container has separate limits.
 
 use std::path::{Path, PathBuf};
 
@@ -18,19 +18,19 @@ pub(super) fn limit(
     files: &dyn CgroupFiles,
     directory: &Path,
     device: DeviceNumber,
-    wished: &IoLimits,
+    requested: &IoLimits,
 ) -> Result<LimitsInForce, LimitError> {
     for directory in with_descendants(directory) {
         for limit in IoLimit::ALL {
-            match set(files, &directory.join(file(limit)), device, wished.get(limit)) {
+            match set(files, &directory.join(file(limit)), device, requested.get(limit)) {
                 // The container has ended meanwhile
                 Err(LimitError::File { .. }) if !directory.exists() => break,
                 set => set?,
             }
         }
     }
-    let exception = (!wished.is_empty()).then_some(DIRECT_ALONE);
-    Ok(LimitsInForce { limits: wished.clone(), exception })
+    let exception = (!requested.is_empty()).then_some(DIRECT_ALONE);
+    Ok(LimitsInForce { limits: requested.clone(), exception })
 }
 
 /// Returns whether the kernel shows these limits on a device, and no others, for each container of the pod.
@@ -44,14 +44,14 @@ pub(super) fn are_in_force(files: &dyn CgroupFiles, directory: &Path, device: De
 }
 
 /// Sets a limit, unless it is set; 0 is the kernel's "none".
-fn set(files: &dyn CgroupFiles, path: &Path, device: DeviceNumber, wished: Option<u64>) -> Result<(), LimitError> {
+fn set(files: &dyn CgroupFiles, path: &Path, device: DeviceNumber, requested: Option<u64>) -> Result<(), LimitError> {
     let read = || files.read(path).map_err(|error| LimitError::file("read", path, error));
-    if parse(&read()?, device) == wished {
+    if parse(&read()?, device) == requested {
         return Ok(());
     }
-    let line = format!("{device} {}", wished.unwrap_or(0));
+    let line = format!("{device} {}", requested.unwrap_or(0));
     files.write(path, &line).map_err(|error| LimitError::file("write to", path, error))?;
-    if parse(&read()?, device) == wished { Ok(()) } else { Err(LimitError::NotInForce(path.to_owned())) }
+    if parse(&read()?, device) == requested { Ok(()) } else { Err(LimitError::NotInForce(path.to_owned())) }
 }
 
 /// Returns a directory and all below it.

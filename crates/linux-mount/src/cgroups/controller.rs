@@ -9,13 +9,13 @@ const ENABLED_BELOW: &str = "cgroup.subtree_control";
 
 /// Returns whether a cgroup can have the controller.
 pub(super) fn is_available(files: &dyn CgroupFiles, directory: &Path) -> bool {
-    has_word(files, &directory.join(AVAILABLE), "io")
+    has_keyword(files, &directory.join(AVAILABLE), "io")
 }
 
 /// Returns whether a cgroup has the controller of memory, without which the kernel does not know whose the data is that
 /// it writes later.
 pub(super) fn has_memory(files: &dyn CgroupFiles, directory: &Path) -> bool {
-    has_word(files, &directory.join(AVAILABLE), "memory")
+    has_keyword(files, &directory.join(AVAILABLE), "memory")
 }
 
 /// Enables the controller in every cgroup above `directory`, from the root of the hierarchy down.
@@ -24,13 +24,13 @@ pub(super) fn enable(files: &dyn CgroupFiles, root: &Path, directory: &Path) -> 
     let mut above: Vec<PathBuf> = above.map(|above| above.join(ENABLED_BELOW)).collect();
     above.reverse();
     for path in above {
-        if !has_word(files, &path, "io") {
+        if !has_keyword(files, &path, "io") {
             files.write(&path, "+io").map_err(|source| LimitError::NotEnabled { path: path.clone(), source })?;
         }
     }
     Ok(())
 }
 
-fn has_word(files: &dyn CgroupFiles, path: &Path, wanted: &str) -> bool {
+fn has_keyword(files: &dyn CgroupFiles, path: &Path, wanted: &str) -> bool {
     files.read(path).is_ok_and(|text| text.split_whitespace().any(|word| word == wanted))
 }

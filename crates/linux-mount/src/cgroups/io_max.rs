@@ -21,27 +21,27 @@ pub(super) fn limit(
     root: &Path,
     directory: &Path,
     device: DeviceNumber,
-    wished: &IoLimits,
+    requested: &IoLimits,
 ) -> Result<LimitsInForce, LimitError> {
     let path = directory.join(FILE);
     if files.read(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        if wished.is_empty() {
+        if requested.is_empty() {
             return Ok(LimitsInForce::default());
         }
         controller::enable(files, root, directory)?;
     }
     let read = || files.read(&path).map_err(|error| LimitError::file("read", &path, error));
-    if parse(&read()?, device) != *wished {
-        let line = write(device, wished);
+    if parse(&read()?, device) != *requested {
+        let line = write(device, requested);
         files.write(&path, &line).map_err(|error| LimitError::file("write to", &path, error))?;
-        if parse(&read()?, device) != *wished {
+        if parse(&read()?, device) != *requested {
             return Err(LimitError::NotInForce(path));
         }
     }
     let limits_writes =
-        [IoLimit::WriteBytes, IoLimit::WriteOperations].iter().any(|&limit| wished.get(limit).is_some());
+        [IoLimit::WriteBytes, IoLimit::WriteOperations].iter().any(|&limit| requested.get(limit).is_some());
     let exception = (limits_writes && !controller::has_memory(files, directory)).then_some(DIRECT_ALONE);
-    Ok(LimitsInForce { limits: wished.clone(), exception })
+    Ok(LimitsInForce { limits: requested.clone(), exception })
 }
 
 /// Returns whether the kernel shows these limits on a device, and no others, for the pod whose cgroup this is. Of one

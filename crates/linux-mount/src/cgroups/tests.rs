@@ -130,8 +130,8 @@ impl Machine {
         fs::read_to_string(self.path("sys/fs/cgroup").join(path)).unwrap()
     }
 
-    fn limit(&self, wished: &IoLimits) -> Result<LimitsInForce, LimitError> {
-        self.cgroups.limit(UID, DEVICE, wished)
+    fn limit(&self, requested: &IoLimits) -> Result<LimitsInForce, LimitError> {
+        self.cgroups.limit(UID, DEVICE, requested)
     }
 }
 
@@ -180,14 +180,14 @@ fn io_limits_of_one_device_change_and_those_of_others_stay() {
     let machine = Machine::unified(&path);
     machine.cgroups.limit(UID, NEIGHBOUR, &limits()).unwrap();
     let other = "253:70 rbps=max wbps=10485760 riops=500 wiops=max\n";
-    for (wished, line) in [
+    for (requested, line) in [
         (limits(), "253:7 rbps=max wbps=10485760 riops=500 wiops=max\n"),
         (limits().with(IoLimit::ReadOperations, None), "253:7 rbps=max wbps=10485760 riops=max wiops=max\n"),
         (limits().with(IoLimit::WriteBytes, Some(1)), "253:7 rbps=max wbps=1 riops=500 wiops=max\n"),
         (IoLimits::default(), ""),
     ] {
         for _ in 0..2 {
-            assert_eq!(machine.limit(&wished).unwrap(), as_asked(wished.clone()));
+            assert_eq!(machine.limit(&requested).unwrap(), as_asked(requested.clone()));
             let lines = machine.read(&format!("{path}/io.max"));
             assert_eq!(lines.replace(other, ""), line);
             assert!(lines.contains(other));
