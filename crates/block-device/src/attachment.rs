@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::line::read_text;
 
-/// All ways in which disks are attached that are told apart.
+/// All distinguished ways in which disks are attached.
 pub const TRANSPORTS: &[&str] = &[
     "nvme",
     "sata",

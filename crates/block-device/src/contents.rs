@@ -1,9 +1,9 @@
-//! Looks whether a disk is blank: what stands at its beginning, at its end and at places in between.
+//! Checks whether a disk is blank: reads its beginning, its end and places in between.
 
 use std::io;
 
-/// Bytes of the beginning and of the end that are read whole. Signatures of all known formats are there: the last one,
-/// of LUKS 2, begins before 4 MiB.
+/// Bytes of the beginning and of the end that are read whole. Signatures of all known formats are in them: the last
+/// one, of LUKS 2, begins before 4 MiB.
 const ENDS: u64 = 4 << 20;
 /// Places in between that are read, evenly apart.
 const SAMPLES: u64 = 32;

@@ -11,7 +11,7 @@ pub struct Number {
     pub minor: u32,
 }
 
-/// A disk. The texts are as the disk or its driver says them, without blanks around them.
+/// A disk. The texts are those of the disk or its driver, without blanks around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     /// The kernel's name, for example `sdb`.
@@ -26,7 +26,7 @@ pub struct Disk {
     pub size: u64,
     /// True if the kernel refuses to write to it.
     pub read_only: bool,
-    /// True if it turns, false if it does not; `None` if its driver does not say.
+    /// True for a rotational disk (HDD), false for others; `None` if its driver does not report it.
     pub rotational: Option<bool>,
     /// True if it or its medium can be taken out while the machine runs.
     pub removable: bool,

@@ -46,7 +46,7 @@ pub(crate) fn read(root: &Path) -> io::Result<Vec<Disk>> {
     Ok(disks)
 }
 
-/// Reads the number that tells a disk from those that had its name before; 0 if the kernel counts none.
+/// Reads the number that distinguishes a disk from those that had its name before; 0 if the kernel counts none.
 pub(crate) fn read_sequence(root: &Path, name: &str) -> u64 {
     read_number(&root.join("sys/block").join(name).join("diskseq")).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
-//! Block devices of a machine: the disks that sysfs lists, what uses them, whether they are blank, and the kernel's
+//! Block devices of a machine: the disks that sysfs lists, their users, whether they are blank, and the kernel's
 //! messages about them.
 //!
-//! Everything here only looks. Files are found below a root directory, so that a container that shares the machine's
+//! Everything here is read-only. Files are found below a root directory, so that a container that shares the machine's
 //! process table sees the machine's own disks.
 
 mod attachment;
@@ -30,8 +30,8 @@ pub use usage::Use;
 
 /// A machine with disks. Every call may block for as long as a disk does.
 pub trait Machine: Debug + Send + Sync + 'static {
-    /// Lists the disks: what may hold data by itself. Partitions are none, nor is what the kernel makes of other
-    /// devices or of memory, nor a drive whose medium can be taken out.
+    /// Lists the disks: devices that can hold data on their own. Excluded are partitions, devices that the kernel
+    /// builds on other devices or memory, and drives with a removable medium.
     fn disks(&self) -> io::Result<Vec<Disk>>;
 
     /// Opens a disk to read it, which claims nothing. Fails if its path leads to another device by now.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::{Contents, Number, OpenDisk, contents};
 
-/// A claim to a disk: nobody else can mount it or make something of it until this is dropped.
+/// A claim to a disk: no other program can mount or format it until this is dropped.
 #[derive(Debug)]
 pub struct Claim {
     _file: Option<File>,
@@ -34,7 +34,7 @@ impl OpenDevice {
     /// Opens the block device of this number.
     pub(crate) fn open(path: &Path, number: Number) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        // Past the page cache: what counts is what the disk says
+        // Past the page cache: only the answer of the disk counts
         let file = rustix::fs::open(path, flags | OFlags::DIRECT, Mode::empty()).or_else(|error| {
             if error == Errno::INVAL { rustix::fs::open(path, flags, Mode::empty()) } else { Err(error) }
         })?;

@@ -19,7 +19,7 @@ pub struct Uevents {
 }
 
 impl Uevents {
-    /// Subscribes. In a container the messages arrive, too, unless it has a user namespace of its own.
+    /// Subscribes. In a container the messages arrive, too, unless it has a separate user namespace.
     pub fn subscribe() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(KOBJECT_UEVENT))?;
@@ -37,7 +37,7 @@ impl Uevents {
             }
             match self.socket.try_read(&mut buffer) {
                 Ok(length) if is_of_block_device(buffer.get(..length).unwrap_or_default()) => return,
-                // More came than the socket has room for (ENOBUFS)
+                // More came than the buffer of the socket can hold (ENOBUFS)
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
                 Ok(_) | Err(_) => {}
             }
