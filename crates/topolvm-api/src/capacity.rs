@@ -10,7 +10,7 @@ type Layouts = BTreeMap<String, BTreeMap<String, LayoutCapacity>>;
 /// A device class of a node, as it is listed for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListedClass<'a> {
-    /// Its name; empty for a default class whose name cannot be told.
+    /// Its name; empty for a default class whose name is unknown.
     pub name: &'a str,
     /// True for the default class.
     pub is_default: bool,
@@ -44,8 +44,8 @@ impl NodeCapacity {
     }
 
     /// Returns the capacity of a device class for volumes of an lvcreate option class, which may be empty; none if the
-    /// node does not have the device class. Of an option class about which the node says nothing it is that of the
-    /// device class.
+    /// node does not have the device class. For an option class that the node does not publish it is that of the device
+    /// class.
     pub fn layout(&self, device_class: &str, option_class: &str) -> Option<LayoutCapacity> {
         let free = self.free(device_class)?;
         let layouts = self.layouts.get(device_class);
@@ -65,8 +65,9 @@ impl NodeCapacity {
         self.free.keys().map(String::as_str).filter(|class| !class.is_empty())
     }
 
-    /// Returns whether there are classes and none of them is the default one. The bytes of the default class are there
-    /// under its own name, too; without a default class agents publish 0 for it, and TopoLVM's may publish nothing.
+    /// Returns whether there are classes and none of them is the default one. The bytes of the default class are also
+    /// published under its own name; without a default class agents publish 0 for it, and TopoLVM's may publish
+    /// nothing.
     pub fn lacks_default_class(&self) -> bool {
         let has_class_with = |bytes| self.classes().any(|class| self.free(class) == Some(bytes));
         let default = self.free("");

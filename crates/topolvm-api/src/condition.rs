@@ -1,5 +1,5 @@
 //! The conditions of a LogicalVolume: `Ready`, computed from spec and status, for people and for `kubectl wait`, and
-//! `Removed`, of a deleted one whose LV is still there.
+//! `Removed`, of a deleted one whose LV still exists.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -9,23 +9,23 @@ use crate::{LogicalVolume, LogicalVolumeStatus, parse_bytes};
 
 /// Type of the condition.
 const READY: &str = "Ready";
-/// Type of the condition of a deleted object whose LV is still there.
+/// Type of the condition of a deleted object whose LV still exists.
 const REMOVED: &str = "Removed";
 
 /// Readiness of a LogicalVolume: the `reason` of its condition `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The volume is there and has its size. The only one with which the condition is `True`.
+    /// The volume exists and has its size. The only one with which the condition is `True`.
     VolumeReady,
     /// The volume could not be made.
     CreateFailed,
-    /// The volume is there and could not be given the size that is asked for.
+    /// The volume exists and could not be grown to the requested size.
     ExpandFailed,
-    /// The volume was there, and LVM on the node has it no more. Code and message of the status do not say so.
+    /// The volume existed, and LVM on the node has lost it. Code and message of the status do not show that.
     VolumeLost,
     /// The volume is being made.
     Creating,
-    /// The volume is there and is being given its size.
+    /// The volume exists and is being grown to its size.
     Expanding,
 }
 
@@ -59,7 +59,7 @@ impl Readiness {
 }
 
 /// Returns the condition for a status that is about to be written to `volume`. Its time is that of the condition of
-/// `volume`, if both have the same truth, and otherwise `now`. No other field of the status says that a volume is lost.
+/// `volume`, if both have the same status, and otherwise `now`. No other field of the status reports a lost volume.
 pub fn ready_condition(
     volume: &LogicalVolume,
     status: &LogicalVolumeStatus,
@@ -82,7 +82,7 @@ pub fn ready_condition(
     }
 }
 
-/// Reason for which the LV of a deleted object is still there: the `reason` of its condition `Removed`.
+/// Reason for which the LV of a deleted object still exists: the `reason` of its condition `Removed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RemovalFailure {
     /// It cannot be removed.
@@ -104,7 +104,7 @@ impl RemovalFailure {
     }
 }
 
-/// Returns the condition of a deleted object whose LV is still there, with the message for people. Its time is that of
+/// Returns the condition of a deleted object whose LV still exists, with the message for people. Its time is that of
 /// the condition in `volume`, and otherwise `now`.
 pub fn removal_condition(volume: &LogicalVolume, failure: RemovalFailure, message: &str, now: Timestamp) -> Condition {
     let before = find_removal_condition(volume);
@@ -150,12 +150,12 @@ impl LogicalVolume {
         blocked.map(|condition| condition.message.as_str())
     }
 
-    /// Returns why the LV of a deleted object is still there, if the condition says so.
+    /// Returns why the LV of a deleted object still exists, if the condition reports it.
     pub fn removal_failure(&self) -> Option<&str> {
         find_removal_condition(self).map(|condition| condition.message.as_str())
     }
 
-    /// Returns true if the condition says that LVM no longer has the volume.
+    /// Returns true if the condition reports that LVM no longer has the volume.
     pub fn is_lost(&self) -> bool {
         let mut conditions = self.status.iter().flat_map(|status| &status.conditions);
         conditions.any(|condition| condition.type_ == READY && condition.reason == Readiness::VolumeLost.as_str())

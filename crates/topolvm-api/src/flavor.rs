@@ -70,7 +70,7 @@ impl ApiFlavor {
         size_resource_prefix = "size.", "/";
         /// Prefix of the extended resources of a Node with the free bytes of each device class.
         free_resource_prefix = "free.", "/";
-        /// Extended resource that the pod webhook puts on pods.
+        /// Extended resource that the pod webhook adds to pods.
         capacity_resource = "", "/capacity";
         /// Annotation of the pod with which the controller probes whether kube-scheduler calls the extender.
         extender_probe = "", "/extender-probe";
@@ -88,11 +88,11 @@ impl ApiFlavor {
         read_operations_per_second = "", "/read-operations-per-second";
         /// Parameter of classes, and annotation of pods and LogicalVolumes: most writes in a second.
         write_operations_per_second = "", "/write-operations-per-second";
-        /// StorageClass parameter and claim annotation: when a claim is made again, empty, because its node is lost.
+        /// StorageClass parameter and claim annotation: when a claim is recreated, empty, because its node is lost.
         rebuild = "", "/rebuild";
-        /// StorageClass parameter and claim annotation: `true` keeps the PersistentVolume of a claim made again.
+        /// StorageClass parameter and claim annotation: `true` keeps the PersistentVolume of a recreated claim.
         rebuild_keep = "", "/rebuild-keep";
-        /// Finalizer on claims that are being deleted so that their StatefulSets make them again, while pods wait for
+        /// Finalizer on claims that are being deleted so that their StatefulSets recreate them, while pods wait for
         /// them.
         rebuilding = "", "/rebuilding";
         /// LogicalVolume annotation: bytes that were asked for, where the size was rounded up or raised to a minimum. A
@@ -106,8 +106,8 @@ impl ApiFlavor {
         source_volume_id = "", "/source-volume-id";
         /// LogicalVolume annotation: namespace and name of the claim that the volume was made for, with `/` between.
         claim = "", "/claim";
-        /// LogicalVolume annotation: type of the filesystem that was made on the volume, or found on it. What has it is
-        /// never formatted again by itself.
+        /// LogicalVolume annotation: type of the filesystem that was created on the volume, or found on it. A volume
+        /// with this annotation is never formatted again automatically.
         filesystem = "", "/filesystem";
         /// LogicalVolume annotation with which an administrator gives up the data of a volume: type of the filesystem
         /// to make on it. Taken away when that has been made.
@@ -123,13 +123,13 @@ impl ApiFlavor {
         /// what the API server remembers.
         volumes_until = "", "/volumes-until";
         /// LogicalVolume annotation: free space and inodes below which the volume is too small, where its claim may
-        /// grow by itself.
+        /// grow automatically.
         growth_thresholds = "", "/growth-thresholds";
         /// LogicalVolume annotation: size in bytes at which the volume was found to be too small.
         too_small_at = "", "/too-small-at";
         /// LogicalVolume annotation with which the node agent leaves an object alone; only its presence counts.
         pending_deletion = "", "/pendingdeletion";
-        /// Finalizer on LogicalVolumes, taken off when the LV is gone.
+        /// Finalizer on LogicalVolumes, removed when the LV is gone.
         logical_volume_finalizer = "", "/logicalvolume";
         /// Finalizer on DiskOperations while the agent works on them, removed when they have ended.
         disk_operation_finalizer = "", "/diskoperation";
@@ -141,9 +141,9 @@ impl ApiFlavor {
         cluster_tag = "", "/cluster";
         /// LVM tag on an LV, followed by `=` and the time of creation of its LogicalVolume, in seconds since 1970.
         created_tag = "", "/created";
-        /// Finalizer on Nodes, taken off when the node's volumes have been cleaned up.
+        /// Finalizer on Nodes, removed when the node's volumes have been cleaned up.
         node_finalizer = "", "/node";
-        /// Finalizer that TopoLVM has put on claims at times.
+        /// Finalizer that some versions of TopoLVM have added to claims.
         pvc_finalizer = "", "/pvc";
         /// Namespace label that exempts a namespace from the webhook with the value `ignore`.
         webhook_label = "", "/webhook";

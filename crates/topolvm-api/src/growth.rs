@@ -1,8 +1,8 @@
-//! Growth of claims by themselves: annotations that users write, and what controller and agent tell each other about it
-//! on the LogicalVolume.
+//! Automatic growth of claims: annotations that users write, and annotations that controller and agent exchange about
+//! it on the LogicalVolume.
 //!
-//! The names and meanings of the former are those of pvc-autoresizer, which clusters with TopoLVM have in use; they are
-//! the same in both API groups.
+//! The names and meanings of the former are those of pvc-autoresizer, which clusters with TopoLVM use; they are the
+//! same in both API groups.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::quantity::parse_bytes;
 
-/// StorageClass annotation that lets claims grow by themselves, with the value `true`.
+/// StorageClass annotation that lets claims grow automatically, with the value `true`.
 pub const GROWTH_ENABLED: &str = "resize.topolvm.io/enabled";
 /// Claim annotation: size up to which the claim grows. Without it the claim does not.
 pub const GROWTH_LIMIT: &str = "resize.topolvm.io/storage_limit";
@@ -40,7 +40,7 @@ pub enum Amount {
 pub struct ParseAmountError(String);
 
 impl Amount {
-    /// The amount where none is given: 10%.
+    /// The amount if none is given: 10%.
     pub const DEFAULT: Self = Self::Share(WHOLE / 10);
 
     /// Returns the amount of a whole.
@@ -87,7 +87,7 @@ impl fmt::Display for Amount {
     }
 }
 
-/// The free space and inodes below which an agent says that a volume is too small.
+/// The free space and inodes below which an agent reports that a volume is too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrowthThresholds {
     /// Free space.

@@ -40,7 +40,7 @@ impl IoLimit {
         }
     }
 
-    /// Returns the words in which messages name what is limited.
+    /// Returns the name of the limited quantity in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ReadBytes => "bytes read",
@@ -50,7 +50,7 @@ impl IoLimit {
         }
     }
 
-    /// Parses the value of a limit. `key` is where it stands.
+    /// Parses the value of a limit. `key` is its annotation or parameter.
     fn parse(self, key: &str, text: &str) -> Result<u64, IoLimitError> {
         let value = match self {
             Self::ReadBytes | Self::WriteBytes => parse_byte_rate(text),
@@ -70,14 +70,14 @@ pub enum IoLimitError {
     /// The value is no limit.
     #[error("{key} is {value:?}, {problem}")]
     Value {
-        /// The key, where the value stands.
+        /// The key of the value.
         key: String,
         /// The value.
         value: String,
         /// Reason why it cannot be meant, and advice.
         problem: &'static str,
     },
-    /// Two keys for the same limit say different things.
+    /// Two keys for the same limit have different values.
     #[error("{first} and {second} set the same limit to different values; remove one of them")]
     Conflict {
         /// One of the keys.

@@ -176,7 +176,7 @@ impl LogicalVolume {
         self.metadata.annotations.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns namespace and name of the claim that the volume was made for; `None` if the object does not say.
+    /// Returns namespace and name of the claim that the volume was created for; `None` if the object does not name it.
     pub fn claim(&self, flavor: ApiFlavor) -> Option<(&str, &str)> {
         self.annotation(flavor.claim())?.split_once('/')
     }

@@ -115,10 +115,10 @@ fn check(kind: &Value, value: &str) -> Result<(), Reason> {
         Value::Label => expects(is_label(value), "letters, digits and the characters . _ : + -"),
         Value::Uuid => expects(is_uuid(value), "a UUID"),
         Value::UuidOrRandom => expects(matches!(value, "random" | "time") || is_uuid(value), "random, time or a UUID"),
-        Value::OneOf(words) => expects(has_word(words, value), &format!("one of {}", list(words))),
+        Value::OneOf(words) => expects(has_keyword(words, value), &format!("one of {}", list(words))),
         Value::Names => expects(value.split(',').all(is_name), "names separated by commas"),
         Value::Features(words) => {
-            let is_feature = |name: &str| has_word(words, name.strip_prefix('^').unwrap_or(name));
+            let is_feature = |name: &str| has_keyword(words, name.strip_prefix('^').unwrap_or(name));
             expects(value.split(',').all(is_feature), &format!("one or more of the features {}", list(words)))
         }
         Value::Settings(table) => value.split(',').try_for_each(|setting| check_setting(table, setting)),
@@ -137,7 +137,7 @@ fn check_setting(table: Table, setting: &str) -> Result<(), Reason> {
     }
 }
 
-fn has_word(words: &str, word: &str) -> bool {
+fn has_keyword(words: &str, word: &str) -> bool {
     words.split(' ').any(|known| known == word)
 }
 
@@ -152,7 +152,7 @@ fn is_percent(value: &str) -> bool {
     value.split_once('.').map_or_else(|| is_number(value), |(whole, part)| is_number(whole) && is_number(part))
 }
 
-/// No slash: it would look like a path.
+/// No slash: the value would resemble a path.
 fn is_label(value: &str) -> bool {
     value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:+-".contains(&byte))
 }

@@ -1,7 +1,7 @@
 //! Selection of the nodes that have storage, by their labels.
 //!
-//! A node with one of the selecting labels takes volumes. One that has lost the label keeps those that it has until the
-//! last of them is gone, and says so by a label of its own.
+//! A node with one of the selecting labels takes volumes. One that has lost the label keeps its volumes until the last
+//! of them is gone, and is marked with a separate label until then.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

@@ -1,14 +1,14 @@
-//! Strategy by which one of several nodes with room is preferred for a volume.
+//! Strategy by which one of several nodes with enough free space is preferred for a volume.
 
 use std::str::FromStr;
 
-/// The order in which nodes with room are preferred.
+/// The order in which nodes with enough free space are preferred.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeStrategy {
     /// More free space is better, so that volumes are spread over the nodes.
     #[default]
     Spread,
-    /// Less free space is better, so that nodes are filled one after the other and the others keep room for large
+    /// Less free space is better, so that nodes are filled one after the other and the others keep free space for large
     /// volumes.
     Binpack,
 }
@@ -21,7 +21,7 @@ pub struct ParseNodeStrategyError;
 impl FromStr for NodeStrategy {
     type Err = ParseNodeStrategyError;
 
-    /// Carina's words count too: it has had both spellings of the first, and reads them in any case.
+    /// Carina's keywords count too: it has had both spellings of the first, and reads them in any case.
     fn from_str(text: &str) -> Result<Self, ParseNodeStrategyError> {
         match text.to_ascii_lowercase().as_str() {
             "spread" | "spreadout" | "spradout" => Ok(Self::Spread),

@@ -156,7 +156,7 @@ impl OperationStatus {
         }
     }
 
-    /// Returns why the operation cannot go on at the moment, if the condition says so.
+    /// Returns why the operation cannot continue at the moment, if the condition reports it.
     pub fn blocked(&self) -> Option<&str> {
         let condition = self.find_condition(BLOCKED).filter(|condition| condition.status == "True");
         condition.map(|condition| condition.message.as_str())

@@ -1,4 +1,4 @@
-//! The annotation in which an agent tells which LVs of its node are without their LogicalVolume.
+//! The annotation in which an agent reports the LVs of its node without a LogicalVolume.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub fn same_lv(one: &str, other: &str) -> bool {
 pub struct OrphanedVolume {
     /// Name in LVM.
     pub lv: String,
-    /// Name of the LogicalVolume that it was made for; empty if its tags do not say.
+    /// Name of the LogicalVolume that it was created for; empty if its tags do not name it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub logical_volume: String,
     /// Device class that it is in.
@@ -30,7 +30,7 @@ pub struct OrphanedVolume {
     /// Time at which it was put into quarantine, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantined_at: Option<i64>,
-    /// Seconds, in whole hours, for which agents have seen it in quarantine, whatever the clock of the node said.
+    /// Seconds, in whole hours, for which agents have seen it in quarantine, regardless of the clock of the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_seconds: Option<u64>,
     /// Its fate, for people.
@@ -62,7 +62,7 @@ impl NodeOrphans {
         annotation.map_or_else(|| Ok(Self::default()), serde_json::from_str)
     }
 
-    /// Returns the annotation; `None` if there is nothing to tell.
+    /// Returns the annotation; `None` if there is nothing to report.
     pub fn to_annotation(&self) -> Option<String> {
         if self.volumes.is_empty() { None } else { serde_json::to_string(self).ok() }
     }

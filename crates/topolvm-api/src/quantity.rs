@@ -79,7 +79,7 @@ fn parse_suffix(suffix: &str) -> Option<(u64, i64)> {
 /// Returns `digits` times `unit` times ten to this power, rounded up and limited to [`LIMIT`]. Nothing goes through a
 /// float.
 fn ceil_scaled(digits: &str, unit: u64, power: i64) -> u64 {
-    /// As many as the product with the largest unit has room for.
+    /// As many as fit in the product with the largest unit.
     const MOST_DIGITS: usize = 20;
     let digits = digits.trim_start_matches('0');
     let (head, tail) = digits.split_at(digits.len().min(MOST_DIGITS));

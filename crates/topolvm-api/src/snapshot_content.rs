@@ -31,7 +31,7 @@ pub struct SnapshotContentSpec {
     /// Name of the CSI driver.
     #[serde(default)]
     pub driver: String,
-    /// `Delete` or `Retain`: what becomes of the snapshot when the object is deleted.
+    /// `Delete` or `Retain`: whether the snapshot is deleted with the object.
     #[serde(default)]
     pub deletion_policy: String,
     /// Source of the content.
@@ -43,7 +43,7 @@ pub struct SnapshotContentSpec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotContentSource {
-    /// CSI id of a snapshot that was there before the object.
+    /// CSI id of a snapshot that existed before the object.
     pub snapshot_handle: Option<String>,
     /// CSI id of the volume that the snapshot is made of.
     pub volume_handle: Option<String>,

@@ -1,5 +1,5 @@
-//! Options of mke2fs(8), mkfs.xfs(8) and mkfs.btrfs(8) that are allowed, with their values. An option that is left out
-//! names a file or a device, makes a filesystem of another kind or none, or is given by topolvm-node itself.
+//! Options of mke2fs(8), mkfs.xfs(8) and mkfs.btrfs(8) that are allowed, with their values. An omitted option names a
+//! file or a device, creates a filesystem of another kind or none, or is set by topolvm-node itself.
 
 use Value::{Features, Label, Names, Nothing, OneOf, Percent, Settings, Size, Switch, Uuid, UuidOrRandom};
 
@@ -22,11 +22,11 @@ pub(super) enum Value {
     UuidOrRandom,
     /// 0, 1, or nothing.
     Switch,
-    /// One of these words.
+    /// One of these keywords.
     OneOf(&'static str),
-    /// Any names, which mkfs looks up among its own.
+    /// Any names, which mkfs searches among its own.
     Names,
-    /// Some of these words, each of which may be switched off with `^`.
+    /// Some of these keywords, each of which may be switched off with `^`.
     Features(&'static str),
     /// `name=value` and names, separated by commas.
     Settings(Table),

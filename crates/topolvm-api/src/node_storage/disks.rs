@@ -95,14 +95,14 @@ impl DiskStatus {
         self.stable_name.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Returns its stable name, or else its path: what tells it from others.
+    /// Returns its stable name, or else its path: the name that distinguishes it from others.
     pub fn key(&self) -> &str {
         if self.stable_name.is_empty() { &self.path } else { &self.stable_name }
     }
 }
 
 impl NodeStorageStatus {
-    /// Takes over what another status says of disks and disk groups.
+    /// Copies disks and disk groups from another status.
     pub fn keep_disks_of(&mut self, before: &Self) {
         self.disks.clone_from(&before.disks);
         self.omitted_disks = before.omitted_disks;
