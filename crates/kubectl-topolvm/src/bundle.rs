@@ -42,7 +42,7 @@ pub(crate) async fn run(cluster: &Cluster, namespace: &str, file: Option<&Path>,
     let to: Box<dyn Write> = if is_stdout {
         Box::new(std::io::stdout())
     } else {
-        // Nobody's file is written over
+        // An existing file is not overwritten
         Box::new(File::create_new(&path).map_err(|source| Error::Write { path: path.clone(), source })?)
     };
     let archive = Archive::new(to, path.clone(), &name, now);
@@ -109,7 +109,7 @@ impl Bundle<'_> {
                 self.add(&resource::<PersistentVolumeClaim>(&()), &claims)?;
                 self.add(&resource::<PersistentVolume>(&()), &persistent)
             }
-            // Which of them cannot be had is told; the others are of more use than none
+            // The error of an unavailable one is recorded; the others are of more use than none
             Err(error) => {
                 self.errors.push(error);
                 let api = Api::<LogicalVolume>::all_with(client.clone(), flavor);

@@ -1,5 +1,5 @@
-//! `disk`: the disks of nodes. Lists them, and creates DiskOperations: a disk is added, emptied, leaves its volume
-//! group, or is given up. topolvm-node and lvmd carry them out.
+//! `disk`: the disks of nodes. Lists them, and creates DiskOperations: to add, evacuate, remove or replace a disk.
+//! topolvm-node and lvmd carry them out.
 
 mod args;
 mod progress;
@@ -94,7 +94,7 @@ async fn get(cluster: &Cluster, node: &str) -> Result<NodeStorage, Error> {
     Ok(found.ok_or_else(|| DiskError::NoStorage(node.to_owned()))?)
 }
 
-/// Refuses what is not confirmed, and says what it would do.
+/// Refuses an operation that is not confirmed, and describes its effect.
 fn confirm(disk: &DiskRow, yes: bool, what: &str) -> Result<(), DiskError> {
     if yes { Ok(()) } else { Err(DiskError::Unconfirmed { node: disk.node.clone(), what: what.to_owned() }) }
 }

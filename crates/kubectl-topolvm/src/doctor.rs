@@ -1,4 +1,4 @@
-//! `doctor`: reads what the checks of `topolvm-doctor` look at, and prints their report.
+//! `doctor`: reads the facts for the checks of `topolvm-doctor`, and prints their report.
 
 mod answer;
 mod clock;
@@ -40,8 +40,8 @@ fn format_table(report: &Report) -> String {
     lines.join("\n")
 }
 
-/// Returns the lines of a check, whose name is padded to a width: findings with remedies, each command in a line of its
-/// own, and the explanation at the end.
+/// Returns the lines of a check, whose name is padded to a width: findings with remedies, each command in a separate
+/// line, and the explanation at the end.
 fn format_check(check: &CheckResult, width: usize) -> Vec<String> {
     let indent = " ".repeat(10 + width + 3);
     let mut lines = Vec::new();

@@ -102,7 +102,7 @@ impl OurObjects {
             }
             "PersistentVolumeClaim" => self.claims.contains(&key),
             "Pod" => self.pods.contains(&key),
-            // Of what has been deleted nobody else knows whose it was
+            // For deleted objects only the reporter of the Event shows whose they were
             _ => is_by_us(flavor, &reporter(event)),
         }
     }

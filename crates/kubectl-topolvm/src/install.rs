@@ -49,8 +49,8 @@ pub(crate) enum Mode {
 
 /// Prints a line about progress to standard error; standard output is for the plan.
 pub(crate) fn print_progress(line: &str) {
-    // Where nobody reads there is nobody to tell
-    let _told = writeln!(std::io::stderr(), "{line}");
+    // Without a reader the error has no effect
+    let _written = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Runs `install` or `upgrade`.
@@ -69,7 +69,7 @@ pub(crate) async fn run(cluster: &ClusterArgs, mode: Mode, flags: Flags, run_fla
     Box::pin(change(client, options, record, &run_flags)).await
 }
 
-/// Makes the installation that the options say, or changes the recorded one to it.
+/// Creates the installation that the options describe, or changes the recorded one to it.
 pub(crate) async fn change(
     client: Client,
     options: Options,
@@ -171,8 +171,8 @@ impl Installation {
         recorded.write(client, Some(&all)).await
     }
 
-    /// Applies the DaemonSet that attaches loop files, before lvmd is told of their volume group, and returns the other
-    /// steps.
+    /// Applies the DaemonSet that attaches loop files, before the configuration of lvmd contains their volume group,
+    /// and returns the other steps.
     async fn attach_loop_files(&self, steps: Vec<Step>, limit: Duration) -> Result<Vec<Step>, InstallError> {
         let is_attaching = |step: &Step| step.id.kind == "DaemonSet" && step.id.name == loop_file::NAME;
         let (first, rest): (Vec<_>, Vec<_>) = steps.into_iter().partition(is_attaching);

@@ -1,5 +1,5 @@
-//! A kubectl plugin for those who run the product: installation, upgrade and removal, volumes and free space, Events,
-//! checks of the installation, and a support bundle.
+//! A kubectl plugin for administrators of the product: installation, upgrade and removal, volumes and free space,
+//! Events, checks of the installation, and a support bundle.
 //!
 //! Each subcommand has a module. Those that show something list objects with `request`, a pure function turns them into
 //! rows or findings, and `output` prints these. Only `install`, `trial`, `uninstall`, `restart-pending`, `orphans` and

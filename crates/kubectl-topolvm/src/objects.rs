@@ -44,7 +44,7 @@ impl Objects {
             let Some(spec) = &claim.spec else { return false };
             match spec.volume_name.as_ref().filter(|name| !name.is_empty()) {
                 Some(volume) if all.contains(volume) => volumes.contains(volume),
-                // One that was there when the claim was bound may be gone
+                // The class that existed when the claim was bound may be gone
                 Some(_) | None => spec.storage_class_name.as_ref().is_some_and(|name| classes.contains(name)),
             }
         };

@@ -1,5 +1,5 @@
-//! `orphans`: LVs whose LogicalVolumes do not exist. Lists what the agents tell of them on their Nodes, and restores or
-//! deletes one.
+//! `orphans`: LVs whose LogicalVolumes do not exist. Lists the LVs that the agents report on their Nodes, and restores
+//! or deletes one.
 
 mod adoption;
 mod args;
@@ -76,7 +76,7 @@ fn parse(flavor: ApiFlavor, node: &Node) -> Result<NodeOrphans, OrphanError> {
     NodeOrphans::parse(annotation).map_err(|source| OrphanError::Annotation { node: node.name_any(), source })
 }
 
-/// Finds an LV of a node by name; `None` if the node does not tell of it.
+/// Finds an LV of a node by name; `None` if the node does not report it.
 async fn find(cluster: &Cluster, node: &str, lv: &str) -> Result<Option<OrphanedVolume>, OrphanError> {
     let found: RequestResult<Option<Node>> = request::get(&kube::Api::all(cluster.client.clone()), node).await;
     let Some(found) = found? else { return Err(OrphanError::NoNode(node.to_owned())) };

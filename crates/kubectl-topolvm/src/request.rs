@@ -61,7 +61,7 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let message = error.to_string();
-        // Some say in their own message what their source says
+        // Some messages already contain that of their source
         if !text.contains(&message) {
             text = format!("{text}: {message}");
         }
@@ -70,8 +70,8 @@ pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Returns true for "not found". Of an API group that it does not serve the API server says so in a text, without
-/// the reason that it gives otherwise.
+/// Returns true for "not found". For an API group that it does not serve the API server returns a text, without the
+/// reason that it sets otherwise.
 fn is_not_found(status: &Status) -> bool {
     status.code == 404
 }

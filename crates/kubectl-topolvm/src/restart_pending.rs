@@ -1,8 +1,8 @@
-//! `restart-pending`: has pods made anew that wait for a scheduler extender which is not used any more.
+//! `restart-pending`: recreates pods that wait for a scheduler extender which is not used any more.
 //!
 //! Such a pod got the resource `topolvm.io/capacity` in the scheduling mode `extender`, and kube-scheduler refuses it
-//! because no node has that. It has never run, so that nothing is lost when it is deleted; its controller makes another
-//! one, which does not get the resource.
+//! because no node has that. It has never run, so that nothing is lost when it is deleted; its controller creates
+//! another one, which does not get the resource.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Preconditions};
@@ -20,11 +20,11 @@ use crate::table::table;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 enum Fate {
-    /// Its controller makes it anew.
+    /// Its controller recreates it.
     Restarted,
     /// The same, but for the dry run.
     WouldBeRestarted,
-    /// It has no controller, so that whoever has made it must make it again.
+    /// It has no controller, so that its creator must recreate it.
     Left,
     /// It was scheduled or deleted at this moment.
     Changed,

@@ -24,8 +24,8 @@ pub fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
-            // Where nobody reads there is nobody to tell
-            let _told = writeln!(std::io::stderr(), "error: {}", error.chain());
+            // Without a reader the error has no effect
+            let _written = writeln!(std::io::stderr(), "error: {}", error.chain());
             ExitCode::FAILURE
         }
     }

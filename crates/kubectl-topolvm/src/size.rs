@@ -6,7 +6,7 @@ pub(crate) fn human(bytes: u64) -> String {
     let Some((unit, shift)) = UNITS.into_iter().find(|&(_, shift)| bytes >> shift > 0) else {
         return bytes.to_string();
     };
-    // Rounded down, so that free space never looks larger than it is
+    // Rounded down, so that free space never appears larger than it is
     let tenths = (u128::from(bytes) * 10) >> shift;
     match (tenths / 10, tenths % 10) {
         (whole, 0) => format!("{whole}{unit}"),

@@ -29,7 +29,7 @@ pub(crate) struct ClassRow {
     node: String,
     /// True if the Node object exists and is ready.
     node_ready: bool,
-    /// Empty for the default class where its name cannot be told from the Node.
+    /// Empty for the default class if its name is missing on the Node.
     device_class: String,
     /// True if volumes without a device class are in this one.
     is_default: bool,

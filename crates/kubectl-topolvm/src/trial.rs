@@ -74,7 +74,7 @@ pub(crate) async fn run(cluster: &ClusterArgs, flags: TrialFlags) -> Result<(), 
     if let Some(problem) = options.trial_problem() {
         return Err(InstallError::Unfit(vec![problem]).into());
     }
-    say_what_it_is(&options, &chosen);
+    announce(&options, &chosen);
     let is_new = |name: &&String| all.iter().any(|node| node.name_any() == **name && !nodes::has_label(node));
     let new: Vec<_> = chosen.iter().filter(is_new).collect();
     for name in &new {
@@ -92,7 +92,7 @@ pub(crate) async fn run(cluster: &ClusterArgs, flags: TrialFlags) -> Result<(), 
     output::print(EXAMPLE)
 }
 
-fn say_what_it_is(options: &Options, nodes: &[String]) {
+fn announce(options: &Options, nodes: &[String]) {
     let Some(LoopFile { size, directory, .. }) = &options.trial else { return };
     print_progress(&format!(
         "a volume group {} in a file of {} in {directory} on {}. This is for evaluation only, not for data that you \
@@ -150,7 +150,7 @@ fn added_options(
         let directory = &before.directory;
         problems.push(format!("the file is in {directory}; use --directory {directory}, or remove the trial first"));
     }
-    // The trial's own label is put on them afterwards
+    // The trial adds its own label to them afterwards
     let selector = record.options.node_selector.iter().filter(|(key, _)| *key != LABEL.0);
     for (key, value) in selector {
         let lacks = |node: &&Node| chosen.contains(&node.name_any()) && node.labels().get(key) != Some(value);

@@ -1,8 +1,8 @@
-//! `undelete`: makes LogicalVolumes new whose objects are being deleted, or are gone, while something refers to their
-//! volumes. Objects alone are changed; no LV is.
+//! `undelete`: recreates LogicalVolumes whose objects are being deleted, or are gone, while something refers to their
+//! volumes. It changes only objects, no LV.
 //!
-//! Kubernetes cannot take a deletion back. So the object goes without its agent, which leaves the LV alone as long as
-//! something refers to the volume, and is made again with the same content and the request to get that very LV.
+//! Kubernetes cannot undo a deletion. So the object goes without its agent, which ignores the LV as long as something
+//! refers to the volume, and is recreated with the same content and the request to get that very LV.
 
 mod args;
 mod definition;

@@ -136,7 +136,7 @@ fn row(flavor: ApiFlavor, index: &Index<'_>, binding: Binding<'_>, now: Timestam
     }
 }
 
-/// Returns the state of a volume as one word.
+/// Returns the state of a volume as one keyword.
 fn state(binding: Binding<'_>) -> String {
     let Some(volume) = binding.volume else {
         return match binding {

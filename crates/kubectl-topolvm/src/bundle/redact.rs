@@ -1,12 +1,12 @@
-//! Redaction: takes everything that looks like a secret out of objects and logs. Secrets themselves are never read.
+//! Redaction: removes everything that may be a secret from objects and logs. Secrets themselves are never read.
 
 use serde_json::{Map, Value};
 
 /// Text in the place of a redacted value.
 pub(super) const REDACTED: &str = "REDACTED";
-/// Words in the names of values that are secret, without the `-` and `_` between their parts.
+/// Parts of the names of secret values, without the `-` and `_` between their parts.
 const NAMES: [&str; 8] = ["passw", "passphrase", "secret", "token", "credential", "apikey", "privatekey", "accesskey"];
-/// A copy of the whole object, from before it was looked through.
+/// A copy of the whole object, from before its redaction.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 fn is_secret(name: &str) -> bool {

@@ -88,7 +88,7 @@ fn ended(node: &str, goal: Goal, progress: Progress) -> Result<(), Error> {
     }
 }
 
-/// Returns the progress of an operation, as the object says.
+/// Returns the progress of an operation, as the object reports it.
 pub(super) fn progress_of(operation: &DiskOperation) -> Progress {
     let Some(status) = &operation.status else {
         return Progress::Going(

@@ -65,7 +65,7 @@ impl Row for DiskRow {
 }
 
 impl DiskRow {
-    /// Returns what tells it from others for certain: its UUID, or else its stable name or path.
+    /// Returns its unambiguous name: its UUID, or else its stable name or path.
     pub(super) fn identity(&self) -> &str {
         if self.uuid.is_empty() { self.name_to_add() } else { &self.uuid }
     }

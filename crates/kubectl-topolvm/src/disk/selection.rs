@@ -41,13 +41,13 @@ fn find<'a>(
         ([found], _) => Ok(found),
         ([], Some(other)) => Err(refuse(other)),
         ([], None) => {
-            let there = in_table(rows, true);
-            Err(DiskError::NoDisk { node: node.to_owned(), disk: disk.to_owned(), there })
+            let disks = in_table(rows, true);
+            Err(DiskError::NoDisk { node: node.to_owned(), disk: disk.to_owned(), disks })
         }
         (several, _) => {
             let several: Vec<DiskRow> = several.iter().copied().cloned().collect();
-            let there = in_table(&several, true);
-            Err(DiskError::Ambiguous { node: node.to_owned(), disk: disk.to_owned(), there })
+            let disks = in_table(&several, true);
+            Err(DiskError::Ambiguous { node: node.to_owned(), disk: disk.to_owned(), disks })
         }
     }
 }

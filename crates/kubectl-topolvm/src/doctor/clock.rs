@@ -5,7 +5,7 @@ use jiff::fmt::rfc2822;
 use kube::Client;
 use kube::client::Body;
 
-/// Reads the time in an answer of the API server; none where it says none.
+/// Reads the time in an answer of the API server; none if the answer has no time.
 pub(super) async fn read(client: &Client) -> Option<Timestamp> {
     let request = http::Request::get("/version").body(Body::empty()).ok()?;
     let answer = client.send(request).await.ok()?;

@@ -17,8 +17,8 @@ use crate::connection::Cluster;
 use crate::request::{RequestResult, get, list, list_all};
 use crate::server_version;
 
-/// Reads all facts about the installation whose programs are in `namespace`. `now` is the time here, for an API server
-/// that says none.
+/// Reads all facts about the installation whose programs are in `namespace`. `now` is the local time, for an API server
+/// that reports none.
 pub(super) async fn read(cluster: &Cluster, namespace: &str, now: Timestamp) -> Facts {
     let now = clock::read(&cluster.client).await.unwrap_or(now);
     let mut facts = Facts::empty(cluster.flavor, namespace, now);
@@ -60,7 +60,8 @@ async fn read_installation(cluster: &Cluster, facts: &mut Facts) {
     (facts.webhooks, facts.namespaces) = (fact(webhooks), fact(namespaces));
 }
 
-/// Reads pods, claims and volumes, in this order: what is bound or made meanwhile must not look as if it was not.
+/// Reads pods, claims and volumes, in this order: an object that is bound or created meanwhile must not appear unbound
+/// or missing.
 async fn read_volumes(cluster: &Cluster, facts: &mut Facts) {
     let client = &cluster.client;
     let (pods, classes, events) = futures::join!(list_all(client), list_all(client), creation_events(client));
@@ -74,7 +75,7 @@ async fn read_volumes(cluster: &Cluster, facts: &mut Facts) {
     facts.persistent = fact(list_all(client).await).map(ours);
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), &cluster.flavor);
     facts.volumes = match fact(list(&volumes, &cluster.flavor, "").await) {
-        // The check of the definitions says so
+        // The check of the definitions reports it
         Err(ReadError::Absent { .. }) => Ok(Vec::new()),
         volumes => volumes.map(|volumes| volumes.into_iter().map(Arc::new).collect()),
     };
@@ -84,7 +85,7 @@ async fn read_volumes(cluster: &Cluster, facts: &mut Facts) {
     facts.disk_operations = fact(list(&operations, &cluster.flavor, "").await);
 }
 
-/// Reads the reason for which the controllers say that kube-scheduler does not call the extender.
+/// Reads the reason for which kube-scheduler does not call the extender, as the controllers report it.
 async fn unproven(client: &Client, namespace: &str) -> RequestResult<Option<String>> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     Ok(get(&api, EXTENDER_PROBE).await?.as_ref().and_then(unproven_reason))

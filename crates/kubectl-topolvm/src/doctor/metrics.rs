@@ -9,7 +9,7 @@ use topolvm_doctor::{Metrics, ReadError, Sample};
 
 use crate::request::{RequestError, RequestResult};
 
-/// Programs that tell of volume groups.
+/// Programs that report volume groups.
 const PROGRAMS: [&str; 2] = ["topolvm-node", "lvmd"];
 /// Requests at the same time.
 const CONCURRENCY: usize = 4;

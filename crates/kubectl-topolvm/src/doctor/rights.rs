@@ -12,7 +12,7 @@ use crate::request::{self, RequestResult};
 /// Questions at the same time.
 const CONCURRENCY: usize = 4;
 
-/// Stands for the API group of LogicalVolumes, NodeStorages and DiskOperations.
+/// Placeholder for the API group of LogicalVolumes, NodeStorages and DiskOperations.
 const OURS: &str = "logicalvolumes";
 
 /// Rights that each program needs: API group, resource, verbs. That of the Lease is for this one object, all others for
@@ -49,7 +49,7 @@ pub(super) async fn review(
         let what = format_right(&attributes);
         let spec = SubjectAccessReviewSpec {
             user: Some(format!("system:serviceaccount:{namespace}:{account}")),
-            // What a token of the account would say
+            // The groups in a token of the account
             groups: Some(vec![
                 "system:serviceaccounts".to_owned(),
                 format!("system:serviceaccounts:{namespace}"),

@@ -37,7 +37,7 @@ async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> Reques
     let is_of_service = |slice: &&EndpointSlice| {
         slice.labels().get("kubernetes.io/service-name").is_some_and(|service| service == name)
     };
-    // No word is as good as yes, says the API
+    // An unset value means yes, according to the API
     let is_ready =
         |endpoint: &&Endpoint| endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
     Ok(Some(slices.iter().filter(is_of_service).flat_map(|slice| slice.endpoints.iter()).filter(is_ready).count()))

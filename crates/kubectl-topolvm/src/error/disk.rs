@@ -7,12 +7,12 @@ pub(crate) enum DiskError {
             kubectl get nodestorages shows the nodes that have one"
     )]
     NoStorage(String),
-    #[error("node {node} has no disk {disk}; it has these:\n{there}")]
-    NoDisk { node: String, disk: String, there: String },
+    #[error("node {node} has no disk {disk}; it has these:\n{disks}")]
+    NoDisk { node: String, disk: String, disks: String },
     #[error(
-        "{disk} is the name of several disks of node {node}; name the UUID, or the name in /dev/disk/by-id:\n{there}"
+        "{disk} is the name of several disks of node {node}; name the UUID, or the name in /dev/disk/by-id:\n{disks}"
     )]
-    Ambiguous { node: String, disk: String, there: String },
+    Ambiguous { node: String, disk: String, disks: String },
     #[error("{disk} of node {node} is in no volume group")]
     InNoGroup { node: String, disk: String },
     #[error("{disk} of node {node} is in volume group {group} already")]

@@ -11,7 +11,7 @@ pub(crate) const LABEL: (&str, &str) = ("topolvm.io/trial", "true");
 pub(crate) const NAME: &str = "topolvm-trial";
 /// Device class.
 pub(crate) const DEVICE_CLASS: &str = "trial";
-/// LVM tag of the volume group. A group of the same name without it is somebody else's.
+/// LVM tag of the volume group. A group of the same name without it belongs to another owner.
 const TAG: &str = "topolvm.io/trial";
 
 /// Image in the manifests, which kustomize replaces where another one is wanted.
@@ -57,8 +57,8 @@ impl LoopFile {
         [daemon_set, storage_class]
     }
 
-    /// Returns the pod of the DaemonSet, which is ready when the volume group is there. After a reboot its container
-    /// for the start runs again.
+    /// Returns the pod of the DaemonSet, which is ready when the volume group exists. After a reboot its init container
+    /// runs again.
     fn pod(&self) -> Value {
         let mut attach = host_container("attach", IMAGE, ATTACH, &self.directory);
         if let Some(environment) = attach.get_mut("env").and_then(Value::as_array_mut) {
@@ -111,7 +111,7 @@ fn host_container(name: &str, image: &str, script: &str, directory: &str) -> Val
     json!({
         "name": name, "image": image, "command": on_host,
         "env": [variable("DIRECTORY", directory), variable("GROUP", NAME), variable("TAG", TAG)],
-        // The last lines that it prints are its message, for which nobody needs the right to read logs
+        // The last lines that it prints are its message, which can be read without the right to read logs
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": { "privileged": true, "readOnlyRootFilesystem": true },
     })

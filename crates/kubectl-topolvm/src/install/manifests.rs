@@ -1,5 +1,5 @@
-//! The kustomizations of `deploy/manifests`, which are in this program, and the one that puts them together as the
-//! options say.
+//! The kustomizations of `deploy/manifests`, which are in this program, and the one that combines them according to the
+//! options.
 
 use std::fs;
 use std::io;
@@ -137,7 +137,7 @@ fn patches(options: &Options) -> Vec<Value> {
         patch("DaemonSet", "topolvm-node", kubelet_dir_patch(directory, options.flavor().driver_name()));
     }
     if !options.node_selector.is_empty() {
-        // Beside the operating system
+        // In addition to the operating system
         let operations = options.node_selector.iter().map(|(key, value)| {
             let key = key.replace('~', "~0").replace('/', "~1");
             json!({ "op": "add", "path": format!("/spec/template/spec/nodeSelector/{key}"), "value": value })

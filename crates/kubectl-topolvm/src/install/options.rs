@@ -114,7 +114,7 @@ impl Options {
         let own = self.lvmd_config.clone().or_else(|| self.volume_group.as_deref().map(of_group));
         let Some(trial) = &self.trial else { return own };
         let own = own.unwrap_or_else(|| of_group(VOLUME_GROUP));
-        // One that cannot be added to was refused when the trial was asked for
+        // A configuration that cannot be extended was refused when the trial was requested
         Some(trial.add_class(&own).unwrap_or(own))
     }
 
@@ -125,7 +125,7 @@ impl Options {
         own.and_then(|own| trial.add_class(&own).err())
     }
 
-    /// Returns the labels that select the nodes of agents and lvmd, beside `node_selector`.
+    /// Returns the labels that select the nodes of agents and lvmd, in addition to `node_selector`.
     pub(super) fn node_labels(&self) -> NodeSelection {
         let [ours, superedge] = [STORAGE_LABEL, SUPEREDGE_LABEL].map(|(key, value)| format!("{key}={value}"));
         let is_used = self.components.iter().any(|component| component == NODE_LABEL);

@@ -22,7 +22,7 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    pub(crate) const fn word(self) -> &'static str {
+    pub(crate) const fn keyword(self) -> &'static str {
         match self {
             Self::Create => "create",
             Self::Change => "change",
@@ -79,7 +79,7 @@ pub(crate) async fn removals(client: &Client, ids: Vec<&ObjectId>) -> Result<Vec
 async fn step(client: &Client, object: DynamicObject) -> Result<Step, InstallError> {
     let id = ObjectId::of(&object);
     let live = id.get(client).await?;
-    // What a StorageClass says of volumes cannot be changed, and one that is there does its job
+    // The volume parameters of a StorageClass cannot be changed, and an existing class works
     let is_class_of_driver = |live: &DynamicObject| live.data.get("provisioner") == object.data.get("provisioner");
     if id.kind == "StorageClass" && live.as_ref().is_some_and(is_class_of_driver) {
         return Ok(Step { action: Action::Keep, id, differences: Vec::new(), object: None });
@@ -124,7 +124,7 @@ pub(crate) fn is_done(steps: &[Step]) -> bool {
 pub(crate) fn lines(steps: &[Step], with_differences: bool) -> String {
     let mut lines = Vec::new();
     for step in steps {
-        lines.push(format!("{:<7} {}", step.action.word(), step.id));
+        lines.push(format!("{:<7} {}", step.action.keyword(), step.id));
         let shown = with_differences.then_some(&step.differences);
         lines.extend(shown.into_iter().flatten().map(|difference| format!("          {difference}")));
     }

@@ -45,7 +45,7 @@ pub(crate) async fn check(
     if problems.is_empty() { Ok(()) } else { Err(InstallError::Unfit(problems)) }
 }
 
-/// A right that whoever installs must have: verbs, and where.
+/// A right that the installing user must have: verbs, and where.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Right {
     group: String,
@@ -135,7 +135,7 @@ async fn is_served(client: &Client, version: &str) -> Result<bool, InstallError>
     Ok(!request::served_resources(client, version).await?.is_empty())
 }
 
-/// A driver of the same name that somebody else has installed.
+/// Returns the installed driver of the same name that was not installed by this plugin.
 async fn other_driver(client: &Client, flavor: ApiFlavor) -> Result<Option<String>, InstallError> {
     let api = Api::<CSIDriver>::all(client.clone());
     let Some(driver) = request::get(&api, flavor.driver_name()).await? else { return Ok(None) };

@@ -39,7 +39,7 @@ fn kustomize(directory: &Path) -> Result<String, InstallError> {
 
 impl Rendering {
     pub(super) fn parse(yaml: String) -> Result<Self, InstallError> {
-        // Kustomize indents what is inside of an object, so that this stands between objects alone
+        // Kustomize indents the contents of an object, so that this separator is between objects only
         let mut objects = yaml.split("\n---\n").map(parse_one).collect::<Result<Vec<_>, _>>()?;
         objects.sort_by_key(|object| ObjectId::of(object).rank());
         Ok(Self { yaml, objects })

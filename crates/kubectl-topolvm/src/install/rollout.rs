@@ -28,7 +28,7 @@ use problem::{Chance, FAILED_CREATE, Problem};
 
 pub(crate) use problem::find_pod_problem;
 
-/// Time after which problems are looked at again, also without a change.
+/// Time after which problems are checked again, also without a change.
 const TICK: Duration = Duration::from_secs(5);
 /// Lines of the log of a container that crashes.
 const LOG_LINES: i64 = 10;
@@ -89,8 +89,8 @@ pub(crate) async fn wait(client: &Client, workloads: &[ObjectId], limit: Duratio
     }
 }
 
-/// Watches the objects of a kind in our namespace, and returns their cache with its changes. Errors of the watch are no
-/// changes that matter: outages pass, and the deadline is there for those that do not.
+/// Watches the objects of a kind in our namespace, and returns their cache with its changes. Errors of the watch do not
+/// count as changes: short outages pass, and the deadline ends long ones.
 fn watch<K>(client: &Client, config: watcher::Config) -> (Store<K>, LocalBoxStream<'static, ()>)
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,

@@ -144,7 +144,7 @@ async fn until_answered(api: &Api<LogicalVolume>, name: &str) -> Result<LogicalV
     loop {
         let next = objects.try_next().await.map_err(|error| OrphanError::Watch(Box::new(error)))?;
         let Some(object) = next else { return Err(OrphanError::Slow(name.to_owned())) };
-        // What a tool has restored says that it waits until it asks for the LV
+        // The status of an object that a tool has restored reports that it waits, until the object requests the LV
         let has_failed = object.failure().is_some_and(|(code, _)| code != ALREADY_EXISTS);
         if object.volume_id().is_some() || has_failed {
             return Ok(object);

@@ -20,7 +20,7 @@ pub(super) fn describe(flavor: ApiFlavor, nodes: &[Node], rows: &[ClassRow], sto
     if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
-/// Returns a line for each node with an agent that has no row, unless it says itself why.
+/// Returns a line for each node with an agent that has no row, unless its NodeStorage contains the reason.
 fn idle_nodes<'a>(
     flavor: ApiFlavor,
     nodes: &'a [Node],

@@ -31,8 +31,8 @@ pub(super) async fn list(cluster: &Cluster) -> RequestResult<Vec<NodeStorage>> {
     }
 }
 
-/// Returns tables of thin pools and, if it is to be `wide`, of disks, and a line for each problem; nothing where there
-/// is nothing to say.
+/// Returns tables of thin pools and, if it is to be `wide`, of disks, and a line for each problem; an empty text if
+/// there is none of these.
 pub(super) fn describe(storage: &RequestResult<Vec<NodeStorage>>, wide: bool) -> String {
     let storage = match storage {
         Ok(storage) => storage,

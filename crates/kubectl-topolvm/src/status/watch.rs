@@ -30,7 +30,7 @@ pub(super) async fn run(cluster: &Cluster, format: Format) -> Result<(), Error> 
     let volume_changes = watcher(Api::<LogicalVolume>::all_with(client.clone(), &flavor), watcher::Config::default());
     let storage_writer = reflector::store::Writer::<NodeStorage>::new(flavor);
     let storage_reader = storage_writer.as_reader();
-    // The objects may not be there, or not for this user: then that is so as long as this runs
+    // If the objects do not exist or this user may not list them, that does not change while this runs
     let storage = storage::list(cluster).await;
     let is_watched = storage.as_ref().is_ok_and(|storage| !storage.is_empty());
     let storage_changes = watcher(Api::<NodeStorage>::all_with(client.clone(), &flavor), watcher::Config::default());

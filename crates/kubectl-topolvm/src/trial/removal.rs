@@ -1,4 +1,4 @@
-//! `trial --remove`: takes away volume groups, files, objects and labels, when there are no volumes.
+//! `trial --remove`: removes volume groups, files, objects and labels, if there are no volumes.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Volumes and claims in the device class of a trial, which stand in the way of its removal.
+//! Volumes and claims in the device class of a trial, which block its removal.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{Api, Client, ResourceExt as _};

@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use super::target::Target;
 use crate::error::{Error, UiError};
 
-/// Forwards all connections until Ctrl-C. When one cannot be forwarded, the leader is looked for again: another pod may
-/// be it by now.
+/// Forwards all connections until Ctrl-C. If one cannot be forwarded, searches for the leader again: another pod may be
+/// it by now.
 pub(super) async fn serve(
     client: &Client,
     namespace: &str,
@@ -34,7 +34,7 @@ pub(super) async fn serve(
                 let Err(failure) = ended else { continue };
                 // A browser closes connections as it likes
                 if !matches!(failure, UiError::Broken(_)) {
-                    tell(&failure);
+                    print_failure(&failure);
                     target = Target::find(client, namespace).await.unwrap_or(target);
                 }
             }
@@ -54,7 +54,7 @@ async fn forward(pods: Api<Pod>, target: Target, mut browser: TcpStream) -> Resu
     tokio::io::copy_bidirectional(&mut browser, &mut stream).await.map(drop).map_err(UiError::Broken)
 }
 
-fn tell(failure: &UiError) {
-    // Where nobody reads there is nobody to tell
-    let _told = writeln!(std::io::stderr(), "{}", crate::request::error_chain(failure));
+fn print_failure(failure: &UiError) {
+    // Without a reader the error has no effect
+    let _written = writeln!(std::io::stderr(), "{}", crate::request::error_chain(failure));
 }

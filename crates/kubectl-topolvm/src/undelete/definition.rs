@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions: one that is being deleted takes no new objects, and is made again when it has gone.
+//! The CustomResourceDefinitions: one that is being deleted accepts no new objects, and is recreated when it has gone.
 
 use std::time::Duration;
 

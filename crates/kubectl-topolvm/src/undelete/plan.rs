@@ -14,7 +14,7 @@ use crate::orphans::{self, OrphanRow};
 use crate::references::{Reference, References};
 use crate::request::{self, RequestResult};
 
-/// The objects that say which LogicalVolumes are needed.
+/// The objects that show which LogicalVolumes are needed.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     pub(super) volumes: Vec<LogicalVolume>,

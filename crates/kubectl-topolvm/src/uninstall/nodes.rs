@@ -20,7 +20,7 @@ use crate::request::{self, RequestError};
 
 /// Timeout for kubelet to deregister the driver, whose socket has gone.
 const DEREGISTRATION_TIMEOUT: Duration = Duration::from_mins(1);
-/// Attempts to patch a Node that somebody else changes at the same time.
+/// Attempts to patch a Node that another client changes at the same time.
 const ATTEMPTS: usize = 5;
 
 /// Removes what the product wrote from all Nodes, after kubelet has deregistered the driver; also what is left of the

@@ -1,4 +1,4 @@
-//! Volumes and claims of the driver, which stand in the way of a removal.
+//! Volumes and claims of the driver, which block a removal.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;

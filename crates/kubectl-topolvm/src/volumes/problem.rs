@@ -1,4 +1,4 @@
-//! Problems of a volume, with their remedies: those that the LogicalVolume alone tells, then those of its claim and its
+//! Problems of a volume, with their remedies: those that the LogicalVolume alone shows, then those of its claim and its
 //! PersistentVolume.
 
 use jiff::Timestamp;

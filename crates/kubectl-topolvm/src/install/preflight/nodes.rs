@@ -20,8 +20,8 @@ use crate::status;
 /// Nodes at the same time.
 const CONCURRENCY: usize = 8;
 
-/// Writes what it finds as the container's last words, which need no right to read logs. Of the mounts of the node only
-/// those of this pod are known to be kubelet's; a volume in memory is one.
+/// Writes its findings as the container's termination message, which can be read without the right to read logs. Of the
+/// mounts of the node only those of this pod are known to belong to the kubelet; a volume in memory is one.
 const SCRIPT: &str = r#"exec >/dev/termination-log 2>&1
 while read -r id parent device root point rest; do
   case $point in
@@ -68,7 +68,7 @@ pub(crate) async fn check(
     report(&wanted, &nodes, &findings.await?)
 }
 
-/// Says which nodes get no storage; the error names every problem.
+/// Reports the nodes that get no storage; the error names every problem.
 fn report(wanted: &Requirements, nodes: &[String], findings: &[Findings]) -> Result<(), InstallError> {
     let mut problems: Vec<_> = findings.iter().flat_map(|found| found.problems.clone()).collect();
     let optional = wanted.groups.as_ref().map(|groups| groups.optional.join(" or ")).unwrap_or_default();
@@ -139,20 +139,23 @@ impl Requirements {
         Self { kubelet: options.kubelet().to_owned(), groups }
     }
 
-    /// Returns what the report of its pod says about a node.
-    fn findings(&self, node: &str, said: &str) -> Findings {
-        let found = report_values(said, "group");
+    /// Returns the findings about a node in the report of its pod.
+    fn findings(&self, node: &str, output: &str) -> Findings {
+        let found = report_values(output, "group");
         let has = |group: &String| found.contains(group.as_str());
         let lacks_storage = |groups: &VolumeGroups| {
             groups.required.is_empty() && !groups.optional.is_empty() && !groups.optional.iter().any(has)
         };
-        Findings { problems: self.problems(node, said), lacks_storage: self.groups.as_ref().is_some_and(lacks_storage) }
+        Findings {
+            problems: self.problems(node, output),
+            lacks_storage: self.groups.as_ref().is_some_and(lacks_storage),
+        }
     }
 
     /// Returns the requirements that a node does not meet, by the report of its pod.
-    fn problems(&self, node: &str, said: &str) -> Vec<String> {
+    fn problems(&self, node: &str, output: &str) -> Vec<String> {
         let mut problems = Vec::new();
-        let found = report_values(said, "kubelet");
+        let found = report_values(output, "kubelet");
         if !found.contains(self.kubelet.as_str()) {
             let wanted = &self.kubelet;
             problems.push(found.first().map_or_else(
@@ -165,18 +168,18 @@ impl Requirements {
             ));
         }
         let Some(wanted) = &self.groups else {
-            if report_values(said, "socket").is_empty() {
+            if report_values(output, "socket").is_empty() {
                 problems.push(format!(
                     "node {node}: lvmd does not listen on {DEFAULT_LVMD_SOCKET}; start it, or use --lvmd=daemonset"
                 ));
             }
             return problems;
         };
-        if let Some(reason) = report_values(said, "lvm").first() {
+        if let Some(reason) = report_values(output, "lvm").first() {
             problems.push(format!("node {node}: LVM does not work; install it (package lvm2): {reason}"));
             return problems;
         }
-        let groups = report_values(said, "group");
+        let groups = report_values(output, "group");
         for group in wanted.required.iter().filter(|group| !groups.contains(group.as_str())) {
             problems.push(format!(
                 "node {node}: the volume group {group} does not exist; create it (vgcreate {group} DEVICE), set \
@@ -189,8 +192,8 @@ impl Requirements {
 }
 
 /// Returns the values of a key in a report.
-fn report_values<'a>(said: &'a str, key: &str) -> BTreeSet<&'a str> {
-    said.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
+fn report_values<'a>(output: &'a str, key: &str) -> BTreeSet<&'a str> {
+    output.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
 }
 
 /// Checks one node.
@@ -256,10 +259,10 @@ mod tests {
     #[case("group=myvg1\n", Some("cannot determine the kubelet's directory"))]
     #[case("kubelet=/var/lib/kubelet\ngroup=other\n", Some("optional: true for the device class"))]
     #[case("kubelet=/var/lib/kubelet\nlvm=nsenter: failed to execute /sbin/lvm\n", Some("LVM does not work"))]
-    fn what_a_node_lacks_is_said(#[case] said: &str, #[case] expected: Option<&str>) {
+    fn what_a_node_lacks_is_said(#[case] output: &str, #[case] expected: Option<&str>) {
         let groups = VolumeGroups { required: vec!["myvg1".to_owned()], ..VolumeGroups::default() };
         let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(groups) };
-        let problems = wanted.findings("n1", said).problems;
+        let problems = wanted.findings("n1", output).problems;
         assert_eq!(problems.len(), usize::from(expected.is_some()), "{problems:?}");
         assert!(problems.iter().zip(expected).all(|(problem, words)| problem.contains(words)), "{problems:?}");
     }
@@ -268,11 +271,11 @@ mod tests {
     #[case::one_of_two(&[WELL, WITHOUT], true)]
     #[case::none(&[WITHOUT, WITHOUT], false)]
     #[case::without_lvm(&[WELL, "kubelet=/var/lib/kubelet\nlvm=no such file\n"], false)]
-    fn nodes_without_an_optional_group_get_no_storage(#[case] said: &[&str], #[case] is_fit: bool) {
+    fn nodes_without_an_optional_group_get_no_storage(#[case] output: &[&str], #[case] is_fit: bool) {
         let groups = VolumeGroups { optional: vec!["myvg1".to_owned()], ..VolumeGroups::default() };
         let wanted = Requirements { kubelet: "/var/lib/kubelet".to_owned(), groups: Some(groups) };
-        let nodes: Vec<_> = (0..said.len()).map(|number| format!("n{number}")).collect();
-        let findings: Vec<_> = nodes.iter().zip(said).map(|(node, said)| wanted.findings(node, said)).collect();
+        let nodes: Vec<_> = (0..output.len()).map(|number| format!("n{number}")).collect();
+        let findings: Vec<_> = nodes.iter().zip(output).map(|(node, output)| wanted.findings(node, output)).collect();
         assert_eq!(report(&wanted, &nodes, &findings).is_ok(), is_fit);
     }
 

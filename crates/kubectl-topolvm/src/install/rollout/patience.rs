@@ -16,14 +16,14 @@ const RESTARTS: i32 = 2;
 /// The problems that a rollout has at present.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
-    /// Time at which each problem was first seen that is there still, by its subject.
+    /// Time at which each remaining problem was first seen, by its subject.
     since: BTreeMap<String, Instant>,
     /// Restarts of each container when it was first seen to crash, by its subject.
     restarts: BTreeMap<String, i32>,
 }
 
 impl Patience {
-    /// Takes note of the present problems, and returns those that waiting does not mend.
+    /// Records the present problems, and returns those that waiting does not fix.
     pub(super) fn find_final<'a>(&mut self, problems: &'a [Problem], now: Instant) -> Vec<&'a Problem> {
         let lasts = |problem: &Problem| problem.chance() == Chance::Small;
         self.since.retain(|subject, _| problems.iter().any(|one| lasts(one) && one.subject == *subject));

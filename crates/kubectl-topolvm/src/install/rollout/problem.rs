@@ -24,7 +24,7 @@ pub(super) struct Container {
     pub(super) restarts: i32,
 }
 
-/// Chance that waiting mends a problem.
+/// Chance that waiting fixes a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Chance {
     /// As good as any.
@@ -54,7 +54,7 @@ impl Problem {
         }
     }
 
-    /// Returns true for reasons of a container that waiting does not mend, or so rarely that a check need not wait.
+    /// Returns true for reasons of a container that waiting does not fix, or so rarely that a check need not wait.
     pub(crate) fn is_stuck(&self) -> bool {
         self.container.is_some() && matches!(self.chance(), Chance::Small | Chance::Gone)
     }
