@@ -1,4 +1,4 @@
-//! The findings of a run of the checks, for whoever shows them later.
+//! The findings of a run of the checks, for a later display.
 
 use std::cmp::Reverse;
 

@@ -1,4 +1,4 @@
-//! The checks, in the order in which one looks.
+//! The checks, in the order in which an administrator would make them.
 
 mod api;
 mod capacity;

@@ -1,4 +1,4 @@
-//! The state of the cluster that the checks look at.
+//! The state of the cluster that the checks evaluate.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,15 +29,15 @@ pub struct Facts {
     pub flavor: ApiFlavor,
     /// Namespace of our programs.
     pub namespace: String,
-    /// Time at which the facts were read, by the clock of the API server where it says one.
+    /// Time at which the facts were read, by the clock of the API server if it reports one.
     pub now: Timestamp,
-    /// Scheduling mode, where whoever reads the facts knows it; else it is derived from the arguments of the
-    /// controllers and from the webhooks.
+    /// Scheduling mode, if the reader of the facts knows it; else it is derived from the arguments of the controllers
+    /// and from the webhooks.
     pub mode: Option<Mode>,
-    /// Reason for which the controllers say that kube-scheduler does not call the extender; none while they say that it
-    /// does, or say nothing.
+    /// Reason for which kube-scheduler does not call the extender, as the controllers report it; none if they report
+    /// that it does, or report nothing.
     pub unproven: ReadResult<Option<String>>,
-    /// True if whoever reads the facts publishes free space itself; else this is derived from the arguments of the
+    /// True if the reader of the facts publishes free space itself; else this is derived from the arguments of the
     /// controllers.
     pub publishes_capacity: bool,
     /// Version of the API server.
@@ -161,7 +161,7 @@ impl Facts {
         Ok(read(&self.csi_nodes)?.iter().filter(has_driver).map(ResourceExt::name_any).collect())
     }
 
-    /// Returns true if a time is at least so long ago; a time that is not there is not.
+    /// Returns true if a time is at least so long ago; a missing time is not.
     pub(crate) fn is_older(&self, time: Option<&Time>, than: SignedDuration) -> bool {
         time.is_some_and(|time| self.now.duration_since(time.0) >= than)
     }

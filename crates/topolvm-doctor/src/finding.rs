@@ -10,7 +10,7 @@ use crate::read_error::ReadError;
 pub enum Outcome {
     /// As it should be.
     Ok,
-    /// It cannot be told.
+    /// It is unknown.
     Unknown,
     /// It works, and may not be meant.
     Warn,
@@ -19,7 +19,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the word for people and for the label of a metric.
+    /// Returns the keyword for people and for the label of a metric.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -40,7 +40,7 @@ pub struct Finding {
     /// Remedy; none if the result is [`Outcome::Ok`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
-    /// Commands of the remedy for a shell, in their order; empty where no command alone mends it.
+    /// Commands of the remedy for a shell, in their order; empty if commands alone do not fix it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
 }
@@ -61,7 +61,7 @@ impl Finding {
         Self { result: Outcome::Fail, ..Self::warn(found, remedy) }
     }
 
-    /// Adds commands that mend it.
+    /// Adds commands that fix it.
     #[must_use]
     pub(crate) fn with_commands(mut self, commands: impl IntoIterator<Item = String>) -> Self {
         self.commands.extend(commands);
@@ -73,8 +73,8 @@ impl Finding {
         if findings.is_empty() { vec![Self::ok(found)] } else { findings }
     }
 
-    /// Makes the finding that something cannot be told, with the place where it can be seen.
-    pub(crate) fn untold(found: impl Into<String>, remedy: impl Into<String>) -> Self {
+    /// Creates the finding about something unknown, with the place where it can be seen.
+    pub(crate) fn undetermined(found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { result: Outcome::Unknown, ..Self::warn(found, remedy) }
     }
 
@@ -93,6 +93,6 @@ impl Finding {
                 "run doctor again; if the error persists, check the log of the API server".to_owned(),
             ),
         };
-        Self::untold(found, remedy)
+        Self::undetermined(found, remedy)
     }
 }

@@ -1,6 +1,6 @@
-//! Checks of an installation, each with what it means and how it is mended.
+//! Checks of an installation, each with its meaning and its fix.
 //!
-//! This crate is pure: [`Facts`] are what somebody else has listed, a check is a function of them, and [`examine`] runs
+//! This crate is pure: [`Facts`] are what the caller has listed, a check is a function of them, and [`examine`] runs
 //! all checks.
 
 mod check;

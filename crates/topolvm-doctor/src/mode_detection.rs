@@ -1,4 +1,4 @@
-//! Finds out the scheduling mode of an installation from what its controllers are told, and from its webhooks.
+//! Finds out the scheduling mode of an installation from the arguments of its controllers, and from its webhooks.
 
 use crate::facts::Facts;
 use crate::mode::Mode;
@@ -21,8 +21,8 @@ pub(crate) fn mode(facts: &Facts) -> Mode {
 /// with --scheduling-mode=extender, and without --assume-extender.
 pub(crate) fn needs_proof(facts: &Facts) -> bool {
     let is_assumed = matches!(flag(facts, "--assume-extender"), Some("" | "true"));
-    let is_told = facts.mode == Some(Mode::Extender) || flag(facts, "--scheduling-mode") == Some("extender");
-    is_told && !is_assumed
+    let is_configured = facts.mode == Some(Mode::Extender) || flag(facts, "--scheduling-mode") == Some("extender");
+    is_configured && !is_assumed
 }
 
 /// Returns the value of a flag of topolvm-controller.

@@ -27,7 +27,7 @@ pub(crate) fn list_names<S: AsRef<str>>(names: impl IntoIterator<Item = S>) -> S
     if more == 0 { shown.join(", ") } else { format!("{} and {more} more", shown.join(", ")) }
 }
 
-/// Returns true if a container of the pod asks for the resource that the webhook puts on pods. Not of the pod with
+/// Returns true if a container of the pod requests the resource that the webhook adds to pods. False for the pod with
 /// which the controller probes kube-scheduler: that is to be refused.
 pub(crate) fn has_marker(flavor: ApiFlavor, pod: &Pod) -> bool {
     if pod.annotations().contains_key(flavor.extender_probe()) {
@@ -59,7 +59,8 @@ pub(crate) fn unscheduled(pod: &Pod) -> Option<&PodCondition> {
     conditions.iter().find(|one| is_waiting && one.type_ == "PodScheduled" && one.status == "False")
 }
 
-/// Returns what makes a pod anew when it is gone, as `kind/name`: the Deployment of a ReplicaSet, if it has one.
+/// Returns the owner that recreates a pod when it is gone, as `kind/name`: the Deployment of a ReplicaSet, if it has
+/// one.
 pub(crate) fn owner(pod: &Pod) -> Option<String> {
     let is_controller = |owner: &&OwnerReference| owner.controller == Some(true);
     let owner = pod.metadata.owner_references.iter().flatten().find(is_controller)?;
@@ -80,7 +81,7 @@ pub(crate) fn describe_pods(pods: &[&Pod]) -> String {
     list_names(pods.iter().map(named))
 }
 
-/// Returns the commands that delete pods which something makes anew, one for each namespace.
+/// Returns the commands that delete pods which their owner recreates, one for each namespace.
 pub(crate) fn delete_owned_pods(pods: &[&Pod]) -> Vec<String> {
     let namespaces: BTreeSet<_> = pods.iter().filter_map(|pod| pod.namespace()).collect();
     let command = |namespace: String| {

@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntr
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, SELECTED_NODE};
 
-/// Leaves of a Node its names and times, the topology label, free space, LVs without a LogicalVolume, and what says
-/// whether pods may run there and on which kernel.
+/// Keeps of a Node only its names and times, the topology label, free space, LVs without a LogicalVolume, and the
+/// fields that show whether pods may run there and on which kernel.
 pub fn prune_node(flavor: ApiFlavor, node: &mut Node) {
     let metadata = &mut node.metadata;
     metadata.labels = metadata.labels.take().and_then(|mut labels| {
@@ -27,7 +27,7 @@ pub fn prune_node(flavor: ApiFlavor, node: &mut Node) {
     node.status = Some(NodeStatus { node_info: info.map(kernel), ..NodeStatus::default() });
 }
 
-/// Leaves of an entry which annotations with free space somebody has written, and when; none if it is about none.
+/// Keeps of an entry only the annotations with free space that were written, and when; none if it contains none.
 fn prune_entry(flavor: ApiFlavor, mut entry: ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
     let fields = entry.fields_v1.take()?.0;
     let annotations = fields.pointer("/f:metadata/f:annotations").and_then(Value::as_object)?;
@@ -55,7 +55,7 @@ pub fn prune_csi_node(node: &mut CSINode) {
     node.metadata.annotations = None;
 }
 
-/// Leaves of a CSIStorageCapacity object all but its labels and what somebody has written.
+/// Keeps of a CSIStorageCapacity object all except its labels and the details of its managed fields.
 pub fn prune_capacity(capacity: &mut CSIStorageCapacity) {
     capacity.metadata.labels = None;
     for entry in capacity.metadata.managed_fields.iter_mut().flatten() {

@@ -12,7 +12,7 @@ use crate::finding::{Finding, Outcome};
 pub struct CheckResult {
     /// Name of the check, for programs too.
     pub name: &'static str,
-    /// Requirement that the check looks at.
+    /// Requirement that the check verifies.
     pub about: &'static str,
     /// Meaning of a failure: what then goes wrong, and why.
     pub explanation: &'static str,
@@ -32,7 +32,7 @@ pub struct Report {
     pub namespace: String,
     /// The worst result of the checks.
     pub result: Outcome,
-    /// All checks in the order in which one looks.
+    /// All checks in the order in which an administrator would make them.
     pub checks: Vec<CheckResult>,
 }
 
@@ -48,7 +48,7 @@ pub fn examine(facts: &Facts) -> Report {
     run_checks(facts, checks::ALL.iter())
 }
 
-/// Runs the checks with these names, for whoever has read the facts of these alone.
+/// Runs the checks with these names, for callers that have read only the facts of these.
 pub fn examine_only(facts: &Facts, names: &[&str]) -> Report {
     run_checks(facts, checks::ALL.iter().filter(|check| names.contains(&check.name)))
 }
@@ -66,7 +66,7 @@ fn run_checks<'a>(facts: &Facts, checks: impl Iterator<Item = &'a Check>) -> Rep
 fn run_check(check: &Check, facts: &Facts) -> CheckResult {
     let findings = (check.run)(facts).unwrap_or_else(|error| vec![Finding::unknown(&error)]);
     let result = findings.iter().map(|finding| finding.result).max().unwrap_or(Outcome::Ok);
-    // What is well is told where nothing else is to be told
+    // A good result is reported only if there is no other
     let findings = findings.into_iter().filter(|finding| finding.result != Outcome::Ok || result == Outcome::Ok);
     let Check { name, about, explanation, .. } = *check;
     CheckResult { name, about, explanation, result, findings: findings.collect() }

@@ -1,10 +1,10 @@
-//! The message with which kube-scheduler says why a pod waits.
+//! The message in which kube-scheduler reports why a pod waits.
 
 /// Returns the reasons of kube-scheduler's message `0/2 nodes are available: 2 Insufficient cpu, 1 ... .`, without the
 /// numbers of nodes.
 pub(crate) fn scheduling_reasons(message: &str) -> Vec<&str> {
     let Some((_, reasons)) = message.split_once("nodes are available: ") else { return Vec::new() };
-    // What follows tells of preemption
+    // The rest is about preemption
     let reasons = reasons.split(". ").next().unwrap_or_default().trim_end_matches('.');
     reasons.split(", ").map(without_number).collect()
 }

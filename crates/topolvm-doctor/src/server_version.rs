@@ -1,7 +1,7 @@
 //! The oldest version of the API server with which the product works.
 
-/// The oldest minor version of Kubernetes: since then there are admission policies (`v1`), and the token of a pod says
-/// which node the pod is on, on which the one of the manifests relies.
+/// The oldest minor version of Kubernetes: since then there are admission policies (`v1`), and the token of a pod
+/// contains its node, on which the policy of the manifests relies.
 pub const OLDEST: (u32, u32) = (1, 30);
 
 /// The first minor version whose API server keeps the selectable fields of a definition.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Quotes a word for a shell of POSIX, if it has to be quoted.
+/// Quotes an argument for a shell of POSIX, if it has to be quoted.
 pub(crate) fn quote(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -17,7 +17,7 @@ pub(crate) fn patch(namespace: Option<&str>, kind: &str, name: &str, patch: &Val
     format!("kubectl{namespace} patch {kind} {} --type=json -p {}", quote(name), quote(&patch.to_string()))
 }
 
-/// Returns the command that makes an object anew in the place of the one of this name.
+/// Returns the command that recreates an object in place of the one of this name.
 pub(crate) fn replace(object: &Value) -> String {
     format!("echo {} | kubectl replace --force -f -", quote(&object.to_string()))
 }

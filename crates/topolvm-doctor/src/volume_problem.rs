@@ -1,4 +1,4 @@
-//! The problem of a volume that its LogicalVolume alone tells, with its remedy.
+//! The problem of a volume that its LogicalVolume alone shows, with its remedy.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -32,7 +32,7 @@ pub fn is_overdue(since: Option<&Time>, now: Timestamp) -> bool {
 }
 
 /// Returns the first problem of a LogicalVolume, from the disk upwards: a problem below explains those above.
-/// `has_node` says whether the Node that it is of exists.
+/// `has_node` is true if its Node exists.
 pub fn find_volume_problem(
     flavor: ApiFlavor,
     volume: &LogicalVolume,

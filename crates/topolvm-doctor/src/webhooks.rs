@@ -71,8 +71,8 @@ pub(crate) fn entries<'a>(
     };
     let is_ours = |entry: &Entry<'_>| {
         let service = entry.webhook.client_config.service.as_ref();
-        let is_there = service.is_some_and(|service| service.namespace == namespace);
-        names.contains(&entry.webhook.name) || is_there && [POD_PATH, CLAIM_PATH].contains(&path(entry.webhook))
+        let is_in_namespace = service.is_some_and(|service| service.namespace == namespace);
+        names.contains(&entry.webhook.name) || is_in_namespace && [POD_PATH, CLAIM_PATH].contains(&path(entry.webhook))
     };
     configurations.iter().flat_map(of_configuration).filter(is_ours).collect()
 }
@@ -101,7 +101,7 @@ pub(crate) fn validities(bundle: &[u8]) -> Vec<Validity> {
 }
 
 /// Returns the DNS names of the certificate in a caBundle that is the server's own: the only one, and of no authority.
-/// Of any other bundle it cannot be told what the server's certificate says.
+/// Any other bundle does not show the names of the server's certificate.
 pub(crate) fn server_names(bundle: &[u8]) -> Option<Vec<String>> {
     let blocks: Vec<_> = Pem::iter_from_buffer(bundle).filter_map(Result::ok).collect();
     let [block] = blocks.as_slice() else { return None };

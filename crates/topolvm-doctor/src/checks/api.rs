@@ -41,7 +41,7 @@ pub(super) fn definition(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     }
     let mut ours = crd(facts.flavor).spec.versions;
     if !facts.version.as_ref().is_ok_and(server_version::has_selectable_fields) {
-        // The API server drops them, whoever applies the definition
+        // The API server drops them from every applied definition
         for version in &mut ours {
             version.selectable_fields = None;
         }
@@ -72,8 +72,8 @@ fn find_version_problems(
     if version.subresources.as_ref().and_then(|all| all.status.as_ref()).is_none() {
         findings.push(Finding::fail(format!("{name} has no status subresource, which the agents need"), apply));
     }
-    let there = fields(version);
-    let missing: Vec<_> = fields(ours).into_iter().filter(|field| !there.contains(field)).collect();
+    let existing = fields(version);
+    let missing: Vec<_> = fields(ours).into_iter().filter(|field| !existing.contains(field)).collect();
     if !missing.is_empty() {
         let found = format!("{name} has an unexpected definition, perhaps TopoLVM's: it lacks {}", missing.join(", "));
         findings.push(Finding::warn(found, apply));

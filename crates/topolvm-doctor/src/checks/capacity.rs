@@ -52,7 +52,7 @@ pub(super) fn tracking(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let objects = published(facts)?;
     findings.extend(find_superfluous(facts, &objects)?);
     findings.extend(find_out_of_date(facts, &objects)?);
-    // Why there are none has just been said
+    // The previous finding already contains the reason why there are none
     if findings.is_empty() {
         findings.extend(find_missing(facts, &objects)?);
     }
@@ -118,7 +118,7 @@ fn find_superfluous(facts: &Facts, objects: &[Published<'_>]) -> Result<Vec<Find
     Ok(findings)
 }
 
-/// Returns the objects that have said for some time that there is more room than the node has.
+/// Returns the objects that have published more free space than the node has for some time.
 fn find_out_of_date(facts: &Facts, objects: &[Published<'_>]) -> Result<Vec<Finding>, ReadError> {
     let nodes = read(&facts.nodes)?;
     let classes = facts.our_classes()?;
@@ -126,11 +126,11 @@ fn find_out_of_date(facts: &Facts, objects: &[Published<'_>]) -> Result<Vec<Find
         let node = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(one.node))?;
         let class = classes.iter().find(|class| class.name_any() == one.object.storage_class_name)?;
         let free = free_bytes(facts, node, class)?;
-        let said = parse_bytes(one.object.capacity.as_ref()?).ok()?;
+        let claimed = parse_bytes(one.object.capacity.as_ref()?).ok()?;
         let published = last_change(&node.metadata, |entry| writes_capacity(facts.flavor, entry));
         let changed = published.max(last_change(&one.object.metadata, |_| true))?;
-        (said > free && facts.now.duration_since(changed) >= OUT_OF_DATE).then(|| {
-            let found = format!("{} reports {said} bytes, but the node has only {free}", one.describe());
+        (claimed > free && facts.now.duration_since(changed) >= OUT_OF_DATE).then(|| {
+            let found = format!("{} reports {claimed} bytes, but the node has only {free}", one.describe());
             let remedy = format!("check the log of {}; a deleted object is recreated", publisher(facts));
             Finding::warn(found, remedy).with_commands([one.deletion()])
         })
@@ -158,8 +158,8 @@ fn writes_capacity(flavor: ApiFlavor, entry: &ManagedFieldsEntry) -> bool {
     keys.any(|key| flavor.is_capacity_annotation(key))
 }
 
-/// Returns the problem of nodes and StorageClasses without an object, if somebody is there to publish them or somebody
-/// waits for them.
+/// Returns the problem of nodes and StorageClasses without an object, if a program publishes them or pods wait for
+/// them.
 fn find_missing(facts: &Facts, objects: &[Published<'_>]) -> Result<Option<Finding>, ReadError> {
     let settled = |metadata: &ObjectMeta| facts.is_older(metadata.creation_timestamp.as_ref(), PUBLISHED);
     let registered = facts.registered_nodes()?;

@@ -23,7 +23,7 @@ const RESERVED: &str = "csi.storage.k8s.io/";
 /// Device classes of each node that has any; the default class under the empty name.
 type Offers = BTreeMap<String, BTreeSet<String>>;
 
-/// A finding about a StorageClass, and the change of the class that mends it where one alone does.
+/// A finding about a StorageClass, and the change of the class that fixes it, if one change is enough.
 struct Fault {
     finding: Finding,
     change: Option<Change>,
@@ -82,7 +82,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     Ok(Finding::ok_if_none(findings, format!("parameters of {} are valid", names.join(", "))))
 }
 
-/// Adds to the findings about a StorageClass the command that mends all of them that a command can mend.
+/// Adds to the findings about a StorageClass the command that fixes all of them that a command can fix.
 fn with_one_command(flavor: ApiFlavor, class: &StorageClass, faults: Vec<Fault>) -> Vec<Finding> {
     let changes: Vec<_> = faults.iter().filter_map(|fault| fault.change.clone()).collect();
     let command = recreation::recreate(flavor, class, &changes);
@@ -113,7 +113,7 @@ fn find_device_class_problem(facts: &Facts, class: &StorageClass, offers: &Offer
     let (name, wanted) = (class.name_any(), device_class(facts.flavor, class));
     let lacking: Vec<_> =
         offers.iter().filter(|(_, classes)| !classes.contains(wanted)).map(|(node, _)| node).collect();
-    // Without any agent nothing can be said; that there is none is told elsewhere
+    // Without any agent nothing is known; another check reports that there is none
     if lacking.is_empty() {
         return None;
     }
@@ -125,7 +125,7 @@ fn find_device_class_problem(facts: &Facts, class: &StorageClass, offers: &Offer
         // That a named class is on some nodes is what names are for
         return is_nowhere.then(|| find_unoffered_class(&name, wanted, &list, &describe_waiting(facts, &name)).into());
     }
-    // Which of several classes is meant is for the administrator to say
+    // Only the administrator can choose among several classes
     let change = if let [only] = known.as_slice() { Some(Change::DeviceClass((*only).to_owned())) } else { None };
     let remedy = format!(
         "set default: true for a class in lvmd.yaml of a node, or recreate the StorageClass with one of {list}"

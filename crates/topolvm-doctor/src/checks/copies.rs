@@ -44,7 +44,7 @@ fn requested(claim: &PersistentVolumeClaim) -> Option<&Quantity> {
     claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?.get("storage")
 }
 
-/// Returns the source of a claim; none if it is not there.
+/// Returns the source of a claim; none if it does not exist.
 fn find_source<'a>(facts: &'a Facts, kind: &str, namespace: &str, name: &str) -> Option<Source<'a>> {
     if kind == "PersistentVolumeClaim" {
         let claim = find_claim(facts, namespace, name)?;

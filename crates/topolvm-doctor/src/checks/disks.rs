@@ -8,7 +8,7 @@ use crate::finding::Finding;
 /// Time for which a failed operation is reported.
 const RECENT: SignedDuration = SignedDuration::from_hours(24);
 
-/// Finds evacuations that are blocked. The metrics of a node do not say why, and its problems do.
+/// Finds evacuations that are blocked. The metrics of a node do not contain the reason, but its problems do.
 pub(super) fn find_blocked(object: &NodeStorage) -> Vec<Finding> {
     let node = object.name();
     let disks = object.status.iter().flat_map(NodeStorageStatus::physical_volumes);

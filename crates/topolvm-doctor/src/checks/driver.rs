@@ -16,7 +16,7 @@ use crate::shell;
 
 /// Annotation with the namespace of the Helm release that owns an object.
 const RELEASE_NAMESPACE: &str = "meta.helm.sh/release-namespace";
-/// Age of the last renewal after which a Lease has no living holder, whatever the clocks say.
+/// Age of the last renewal after which a Lease has no living holder, even if the clocks differ.
 const ABANDONED_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
 fn find(facts: &Facts) -> Result<Option<&CSIDriver>, ReadError> {
@@ -40,13 +40,13 @@ fn find_setting_problems(flavor: ApiFlavor, spec: &CSIDriverSpec) -> Vec<Finding
     let (name, manifest) = (flavor.driver_name(), manifests::csi_driver(flavor));
     let again = format!("kubectl delete csidriver {name}, and apply {manifest}");
     let mut findings = Vec::new();
-    // Without a word kubelet waits for an attachment that nobody makes
+    // If it is unset, the kubelet waits for an attachment that no component performs
     if spec.attach_required != Some(false) {
         let found = "attachRequired is not false: pods wait for an attachment that no component performs";
         findings.push(Finding::fail(found, again.clone()));
     }
     let modes: Vec<_> = spec.volume_lifecycle_modes.iter().flatten().map(String::as_str).collect();
-    // None is as good as Persistent, says the API
+    // None means Persistent, according to the API
     if !modes.is_empty() && modes != ["Persistent"] {
         let found = format!("volumeLifecycleModes are {}, but the driver supports only Persistent", modes.join(", "));
         findings.push(Finding::fail(found, again));
@@ -87,9 +87,9 @@ fn find_capacity_problem(facts: &Facts, spec: &CSIDriverSpec) -> Option<Finding>
     }
 }
 
-/// Returns the command with which kube-scheduler looks at CSIStorageCapacity objects of our driver.
+/// Returns the command that makes kube-scheduler use CSIStorageCapacity objects of our driver.
 pub(super) fn enable_storage_capacity(facts: &Facts) -> String {
-    // `add` also changes a member that is there
+    // `add` also changes an existing member
     let patch = json!([{"op": "add", "path": "/spec/storageCapacity", "value": true}]);
     shell::patch(None, "csidriver", facts.flavor.driver_name(), &patch)
 }

@@ -11,7 +11,7 @@ use crate::read_error::{ReadError, read};
 
 /// Clock skew that is allowed.
 const SKEW: SignedDuration = SignedDuration::from_secs(30);
-/// Age from which the number of leaders says something.
+/// Age from which the number of leaders is meaningful.
 const YOUNG: SignedDuration = SignedDuration::from_hours(1);
 /// Changes of the leader in an hour, on average, that rolling updates explain.
 const CHANGES_PER_HOUR: i64 = 6;

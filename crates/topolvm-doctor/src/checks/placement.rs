@@ -22,7 +22,7 @@ fn selected_node(claim: &PersistentVolumeClaim) -> Option<&String> {
     claim.annotations().get(SELECTED_NODE)
 }
 
-/// Returns the command that sets the annotation, or takes it off.
+/// Returns the command that sets the annotation, or removes it.
 fn annotate(claim: &PersistentVolumeClaim, node: Option<&str>) -> String {
     let value = node.map_or_else(|| "-".to_owned(), |node| format!("={node}"));
     let namespace = claim.namespace().unwrap_or_default();

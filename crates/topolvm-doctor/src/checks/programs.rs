@@ -36,7 +36,7 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let name = node.name_any();
         match missing_parts(facts.flavor, node, registered.contains(&name)).as_slice() {
             [] if has_named_class(facts.flavor, node) => whole.push(node),
-            // Its device classes are optional, and their volume groups are not there
+            // Its device classes are optional, and their volume groups do not exist
             [] => without_class.push(name),
             // It has no storage
             [_, _, _] if !agents.contains_key(&name) => {}
@@ -73,7 +73,8 @@ pub(super) fn agents(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     Ok(Finding::ok_if_none(findings, describe_registered(facts.flavor, &whole, &without_class)))
 }
 
-/// Returns why the kubelet refuses the driver, if its Node says so: it sets no label that has another value.
+/// Returns why the kubelet refuses the driver, if its Node shows it: the kubelet does not change a label with another
+/// value.
 fn find_cause(flavor: ApiFlavor, node: &Node, registered: &BTreeSet<String>) -> Option<String> {
     let value = topology::wrong_value(flavor, node).filter(|_| !registered.contains(&node.name_any()))?;
     let key = flavor.topology_key();
@@ -85,7 +86,8 @@ fn has_named_class(flavor: ApiFlavor, node: &Node) -> bool {
     objects::device_classes(flavor, node).iter().any(|(class, _)| !class.is_empty())
 }
 
-/// Says how many nodes are registered, which of them have no free space, and which other ones have no volume group.
+/// Describes how many nodes are registered, which of them have no free space, and which other ones have no volume
+/// group.
 fn describe_registered(flavor: ApiFlavor, nodes: &[&Node], without_class: &[String]) -> String {
     let count = if nodes.len() == 1 { "1 node is".to_owned() } else { format!("{} nodes are", nodes.len()) };
     let is_full = |node: &&&Node| objects::device_classes(flavor, node).iter().all(|(_, free)| *free == 0);
@@ -102,7 +104,7 @@ fn describe_registered(flavor: ApiFlavor, nodes: &[&Node], without_class: &[Stri
     description
 }
 
-/// Says how many pods of a workload are ready, and why the others are not.
+/// Describes how many pods of a workload are ready, and why the others are not.
 fn describe_unready(facts: &Facts, workload: &Workload) -> String {
     let Workload { name, ready, wanted, .. } = workload;
     let reasons = startup::reasons(facts, workload);
@@ -143,7 +145,7 @@ fn agent_pods(facts: &Facts) -> BTreeMap<String, String> {
         let mut ready = conditions.filter(|one| one.type_ == "Ready" && one.status == "True");
         ready.any(|one| facts.is_older(one.last_transition_time.as_ref(), SETTLED))
     };
-    // Who may not list pods is told less
+    // A user who may not list pods gets a shorter report
     let pods = facts.pods.iter().flatten().filter(is_agent).filter(is_ready);
     pods.filter_map(|pod| Some((node_of(pod)?.to_owned(), full_name(pod)))).collect()
 }
@@ -156,7 +158,7 @@ fn missing_parts(flavor: ApiFlavor, node: &Node, is_registered: bool) -> Vec<&'s
         (!objects::device_classes(flavor, node).is_empty(), "it publishes no free space"),
         (has_finalizer, "its Node lacks the finalizer of TopoLVM"),
     ];
-    parts.into_iter().filter_map(|(is_there, missing)| (!is_there).then_some(missing)).collect()
+    parts.into_iter().filter_map(|(exists, missing)| (!exists).then_some(missing)).collect()
 }
 
 pub(super) fn controller(facts: &Facts) -> Result<Vec<Finding>, ReadError> {

@@ -20,7 +20,7 @@ fn message(pod: &Pod) -> &str {
     unscheduled(pod).and_then(|condition| condition.message.as_deref()).unwrap_or_default()
 }
 
-/// Remedies of an extender that nobody calls.
+/// Remedies of an extender that kube-scheduler does not call.
 const GO_OVER: &str = "either configure kube-scheduler with the extender (docs/scheduling.md), or switch to storage \
     capacity tracking with these commands; if Helm, kubectl topolvm install or a repository manages the installation, \
     make the change there, so that the next upgrade does not revert it";
@@ -78,7 +78,7 @@ fn find_unproven(facts: &Facts) -> Result<Option<Finding>, ReadError> {
     Ok(Some(Finding::fail(found, GO_OVER).with_commands(switch::to_capacity(facts))))
 }
 
-/// Returns the commands that make pods anew which have never run, one for each namespace.
+/// Returns the commands that recreate pods which have never run, one for each namespace.
 fn restart_pending(pods: &[&Pod]) -> Vec<String> {
     let owned = pods.iter().filter(|pod| owner(pod).is_some());
     let namespaces: BTreeSet<_> = owned.filter_map(|pod| pod.namespace()).collect();
@@ -111,8 +111,8 @@ pub(super) fn marker_pods(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         return Ok(vec![Finding::ok("the extender is in use, which handles the resource")]);
     }
     let blocked = blocked(facts, pods);
-    let is_told_elsewhere = |pod: &Pod| blocked.iter().any(|(other, _)| std::ptr::eq(*other, pod));
-    let carries = |pod: &&Pod| has_marker(facts.flavor, pod) && !is_over(pod) && !is_told_elsewhere(pod);
+    let is_reported_elsewhere = |pod: &Pod| blocked.iter().any(|(other, _)| std::ptr::eq(*other, pod));
+    let carries = |pod: &&Pod| has_marker(facts.flavor, pod) && !is_over(pod) && !is_reported_elsewhere(pod);
     let carriers: Vec<_> = pods.iter().filter(carries).collect();
     let resource = facts.flavor.capacity_resource();
     if carriers.is_empty() {
@@ -126,7 +126,7 @@ pub(super) fn marker_pods(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     Ok(vec![Finding::warn(found, remedy).with_commands(restart_owners(&carriers))])
 }
 
-/// Returns the commands that make pods anew: a rolling restart where the owner knows how.
+/// Returns the commands that recreate pods: a rolling restart if the owner supports it.
 fn restart_owners(pods: &[&Pod]) -> Vec<String> {
     let restarts = |pod: &Pod| {
         let owner = owner(pod)?;

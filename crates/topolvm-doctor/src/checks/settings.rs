@@ -57,8 +57,8 @@ fn serves_no_webhooks(facts: &Facts) -> bool {
         .backends
         .iter()
         .all(|backend| backend.namespace == facts.namespace || matches!(backend.ready, Ok(None | Some(0))));
-    let is_told = controllers.iter().any(|controller| controller.flag("--scheduling-mode") == Some("capacity"));
-    is_told && is_unanswered && !controllers.iter().any(serves)
+    let is_configured = controllers.iter().any(|controller| controller.flag("--scheduling-mode") == Some("capacity"));
+    is_configured && is_unanswered && !controllers.iter().any(serves)
 }
 
 /// Returns a finding for each configuration with webhooks of ours that no controller serves.
@@ -168,7 +168,7 @@ fn find_name_problem(webhook: &MutatingWebhook) -> Option<Finding> {
 /// Returns the problems of calls that have failed lately, as the controllers report them whose pods were refused.
 fn find_failed_calls(facts: &Facts, webhooks: &[&MutatingWebhook]) -> Vec<Finding> {
     let mut failed: BTreeMap<&str, &str> = BTreeMap::new();
-    // Who may not list Events is told less
+    // A user who may not list Events gets a shorter report
     for event in facts.creation_events.iter().flatten() {
         let message = event.message.as_deref().unwrap_or_default();
         let last = event.last_timestamp.as_ref().map(|time| time.0);

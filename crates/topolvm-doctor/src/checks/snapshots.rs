@@ -44,7 +44,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     Ok(Finding::ok_if_none(findings, "CRDs, snapshot-controller and csi-snapshotter are installed"))
 }
 
-/// Returns the finding about VolumeSnapshots of these classes that snapshot-controller has not looked at.
+/// Returns the finding about VolumeSnapshots of these classes that snapshot-controller has not handled.
 fn find_unnoticed(facts: &Facts, classes: &[&str]) -> Result<Option<Finding>, ReadError> {
     let is_unnoticed = |snapshot: &&Snapshot| {
         let class = snapshot.spec.volume_snapshot_class_name.as_deref();

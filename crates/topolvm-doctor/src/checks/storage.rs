@@ -1,5 +1,5 @@
-//! Checks of what nodes tell of lvmd, volume groups, volumes and thin pools: in metrics, and where these cannot be read
-//! in their NodeStorage.
+//! Checks of lvmd, volume groups, volumes and thin pools as nodes report them: in metrics, and where these cannot be
+//! read in their NodeStorage.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use crate::read_error::ReadError;
 
 /// Percentage from which a thin pool is warned of.
 const NEARLY_FULL: f64 = 80.0;
-/// Percentage from which volumes in a thin pool are degraded, as CSI is told too.
+/// Percentage from which volumes in a thin pool are degraded, as also reported to CSI.
 const FULL: f64 = 95.0;
 /// Remedy for an lvmd that the agent does not reach.
 const START_LVMD: &str = "check that lvmd runs on the node, its log, that both use the same socket, and that lvmd.yaml \
     is valid; otherwise lvmd does not start (lvmd check-config FILE)";
-/// Remedy for a disk that is there and that LVM does not look at: lvmdevices(8), and `global_filter` of lvm.conf(5).
+/// Remedy for a disk that exists and that LVM does not scan: lvmdevices(8), and `global_filter` of lvm.conf(5).
 pub(super) const HIDDEN_DISK: &str = "a disk that lsblk lists and pvs does not is hidden from LVM by the devices file \
     (add it with lvmdevices --adddev DEVICE), or by filter or global_filter of lvm.conf (lvmconfig \
     devices/global_filter)";
@@ -37,11 +37,11 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         }
     }
     let objects = facts.node_storage.as_deref().unwrap_or_default();
-    findings.extend(objects.iter().filter(|object| !is_measured(facts, object)).flat_map(find_told_problems));
+    findings.extend(objects.iter().filter(|object| !is_measured(facts, object)).flat_map(find_reported_problems));
     findings.extend(objects.iter().filter(|object| is_measured(facts, object)).flat_map(find_blocked));
     let operations = facts.disk_operations.as_deref().unwrap_or_default();
     findings.extend(operations.iter().filter_map(|operation| find_failed(operation, facts.now)));
-    // What is known is told all the same
+    // The known facts are reported all the same
     match facts.registered_nodes() {
         Ok(nodes) => findings.extend(find_silent_nodes(facts, &nodes)),
         Err(error) => findings.push(Finding::unknown(&error)),
@@ -54,22 +54,23 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     Ok(Finding::ok_if_none(findings, ok))
 }
 
-/// Returns whether all metrics of the node could be read, which say the same as its object and more.
+/// Returns whether all metrics of the node could be read, which contain the same as its object and more.
 fn is_measured(facts: &Facts, object: &NodeStorage) -> bool {
     let mut of_node = facts.metrics.iter().filter(|metrics| metrics.node == object.name()).peekable();
     of_node.peek().is_some() && of_node.all(|metrics| metrics.samples.is_ok())
 }
 
-/// Returns what a node says itself of its volume groups, disks and thin pools.
-fn find_told_problems(object: &NodeStorage) -> Vec<Finding> {
+/// Returns the problems that a node itself reports of its volume groups, disks and thin pools.
+fn find_reported_problems(object: &NodeStorage) -> Vec<Finding> {
     let Some(status) = &object.status else { return Vec::new() };
     let node = object.name();
-    // All else is what lvmd said last
+    // All else is lvmd's last report
     let is_unknown =
         status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown");
     let silent = is_unknown.then(|| Finding::fail(format!("node {node}: topolvm-node cannot reach lvmd"), START_LVMD));
     let remedy = format!("kubectl get nodestorages {node} -o yaml shows its volume groups, disks and thin pools");
-    let told = status.problems.iter().map(|problem| Finding::fail(format!("node {node}: {problem}"), remedy.clone()));
+    let reported =
+        status.problems.iter().map(|problem| Finding::fail(format!("node {node}: {problem}"), remedy.clone()));
     let pools = status.thin_pools.iter().flat_map(|pool| {
         let name = format!("{}/{}", pool.volume_group, pool.name);
         let parts = [("data", pool.data_percent), ("metadata", pool.metadata_percent)];
@@ -78,10 +79,10 @@ fn find_told_problems(object: &NodeStorage) -> Vec<Finding> {
             rate_pool(format!("node {node}: thin pool {name}: {percent} % of {what} used"), percent)
         })
     });
-    silent.into_iter().chain(told).chain(pools).collect()
+    silent.into_iter().chain(reported).chain(pools).collect()
 }
 
-/// Returns the finding about a thin pool that is so full; none while it has room.
+/// Returns the finding about a thin pool with this fill; none while it has enough free space.
 fn rate_pool(found: String, percent: f64) -> Option<Finding> {
     let remedy = "extend the pool (lvextend, with --poolmetadatasize for metadata), or delete volumes and snapshots";
     if percent < NEARLY_FULL {
@@ -94,10 +95,10 @@ fn rate_pool(found: String, percent: f64) -> Option<Finding> {
 /// or do not run.
 fn find_silent_nodes(facts: &Facts, registered: &BTreeSet<String>) -> Option<Finding> {
     let objects = facts.node_storage.as_deref().unwrap_or_default().iter().map(NodeStorage::name);
-    let told: BTreeSet<_> = facts.metrics.iter().map(|metrics| metrics.node.as_str()).chain(objects).collect();
-    let silent: Vec<_> = registered.iter().filter(|node| !told.contains(node.as_str())).collect();
+    let reported: BTreeSet<_> = facts.metrics.iter().map(|metrics| metrics.node.as_str()).chain(objects).collect();
+    let silent: Vec<_> = registered.iter().filter(|node| !reported.contains(node.as_str())).collect();
     (!silent.is_empty()).then(|| {
-        Finding::untold(
+        Finding::undetermined(
             format!("no metrics of pods report the volume groups and thin pools of node {}", list_names(silent)),
             "if topolvm-node does not run as a pod there, read its metrics and those of lvmd on the node \
              (docs/monitoring.md), or run vgs and lvs; otherwise check why its pod is not ready",

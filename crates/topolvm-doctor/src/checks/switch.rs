@@ -12,8 +12,8 @@ use crate::workloads::{Role, Workload, flag, is_of};
 
 /// Name of the sidecar.
 const PROVISIONER: &str = "csi-provisioner";
-/// Its flag that says who owns its objects: its pod (0), what owns that (1, the default), what owns the latter (2), or
-/// nobody (-1).
+/// Its flag that sets the owner of its objects: its pod (0), the owner of that (1, the default), the owner of the
+/// latter (2), or none (-1).
 const OWNER: &str = "--capacity-ownerref-level";
 
 /// The sidecar that makes volumes, in one of our workloads.
@@ -60,7 +60,7 @@ impl Provisioner<'_> {
 
     fn variables(&self) -> Vec<Lack> {
         let has = |name: &str| self.container.env.iter().flatten().any(|variable| variable.name == name);
-        // Whoever is told that nobody owns the objects needs no name of a pod
+        // Without an owner of the objects it needs no name of a pod
         let needs_pod = flag(self.container, OWNER) != Some("-1");
         let mut lacks = Vec::new();
         for (name, field, is_needed) in
@@ -90,7 +90,7 @@ impl Provisioner<'_> {
         format!("/spec/template/spec/containers/{}", self.index)
     }
 
-    /// Returns true if it is told to publish the free space of nodes.
+    /// Returns true if its flags make it publish the free space of nodes.
     pub(super) fn publishes(&self) -> bool {
         matches!(flag(self.container, "--enable-capacity"), Some("" | "true"))
     }
@@ -136,7 +136,7 @@ pub(super) fn to_capacity(facts: &Facts) -> Vec<String> {
             commands.push(provisioner.command(patches));
         }
     }
-    // Until then pods that are made anew are marked, by a process that is about to end, too
+    // Until then recreated pods are also marked, by a process that is about to end
     commands.extend(restarts);
     commands
 }
@@ -156,7 +156,7 @@ fn wait_for_restart(facts: &Facts, workload: &Workload) -> Vec<String> {
     if old.is_empty() { vec![rollout] } else { vec![rollout, gone] }
 }
 
-/// Returns the workload of the controller and the command that changes its mode, if it is told one in `args`.
+/// Returns the workload of the controller and the command that changes its mode, if `args` sets one.
 fn change_mode(facts: &Facts) -> Option<(&Workload, String)> {
     const MODE: &str = "--scheduling-mode=extender";
     let controllers = facts.workloads_of(Role::Controller).ok()?;

@@ -12,7 +12,7 @@ use crate::finding::Finding;
 use crate::read_error::{ReadError, read};
 use crate::shell::quote;
 
-/// Time in which csi-provisioner makes the PersistentVolume of a volume, csi-snapshotter tells the content of a
+/// Time in which csi-provisioner creates the PersistentVolume of a volume, csi-snapshotter updates the content of a
 /// snapshot, and the agent removes a volume.
 const ON_THE_WAY: SignedDuration = SignedDuration::from_mins(10);
 
