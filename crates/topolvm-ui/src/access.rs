@@ -1,8 +1,8 @@
-//! Access to the answers: for the page itself, and for nobody through a page of another web site.
+//! Access to the answers: for the page itself, and not for pages of other web sites.
 //!
-//! The page has no login, as nobody reaches it who cannot forward a port to the pod. What has to be kept away is web
-//! pages of others in the browser of such a person: by DNS rebinding, where a foreign name leads to 127.0.0.1, and by
-//! requests across origins.
+//! The page has no login, as only users who can forward a port to the pod reach it. The threat is foreign web pages in
+//! the browser of such a user: by DNS rebinding, where a foreign name leads to 127.0.0.1, and by requests across
+//! origins.
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -26,7 +26,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
 
-/// Refuses what nobody but a foreign web page would ask, and sets the headers of every answer.
+/// Refuses requests that only a foreign web page would send, and sets the headers of every answer.
 pub(crate) async fn check(request: Request, next: Next) -> Response<Body> {
     let mut response = match refusal(request.method(), request.headers()) {
         Some((status, reason)) => {
@@ -51,7 +51,7 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, &'static
         let reason = "open this page as localhost or 127.0.0.1, as `kubectl topolvm ui` does\n";
         return Some((StatusCode::MISDIRECTED_REQUEST, reason));
     }
-    // Browsers say where a request comes from; that a link leads here is no harm
+    // Browsers report the origin of a request; a link to this page is no harm
     let is_foreign = matches!(text("sec-fetch-site"), Some("cross-site" | "same-site"));
     if is_foreign && text("sec-fetch-mode") != Some("navigate") {
         return Some((StatusCode::FORBIDDEN, "other web sites may not read this page\n"));

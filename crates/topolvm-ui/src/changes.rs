@@ -1,4 +1,4 @@
-//! `/api/events`: tells browsers, as server-sent events, that something has changed.
+//! `/api/events`: notifies browsers, as server-sent events, that something has changed.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use crate::usage::Viewer;
 
 /// Pause after an event: changes meanwhile are one event.
 const PAUSE: Duration = Duration::from_millis(300);
-/// Time after which a browser is told that nothing has changed, which shows whether it is still there.
+/// Time after which an event without a change is sent to a browser, which shows whether it is still connected.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Time after which a stream ends, and the browser opens another one: the server closes connections that have asked for
 /// nothing for two minutes.
 const LONGEST: Duration = Duration::from_secs(100);
 
-/// The changes that a browser is told of.
+/// The changes for a browser.
 pub(crate) struct Changes {
     volumes: watch::Receiver<()>,
     capacity: watch::Receiver<()>,
@@ -63,7 +63,7 @@ impl Changes {
     /// Returns the next event; none when the stream is to end.
     async fn next_event(&mut self) -> Option<&'static str> {
         let Some(next_at) = self.next_at else {
-            // What has changed before the stream began nobody has told the browser
+            // The browser does not know the changes from before the stream began
             self.next_at = Some(Instant::now());
             return Some("retry: 500\nevent: change\ndata: first\n\n");
         };

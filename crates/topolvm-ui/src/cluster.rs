@@ -23,7 +23,7 @@ pub struct Cluster {
     pub volumes_changed: watch::Receiver<()>,
     /// The Nodes.
     pub nodes: Cache<NodeMeta>,
-    /// Free space as the Nodes publish it, and what is promised.
+    /// Free space as the Nodes publish it, and the reservations.
     pub capacity: Capacity,
     /// The findings of the last run of the checks; none where they have not run in this process, as where another
     /// replica leads.
@@ -51,7 +51,7 @@ pub(crate) struct Snapshot {
     pub(crate) nodes: HashSet<String>,
     /// The device classes of the Nodes.
     pub(crate) classes: Vec<ClassCapacity>,
-    /// Names of the default classes by node, where they can be told.
+    /// Names of the default classes by node, where they are known.
     default_classes: HashMap<String, String>,
     /// True when all objects have been listed once.
     pub(crate) is_listed: bool,
@@ -77,7 +77,7 @@ impl Cluster {
 }
 
 impl Snapshot {
-    /// Returns the device class of a volume; empty for a default class whose name cannot be told.
+    /// Returns the device class of a volume; empty for a default class whose name is unknown.
     pub(crate) fn class_of<'a>(&'a self, volume: &'a LogicalVolume) -> &'a str {
         let named = Some(volume.spec.device_class.as_str()).filter(|class| !class.is_empty());
         let default = || self.default_classes.get(&volume.spec.node_name).map(String::as_str);

@@ -1,14 +1,14 @@
-//! The read-only web page of topolvm-controller: nodes with their room, volumes, and what is wrong.
+//! The read-only web page of topolvm-controller: nodes with their free space, volumes, and problems.
 //!
 //! The server does the work, the browser holds one screenful. Each answer is computed from the caches that the
-//! controller has anyway and is then forgotten, so that the page costs nothing while nobody looks.
+//! controller has anyway and is then forgotten, so that the page costs nothing without viewers.
 //!
 //! - `server` has the routes; `access` refuses requests of other web pages, and sets the headers that keep this one
-//!   from loading or running anything that is not its own; `files` are the files of the page.
-//! - `summary` and `volumes` compute the answers, `query` parses what is asked for.
-//! - `changes` tells browsers that something has changed, and counts those who look.
-//! - `node_storage` reads what a node has when somebody looks at the node.
-//! - `usage` asks the agents of the nodes that are looked at for the metrics of their volumes.
+//!   from loading or running foreign content; `files` are the files of the page.
+//! - `summary` and `volumes` compute the answers, `query` parses the query.
+//! - `changes` notifies browsers that something has changed, and counts the viewers.
+//! - `node_storage` reads the storage of a node when a viewer opens the node.
+//! - `usage` queries the agents of the viewed nodes for the metrics of their volumes.
 
 mod access;
 mod changes;

@@ -1,6 +1,6 @@
-//! The answer of `/api/storage`: volume groups with their disks and thin pools of a node, and what is wrong with them.
+//! The answer of `/api/storage`: volume groups with their disks and thin pools of a node, and their problems.
 //!
-//! The object of the node is read when somebody looks at the node. Nothing is kept.
+//! The object of the node is read when a viewer opens the node. Nothing is kept.
 
 use std::time::Duration;
 

@@ -4,9 +4,9 @@ use std::str::FromStr;
 
 /// Rows of an answer at most.
 pub(crate) const MOST_ROWS: usize = 500;
-/// Rows of an answer to a query that does not say how many.
+/// Rows of an answer to a query without a number of rows.
 const DEFAULT_ROWS: usize = 100;
-/// Words of a search at most.
+/// The most words of a search.
 const MOST_WORDS: usize = 8;
 
 /// A query that cannot be answered.
@@ -60,7 +60,7 @@ impl FromStr for Sort {
 /// A query for volumes. Empty texts select everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VolumeQuery {
-    /// Words in lower case that all have to stand in the names of a volume.
+    /// Words in lower case that must all be part of the names of a volume.
     pub(crate) words: Vec<String>,
     pub(crate) namespace: String,
     pub(crate) node: String,

@@ -60,8 +60,8 @@ impl WebPage {
         admin::serve_on(address, MOST_CONNECTIONS, self.router(), self.shutdown.clone()).await
     }
 
-    /// Computes an answer from the objects as they are now, in a thread of its own: the other work of the process goes
-    /// on meanwhile.
+    /// Computes an answer from the objects as they are now, in a separate thread: the other work of the process
+    /// continues meanwhile.
     async fn answer(&self, make: impl FnOnce(&Snapshot) -> Response<Body> + Send + 'static) -> Response<Body> {
         let cluster = self.cluster.clone();
         let computing = tokio::task::spawn_blocking(move || make(&cluster.snapshot()));

@@ -13,7 +13,7 @@ use crate::volumes::size;
 /// Namespaces that are offered to choose from; of more one is found by the search.
 const MOST_NAMESPACES: usize = 1000;
 
-/// Everything that the page shows beside volumes.
+/// Everything that the page shows in addition to volumes.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Summary<'a> {
@@ -45,12 +45,12 @@ struct NodeSummary<'a> {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ClassSummary<'a> {
-    /// Empty for a default class whose name cannot be told.
+    /// Empty for a default class whose name is unknown.
     name: &'a str,
     is_default: bool,
     /// None if the node does not publish the class.
     free: Option<u64>,
-    /// Part of `free` that is promised.
+    /// Part of `free` that is reserved.
     reserved: u64,
     /// Sum of the sizes of its volumes.
     used: u64,
@@ -92,7 +92,7 @@ pub(crate) fn summarize(snapshot: &Snapshot) -> Summary<'_> {
         let problem = find_volume_problem(snapshot.flavor, volume, snapshot.has_node_of(volume), snapshot.now);
         counts.with_problem += usize::from(problem.is_some());
         let (bytes, volumes) = used.entry((&volume.spec.node_name, snapshot.class_of(volume))).or_default();
-        // What does not exist yet takes no room; it may be part of what is promised
+        // A volume that does not exist yet uses no space; it may be part of the reservations
         let size = volume.volume_id().and_then(|_| size(volume));
         *bytes = bytes.saturating_add(size.unwrap_or_default());
         *volumes += 1;

@@ -1,7 +1,7 @@
-//! The answer of `/api/usage`: pods, used bytes and I/O of volumes, as the agents of their nodes tell now.
+//! The answer of `/api/usage`: pods, used bytes and I/O of volumes, as the agents of their nodes report them now.
 //!
-//! The agents are asked when somebody looks at a volume of their node, a few at a time, and what they say is kept for a
-//! few seconds. When nobody looks any more nothing is kept.
+//! The agents are queried when a viewer opens a volume of their node, a few at a time, and their answers are kept for a
+//! few seconds. Without viewers nothing is kept.
 
 mod agent;
 mod series;
@@ -29,10 +29,10 @@ const AT_ONCE: usize = 8;
 /// Time for which an answer of an agent is kept.
 const KEPT: Duration = Duration::from_secs(4);
 
-/// The usage of volumes by their names, as an agent says it, or why it says nothing.
+/// The usage of volumes by their names, as an agent reports it, or the reason why it does not.
 type NodeUsage = Result<HashMap<String, VolumeUsage>, String>;
 
-/// Usage of volumes, with what the agents have said in the last seconds.
+/// Usage of volumes, with the agents' answers of the last seconds.
 pub(crate) struct Usage {
     agents: Agents,
     permits: Semaphore,
@@ -41,13 +41,13 @@ pub(crate) struct Usage {
 
 #[derive(Default)]
 struct Shared {
-    /// Number of browsers that look.
+    /// Number of browsers that have the page open.
     viewers: usize,
     /// By node.
     kept: HashMap<String, (Instant, Arc<NodeUsage>)>,
 }
 
-/// Somebody who looks; dropped when the browser has gone.
+/// A viewer; dropped when the browser has disconnected.
 pub(crate) struct Viewer(Arc<Usage>);
 
 /// Usage of volumes by their names.
@@ -64,7 +64,7 @@ impl Usage {
         Self { agents, permits: Semaphore::new(AT_ONCE), shared: Mutex::default() }
     }
 
-    /// Counts somebody who looks.
+    /// Counts a viewer.
     pub(crate) fn view(self: &Arc<Self>) -> Viewer {
         self.shared.lock().viewers += 1;
         Viewer(Arc::clone(self))
@@ -89,7 +89,7 @@ impl Usage {
         answer
     }
 
-    /// Returns what the agent of a node says, or has said in the last seconds.
+    /// Returns the answer of a node's agent, from now or from the last seconds.
     async fn of_node(&self, node: &str, now: Timestamp) -> Arc<NodeUsage> {
         if let Some(kept) = self.shared.lock().find(node) {
             return kept;

@@ -1,8 +1,8 @@
-//! The state of a volume as one word, the same as in `kubectl topolvm volumes` where both know it.
+//! The state of a volume as one keyword, the same as in `kubectl topolvm volumes` where both know it.
 
 use topolvm_api::{LogicalVolume, Readiness};
 
-/// Word for a volume that is as it should be.
+/// Keyword for a healthy volume.
 pub(crate) const READY: &str = "Ready";
 
 /// Returns the state of a volume.

@@ -29,11 +29,11 @@ pub(crate) struct VolumePage<'a> {
 pub(crate) struct VolumeRow<'a> {
     /// Name of the LogicalVolume.
     name: &'a str,
-    /// Empty where the object does not say for which claim it is.
+    /// Empty if the object does not name its claim.
     namespace: &'a str,
     claim: &'a str,
     node: &'a str,
-    /// Empty for a default class whose name cannot be told.
+    /// Empty for a default class whose name is unknown.
     class: &'a str,
     /// The real size, or the requested one until the volume exists.
     size: Option<u64>,

@@ -15,21 +15,21 @@ use topolvm_runtime::http_server::BodyError;
 
 /// Name of the agent's port for metrics.
 const PORT: &str = "metrics";
-/// Flag with which an agent tells its metrics to those alone whom the API server lets in.
+/// Flag with which an agent serves its metrics only to clients that the API server authorizes.
 const SECURE: &str = "--secure-metrics-server";
 /// Time for an agent to answer, the search for its pod included.
 const DEADLINE: Duration = Duration::from_secs(3);
 /// Longest metrics that are read, in bytes.
 const LONGEST: usize = 8 << 20;
 
-/// The reason why an agent says nothing.
+/// The reason why an agent returns nothing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AgentError {
     #[error("topolvm-node does not run on this node; check why its pod does not start")]
     NoPod,
     #[error("the agent has no port named {PORT}; check --metrics-bind-address")]
     NoPort,
-    // A token that may change volumes goes to no address whose certificate nobody has signed
+    // A token that may change volumes is not sent to an address with a self-signed certificate
     #[error("the agent requires a token for its metrics ({SECURE}), which this page does not have")]
     Secure,
     #[error("cannot list the pod of the agent; allow list of pods in its namespace in the role of the controller")]
@@ -59,7 +59,7 @@ impl Agents {
         Self { pods: Api::namespaced(client, namespace) }
     }
 
-    /// Returns the metrics of the agent of a node as it tells them now.
+    /// Returns the present metrics of the agent of a node.
     pub(super) async fn read_metrics(&self, node: &str) -> Result<String, AgentError> {
         let reading = async {
             let address = self.find_address(node).await?;

@@ -9,7 +9,7 @@ use topolvm_doctor::Sample;
 /// Series that joins the labels of the others with the name of the LogicalVolume.
 const INFO: &str = "topolvm_volume_info";
 
-/// Usage of a volume at a time. What the kernel does not tell is none; counters begin anew when the volume is
+/// Usage of a volume at a time. Values that the kernel does not report are none; counters restart when the volume is
 /// activated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,7 +59,7 @@ pub(super) fn parse(text: &str, now: Timestamp) -> HashMap<String, VolumeUsage> 
     let ours: String = ours.flat_map(|line| [line, "\n"]).collect();
     let samples = Sample::parse_all(&ours);
     let (infos, others): (Vec<_>, Vec<_>) = samples.iter().partition(|sample| sample.name == INFO);
-    // Series name the volume itself where the claim would not tell it from another
+    // Series name the volume itself if its claim would be ambiguous
     let named: HashSet<_> = others.iter().filter_map(|sample| sample.label("volume")).collect();
     let (mut names, mut usage) = (HashMap::new(), HashMap::new());
     for info in infos {
