@@ -134,7 +134,7 @@ impl FakeLvm {
         self.change_group(vg, |group| group.is_exported = exported);
     }
 
-    /// Hides the metadata on the group's physical volumes from whoever reads it without LVM, or shows it again.
+    /// Hides the metadata on the group's physical volumes from readers without LVM, or shows it again.
     pub fn hide_metadata(&self, vg: &str, hide: bool) {
         self.change_group(vg, |group| group.is_unreadable = hide);
     }

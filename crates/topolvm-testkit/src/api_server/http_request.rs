@@ -91,7 +91,7 @@ pub(super) fn wants_metadata_only(headers: &HeaderMap) -> bool {
         .is_some_and(|accept| accept.contains("as=PartialObjectMetadata"))
 }
 
-/// Returns the field manager of a write: the parameter `fieldManager`, else the first word of the user agent, as on the
+/// Returns the field manager of a write: the parameter `fieldManager`, else the first part of the user agent, as on the
 /// real server.
 pub(super) fn field_manager(query: &Query, headers: &HeaderMap) -> String {
     let named = query.get("fieldManager");

@@ -99,7 +99,7 @@ fn apply_new(
     metadata(&mut configuration).insert("name".to_owned(), key.1.as_str().into());
     let mut ownership = Ownership::default();
     let mut object = configuration.clone();
-    // Nobody else owns anything yet
+    // No manager owns a field yet
     drop(ownership.apply(&writer.manager, &mut object, &configuration, true));
     let created = write::create(&mut state.store, &request.kind, &key.0, object, writer, Some(ownership))?;
     Ok((StatusCode::CREATED, created))

@@ -51,7 +51,7 @@ impl Ownership {
     }
 
     /// Applies a configuration to an object: sets its fields, and removes fields that the same manager applied before
-    /// and nobody else owns. The error lists the fields that others own.
+    /// and no other manager owns. The error lists the fields that others own.
     pub(super) fn apply(
         &mut self,
         manager: &Manager,

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::kind::Kind;
 use super::status_error::StatusError;
 
-/// A patch as its media type says.
+/// A patch according to its media type.
 #[derive(Debug)]
 pub(super) enum Patch {
     Merge(Value),

@@ -50,7 +50,7 @@ impl Selector {
         in_namespace
             && self.fields.iter().all(|field| {
                 let value = field.key.split('.').fold(object, |value, name| &value[name]);
-                // A field that is not there is an empty string to field selectors
+                // A missing field is an empty string to field selectors
                 field.test.holds(Some(&text(value)))
             })
             && self.labels.iter().all(|label| {

@@ -1,4 +1,4 @@
-//! Errors in the words of the real server: clients and people match on reason and message.
+//! Errors with the texts of the real server: clients and people match on reason and message.
 
 use serde_json::{Value, json};
 

@@ -121,7 +121,7 @@ impl Store {
         object
     }
 
-    /// Removes an object, if it is there, which is a write with the next version too.
+    /// Removes an object, if it exists, which is a write with the next version too.
     pub(super) fn remove(&mut self, kind: &Kind, name: &ObjectName) {
         let removed = self.objects.get_mut(&collection(kind)).and_then(|objects| objects.remove(name));
         if let Some(Stored { object, .. }) = removed {

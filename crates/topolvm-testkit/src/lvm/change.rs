@@ -97,16 +97,16 @@ impl State {
             return Err(CommandError::usage("Invalid arguments"));
         }
         // LVM changes those that it finds
-        let mut said = Vec::new();
+        let mut printed = Vec::new();
         let mut failed = None;
         for target in targets {
             let (vg, name) = split_path(target)?;
             match self.change_volume(options, vg, name) {
-                Ok(text) => said.push(text),
+                Ok(text) => printed.push(text),
                 Err(error) => failed = Some(error),
             }
         }
-        failed.map_or_else(|| Ok(said.join("\n  ")), Err)
+        failed.map_or_else(|| Ok(printed.join("\n  ")), Err)
     }
 
     fn change_volume(&mut self, options: &[&str], vg: &str, name: &str) -> Result {

@@ -33,7 +33,7 @@ impl CommandRunner for FakeLvm {
         Ok(all)
     }
 
-    /// Runs `blkid`, the only program beside the fake LVM.
+    /// Runs `blkid`, the only program in addition to the fake LVM.
     async fn run_program(&self, program: &'static str, args: &[String]) -> Result<Output, RunError> {
         if program == "blkid" {
             return Ok(self.state().blkid(args));

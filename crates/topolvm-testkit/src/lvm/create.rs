@@ -3,8 +3,8 @@
 use super::change::{Result, parse_bytes, split_path};
 use super::state::{CommandError, EXTENT, FakeVolume, Group, State};
 
-/// Options that `lvcreate` takes from administrators and that change nothing in the fake, with the number of words that
-/// follow.
+/// Options that `lvcreate` accepts from administrators and that change nothing in the fake, with the number of
+/// arguments that follow.
 const IGNORED: &[(&str, usize)] = &[
     ("--alloc", 1),
     ("--chunksize", 1),
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-/// Returns a linear, striped or mirrored volume for which a group has room.
+/// Returns a linear, striped or mirrored volume if a group has enough free space.
 fn new_volume(group: &Group, wanted: &Creation) -> Result<FakeVolume> {
     let (vg, stripes, pvs) = (&wanted.target, wanted.stripes, u64::from(group.pvs));
     if stripes > pvs {

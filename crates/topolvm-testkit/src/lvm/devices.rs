@@ -14,7 +14,7 @@ use lvm::{
 use super::wipe::Held;
 use super::{FakeLvm, FakeVolume};
 
-/// Returns what the kernel says of a device beside its fill, in the words of dm-thin where they matter.
+/// Returns the condition of a device in addition to its fill, as the kernel and dm-thin report it.
 fn condition(volume: &FakeVolume) -> String {
     format!("{} {}", volume.attr.get(8..9).unwrap_or_default(), volume.discards)
 }

@@ -93,8 +93,8 @@ impl State {
         Ok(format!("Physical volume \"{path}\" changed"))
     }
 
-    /// Makes a disk a physical volume of a group unless something is on it, and returns its usable bytes. Nobody
-    /// answers the question whether a signature may be wiped.
+    /// Makes a disk a physical volume of a group unless something is on it, and returns its usable bytes. The prompt
+    /// whether a signature may be wiped gets no answer.
     fn take_disk(&mut self, path: &str, vg: &str) -> Result<u64> {
         let disk = self.disk(path)?;
         if disk.is_claimed {
@@ -117,7 +117,7 @@ impl State {
         found.ok_or_else(|| CommandError::failed(format!("No device found for {path}.")))
     }
 
-    /// Counts the disks of each group that are pulled out. Groups without disks of their own stay as they are.
+    /// Counts the disks of each group that are pulled out. Groups without own disks stay as they are.
     pub(super) fn count_missing_disks(&mut self) {
         for (vg, group) in &mut self.groups {
             let mut members = self.disks.values().filter(|disk| disk.vg.as_ref() == Some(vg)).peekable();

@@ -15,7 +15,7 @@ pub struct FakeDisk {
     pub contents: Contents,
     /// The type of the signature that blkid and LVM find on it.
     pub signature: Option<String>,
-    /// True if somebody has claimed it.
+    /// True if another program has claimed it.
     pub is_claimed: bool,
     /// The volume group that it is in.
     pub vg: Option<String>,

@@ -72,7 +72,7 @@ impl State {
         Output { code: Some(code), stdout: (lines.join("\n") + "\n").into_bytes(), stderr, ..Output::default() }
     }
 
-    /// Says whether dmeventd watches a volume.
+    /// Reports whether dmeventd monitors a volume.
     pub(super) fn monitoring(&mut self, args: &[&str]) -> Result {
         let ["--noheadings", "--nameprefixes", "-o", fields @ "lv_name,seg_monitor", target] = args else {
             return Err(CommandError::usage("Invalid arguments"));

@@ -76,7 +76,7 @@ pub struct FakeVolume {
     pub wiped_by: Option<Wipe>,
     /// First byte of its device that cannot be written: it and all after it are I/O errors.
     pub broken_at: Option<u64>,
-    /// The treatment of discards by a thin pool, in the word of dm-thin.
+    /// The treatment of discards by a thin pool, as dm-thin names it.
     pub discards: &'static str,
     /// Sectors of a thin volume that are mapped in its pool.
     pub mapped_sectors: u64,
@@ -86,7 +86,7 @@ pub struct FakeVolume {
     pub metadata_percent: f64,
     /// Size of the metadata of a thin pool in extents; LVM keeps as many again.
     pub metadata_extents: u64,
-    /// LVM's word for whether dmeventd watches it.
+    /// LVM's keyword for whether dmeventd monitors it.
     pub monitoring: &'static str,
 }
 

@@ -63,7 +63,7 @@ pub enum Event {
     Miss(u32),
 }
 
-/// A step of a story.
+/// A step of a scenario.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// A client sends a request.

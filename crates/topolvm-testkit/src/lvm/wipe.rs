@@ -131,7 +131,7 @@ impl Wipeable for Held {
         self.lvm.shared.stop.pass(range.start);
         edit(&self.lvm, &self.vg, &self.uuid, |volume| {
             if range.start == 0 {
-                // It begins anew.
+                // It starts again.
                 volume.wiped = 0;
             }
             if volume.broken_at.is_some_and(|broken| range.end > broken) {
