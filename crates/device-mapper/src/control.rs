@@ -60,12 +60,12 @@ impl Control {
         subject: Subject<'_>,
         decode: impl Fn(&[u8]) -> Result<T, MessageError>,
     ) -> io::Result<T> {
-        let mut room = INITIAL_BUFFER;
+        let mut size = INITIAL_BUFFER;
         loop {
-            let mut message = message::request(subject, room)?;
+            let mut message = message::request(subject, size)?;
             self.call(opcode, &mut message)?;
             match decode(&message) {
-                Err(MessageError::Full) if room < MAX_BUFFER => room *= 4,
+                Err(MessageError::Full) if size < MAX_BUFFER => size *= 4,
                 answer => return Ok(answer?),
             }
         }
@@ -73,8 +73,8 @@ impl Control {
 
     #[expect(unsafe_code, reason = "ioctl(2) is the only way to ask, and rustix has no wrapper for these")]
     fn call(&self, opcode: Opcode, message: &mut [u8]) -> Result<(), Errno> {
-        // SAFETY: `message` is as long as its `data_size` field says (`message::request`), and the kernel reads
-        // and writes no more than that. It keeps no pointer to it after the call.
+        // SAFETY: `message` is as long as its `data_size` field (`message::request`), and the kernel reads and writes
+        // no more than that. It keeps no pointer to it after the call.
         unsafe { ioctl::ioctl(&self.file, IoctlCall { opcode, message }) }
     }
 }

@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::io;
 
-/// `sizeof(struct dm_ioctl)`: what stands before the targets.
+/// `sizeof(struct dm_ioctl)`: the header before the targets.
 pub(crate) const HEADER: usize = 312;
-/// `sizeof(struct dm_target_spec)`: what stands before the words of a target.
+/// `sizeof(struct dm_target_spec)`: the header before the parameters of a target.
 const TARGET: usize = 40;
 /// The interface is `4.x.y`; the kernel refuses another first number only.
 const VERSION: u32 = 4;
-/// `DM_STATUS_TABLE_FLAG` is absent: the status is wanted, not the table. `DM_NOFLUSH_FLAG`: a thin pool is not to
-/// commit its metadata because somebody looks at it.
+/// `DM_STATUS_TABLE_FLAG` is absent: the status is requested, not the table. `DM_NOFLUSH_FLAG`: a read of the status
+/// must not make a thin pool commit its metadata.
 const NOFLUSH: u32 = 1 << 11;
 /// `DM_BUFFER_FULL_FLAG`: there was more than fits.
 const BUFFER_FULL: u32 = 1 << 8;
 
-// Where things stand in `struct dm_ioctl`.
+// Offsets of fields in `struct dm_ioctl`.
 const DATA_SIZE: usize = 12;
 const DATA_START: usize = 16;
 const TARGET_COUNT: usize = 20;
@@ -28,11 +28,11 @@ const UUID: usize = 176;
 /// `DM_UUID_LEN` with the zero at the end.
 const UUID_LEN: usize = 129;
 
-// Where things stand in `struct dm_target_spec`.
+// Offsets of fields in `struct dm_target_spec`.
 const NEXT: usize = 20;
 const KIND: usize = 24;
 
-// Where things stand in `struct dm_name_list`.
+// Offsets of fields in `struct dm_name_list`.
 const ENTRY_NEXT: usize = 8;
 const NAME: usize = 12;
 
@@ -87,12 +87,12 @@ pub(crate) enum Subject<'a> {
 
 /// Returns a request with `size` bytes for the answer.
 pub(crate) fn request(subject: Subject<'_>, size: usize) -> Result<Vec<u8>, MessageError> {
-    let (place, room, key) = match subject {
+    let (place, limit, key) = match subject {
         Subject::Uuid(uuid) => (UUID, UUID_LEN, uuid),
         Subject::Name(name) => (DEVICE_NAME, DEVICE_NAME_LEN, name),
         Subject::All => (UUID, UUID_LEN, ""),
     };
-    if key.len() >= room || key.bytes().any(|byte| byte == 0) {
+    if key.len() >= limit || key.bytes().any(|byte| byte == 0) {
         return Err(MessageError::Key);
     }
     let mut message = vec![0; size.max(HEADER)];
@@ -154,8 +154,8 @@ pub(crate) fn parse_status(message: &[u8]) -> Result<Info, MessageError> {
 }
 
 fn put(message: &mut [u8], place: usize, bytes: &[u8]) {
-    if let Some(room) = message.get_mut(place..place + bytes.len()) {
-        room.copy_from_slice(bytes);
+    if let Some(field) = message.get_mut(place..place + bytes.len()) {
+        field.copy_from_slice(bytes);
     }
 }
 

@@ -5,7 +5,7 @@ use std::num::ParseIntError;
 /// A status that is not of the expected form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidStatus {
-    /// Too few words.
+    /// Too few fields.
     #[error("too few words")]
     Short,
     /// A number is none.
@@ -22,7 +22,7 @@ pub struct ThinPoolStatus {
     pub data: Option<Blocks>,
     /// Number of the last transaction that ended; `None` when the pool has failed.
     pub transaction: Option<u64>,
-    /// Somebody reads the pool's metadata from a snapshot of it (`reserve_metadata_snap`).
+    /// A program reads the pool's metadata from a snapshot of it (`reserve_metadata_snap`).
     pub has_metadata_snapshot: bool,
     /// All that is neither fill nor transaction: mode, flags, `Fail`.
     pub condition: String,
@@ -46,7 +46,7 @@ impl Blocks {
 }
 
 impl ThinPoolStatus {
-    /// Reads `TRANSACTION USED/TOTAL USED/TOTAL HELD_ROOT MODE ...`, or one word when the pool has failed.
+    /// Reads `TRANSACTION USED/TOTAL USED/TOTAL HELD_ROOT MODE ...`, or one keyword if the pool has failed.
     pub fn parse(status: &str) -> Result<Self, InvalidStatus> {
         let words: Vec<_> = status.split_whitespace().collect();
         match words[..] {
@@ -74,7 +74,7 @@ fn blocks(word: &str) -> Result<Blocks, InvalidStatus> {
     Ok(Blocks { used: used.parse()?, total: total.parse()? })
 }
 
-/// Returns how many sectors of a thin device have room in the pool, from `MAPPED HIGHEST`; `None` when the pool has
+/// Returns how many sectors of a thin device are mapped in the pool, from `MAPPED HIGHEST`; `None` if the pool has
 /// failed.
 pub fn thin_mapped_sectors(status: &str) -> Option<u64> {
     status.split_whitespace().next()?.parse().ok()
@@ -98,8 +98,8 @@ impl RaidStatus {
     }
 }
 
-/// Returns whether a device of a `mirror` target has failed to be read or written, from `DEVICES DEVICE... DONE/TOTAL 1
-/// HEALTH ...`: one letter of `HEALTH` for each device, `A` of one that is well. A change of the table begins anew.
+/// Returns whether a read or write of a device of a `mirror` target has failed, from `DEVICES DEVICE... DONE/TOTAL 1
+/// HEALTH ...`: one letter of `HEALTH` for each device, `A` for a healthy one. A change of the table resets it.
 pub fn mirror_has_failed(status: &str) -> Result<bool, InvalidStatus> {
     let mut words = status.split_whitespace();
     let devices: usize = words.next().ok_or(InvalidStatus::Short)?.parse()?;
