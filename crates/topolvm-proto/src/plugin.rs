@@ -3,10 +3,10 @@
 use crate::csi::plugin_capability::{Service, Type, VolumeExpansion, service, volume_expansion};
 use crate::csi::{GetPluginCapabilitiesResponse, PluginCapability};
 
-/// Returns the answer to `GetPluginCapabilities`. CSI knows one set of capabilities for a plugin, not one for each
-/// socket, and sidecars ask either the controller or the node. That a snapshot has a place is announced also where
-/// snapshots are turned off: it says something about snapshots that exist, and whether they can be made is for
-/// `ControllerGetCapabilities` to say.
+/// Returns the answer to `GetPluginCapabilities`. CSI has one set of capabilities for a plugin, not one for each
+/// socket, and sidecars query either the controller or the node. The accessibility of snapshots is announced even if
+/// snapshots are disabled: it concerns existing snapshots, and `ControllerGetCapabilities` reports whether they can be
+/// created.
 pub fn capabilities() -> GetPluginCapabilitiesResponse {
     let service = |kind: service::Type| Type::Service(Service { r#type: kind.into() });
     let expansion = |kind: volume_expansion::Type| Type::VolumeExpansion(VolumeExpansion { r#type: kind.into() });
