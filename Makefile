@@ -41,11 +41,13 @@ generate: ## Write the files that are generated from the code
 bench: prerequisites build ## Figures against their goals; ONLY=PREFIX runs a part
 	cargo run --locked --quiet --release --package bench -- $(if $(ONLY),--only $(ONLY))
 
-soak: prerequisites ## Everything is killed at random moments: real LVM for half an hour, then a cluster; ONLY=lvm|csi|scheduling|monitoring|monitoring-faults|restarts|oldest (ONLY=monitoring runs both) SEED=N SEQUENCES=N DISTURB=KIND BURSTS=N MODE=capacity|embedded-capacity|extender|extender-without-reservations
+soak: prerequisites ## What takes too long for each change: ONLY=lvm|long|csi|scheduling|monitoring|monitoring-faults|restarts|oldest (ONLY=monitoring runs both) SEED=N SEQUENCES=N DISTURB=KIND BURSTS=N MODE=capacity|embedded-capacity|extender|extender-without-reservations
 	$(if $(filter oldest,$(ONLY)),TESTBED_KUBERNETES=oldest cargo xtask test control-plane cluster conformance)
-	$(if $(filter csi scheduling monitoring% oldest,$(ONLY)),,cargo xtask soak)
-	$(if $(filter lvm oldest,$(ONLY)),,cargo build --locked --workspace --bins)
-	$(if $(filter lvm oldest,$(ONLY)),,cargo run --locked --quiet --package soak -- $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)) $(if $(DISTURB),--disturb $(DISTURB)) $(if $(BURSTS),--bursts $(BURSTS)) $(if $(MODE),--mode $(MODE)))
+	$(if $(ONLY),,cargo xtask soak)
+	$(if $(filter lvm,$(ONLY)),cargo xtask soak lvm)
+	$(if $(filter long,$(ONLY)),cargo xtask soak cluster control-plane conformance chart bed guest)
+	$(if $(filter lvm long oldest,$(ONLY)),,cargo build --locked --workspace --bins)
+	$(if $(filter lvm long oldest,$(ONLY)),,cargo run --locked --quiet --package soak -- $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)) $(if $(DISTURB),--disturb $(DISTURB)) $(if $(BURSTS),--bursts $(BURSTS)) $(if $(MODE),--mode $(MODE)))
 
 build: lvmd ## The programs, optimised, in target/release
 	cargo build --locked --release -p topolvm-node -p topolvm-controller -p topolvm-scheduler -p kubectl-topolvm

@@ -48,6 +48,18 @@ const REASON_LENGTH: usize = 500;
 /// Most tests whose times the summary shows.
 const MOST_TIMES: usize = 20;
 
+/// Layers of the soak. Those of the test bed are in it alone, since all other layers use what they test.
+const IN_SOAK: [Layer; 6] = [Layer::Lvm, Layer::Cluster, Layer::ControlPlane, Layer::Chart, Layer::Bed, Layer::Guest];
+
+/// The purpose of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Tests that each change must pass.
+    Test,
+    /// Tests that take too long for each change.
+    Soak,
+}
+
 /// The tests from the longest to the shortest.
 const BY_LENGTH: [Layer; 9] = [
     Layer::Cluster,
@@ -66,7 +78,15 @@ impl Layer {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    fn run(self) -> anyhow::Result<Counts> {
+    /// Returns true for the layers of a run for which none are named.
+    fn is_default(self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Test => !matches!(self, Self::Guest | Self::Bed),
+            Purpose::Soak => IN_SOAK.contains(&self),
+        }
+    }
+
+    fn run(self, purpose: Purpose) -> anyhow::Result<Counts> {
         if self == Self::Lint {
             let lint::Outcome { times, failed } = lint::run_all();
             let passed = times.len() - failed.len();
@@ -74,7 +94,11 @@ impl Layer {
                 failed.iter().map(|&step| Failure { test: step.to_owned(), said: Vec::new() }).collect();
             return Ok(Counts { passed, failed: failures.len(), failures, times, ..Counts::default() });
         }
-        let mut counts = self.test(self.command())?;
+        let mut command = self.command();
+        if purpose == Purpose::Soak {
+            command.env("TOPOLVM_SOAK", "1");
+        }
+        let mut counts = self.test(command)?;
         if self == Self::Unit {
             // Its other tests are layers of their own
             let mut own = cargo(&["test", "--locked", "--quiet", "--no-fail-fast", "--package", "system-tests"]);
@@ -191,16 +215,27 @@ impl Counts {
 /// Result and duration of a layer.
 type Row = (Layer, Counts, Duration);
 
+/// Runs layers, or those of `make test`.
+pub(crate) fn test(layers: &[Layer]) -> anyhow::Result<()> {
+    run(layers, Purpose::Test)
+}
+
+/// Runs what is too long for each change in these layers, or in all that have such tests.
+pub(crate) fn soak(layers: &[Layer]) -> anyhow::Result<()> {
+    run(layers, Purpose::Soak)
+}
+
 /// Runs the layers, all of them even after a failure, and prints what came of them. A guest has one CPU and a layer
 /// waits much, so that two of them run side by side, after lint and what must be built.
-pub(crate) fn run(layers: &[Layer]) -> anyhow::Result<()> {
-    let layers = if layers.is_empty() { Layer::value_variants() } else { layers };
-    let (lint, mut tests): (Vec<Layer>, Vec<Layer>) = layers.iter().partition(|layer| **layer == Layer::Lint);
-    let mut rows: Vec<Row> = lint.into_iter().map(measure).collect();
+fn run(layers: &[Layer], purpose: Purpose) -> anyhow::Result<()> {
+    let of_purpose = Layer::value_variants().iter().copied().filter(|layer| layer.is_default(purpose));
+    let layers = if layers.is_empty() { of_purpose.collect() } else { layers.to_vec() };
+    let (lint, mut tests): (Vec<Layer>, Vec<Layer>) = layers.into_iter().partition(|layer| *layer == Layer::Lint);
+    let mut rows: Vec<Row> = lint.into_iter().map(|layer| measure(layer, purpose)).collect();
     build(&tests)?;
     // The longest first, so that none is left alone at the end
     tests.sort_by_key(|layer| BY_LENGTH.iter().position(|other| other == layer));
-    rows.extend(side_by_side(tests));
+    rows.extend(side_by_side(tests, purpose));
     rows.sort_by_key(|(layer, _, _)| *layer);
     let total = rows.iter().fold(Counts::default(), |total, (_, counts, _)| total.plus(counts.clone()));
     print_summary(&rows, &total);
@@ -229,10 +264,10 @@ fn build(layers: &[Layer]) -> anyhow::Result<()> {
 }
 
 /// Runs layers two at a time, begun in this order.
-fn side_by_side(layers: Vec<Layer>) -> Vec<Row> {
+fn side_by_side(layers: Vec<Layer>, purpose: Purpose) -> Vec<Row> {
     let waiting = Mutex::new(VecDeque::from(layers));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let work = || std::iter::from_fn(next).map(measure).collect::<Vec<Row>>();
+    let work = || std::iter::from_fn(next).map(|layer| measure(layer, purpose)).collect::<Vec<Row>>();
     thread::scope(|scope| {
         let other = scope.spawn(work);
         let mut rows = work();
@@ -245,10 +280,10 @@ fn side_by_side(layers: Vec<Layer>) -> Vec<Row> {
     })
 }
 
-fn measure(layer: Layer) -> Row {
+fn measure(layer: Layer, purpose: Purpose) -> Row {
     println!("\n=== {}", layer.name());
     let start = Instant::now();
-    let counts = layer.run().unwrap_or_else(|error| {
+    let counts = layer.run(purpose).unwrap_or_else(|error| {
         eprintln!("{}: {error:#}", layer.name());
         Counts::of_error(format!("{error:#}"), Vec::new())
     });
@@ -287,18 +322,6 @@ fn longest(rows: &[Row]) -> Vec<(Layer, f64, &str)> {
     times.sort_by(|(_, one, _), (_, other, _)| other.total_cmp(one));
     times.truncate(MOST_TIMES);
     times
-}
-
-/// Runs the layer with real LVM as long as its random tests can make use of.
-pub(crate) fn soak() -> anyhow::Result<()> {
-    run_command(&mut cargo(&["build", "--workspace", "--bins", "--locked"]))?;
-    let mut command = Layer::Lvm.command();
-    command.env("TOPOLVM_SOAK", "1");
-    let counts = Layer::Lvm.test(command)?;
-    if counts.failed > 0 {
-        bail!("{} failed", counts.failed);
-    }
-    Ok(())
 }
 
 /// Returns whether a line is that of a test of which the result did not come: of a guest that was killed.

@@ -41,7 +41,7 @@ enum Command {
     },
     /// Run the test layers and print a summary.
     Test {
-        /// Layers to run, in the order given; all of them without this.
+        /// Layers to run, in the order given; without this all but guest and bed, which test the test bed.
         #[arg(value_enum)]
         layers: Vec<layers::Layer>,
     },
@@ -59,8 +59,12 @@ enum Command {
     Dist(dist::Options),
     /// Write the manifest for krew beside the archives of the plugin that `make dist` has made.
     Krew(krew::Options),
-    /// Run the random tests on real LVM: kills at random moments, random sequences, all layouts on all seeds.
-    Soak,
+    /// Run the tests that are too long for each change, and longer random tests on real LVM, and print a summary.
+    Soak {
+        /// Layers to run, in the order given; all that have such tests without this.
+        #[arg(value_enum)]
+        layers: Vec<layers::Layer>,
+    },
     /// Run the fuzz targets; what they find stays in out/fuzz.
     Fuzz {
         /// This target alone.
@@ -76,13 +80,13 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Lint => lint::run_lint(),
         Command::Generate { check } => generate::run(check),
-        Command::Test { layers } => layers::run(&layers),
+        Command::Test { layers } => layers::test(&layers),
         Command::Docs => book::build(),
         Command::Images(options) => images::run(&options),
         Command::Deb { debug } => deb::package(if debug { deb::Program::Debug } else { deb::Program::Release }),
         Command::Dist(options) => dist::run(&options),
         Command::Krew(options) => krew::run(&options),
-        Command::Soak => layers::soak(),
+        Command::Soak { layers } => layers::soak(&layers),
         Command::Fuzz { only, seconds } => fuzz::run_targets(only.as_deref(), seconds),
     };
     match result {

@@ -24,7 +24,7 @@ use crate::figure::{Figure, Selector};
 use crate::memory::{AT_REST, ResidentMemory};
 
 /// Prefixes of the names of its figures.
-pub const FAMILIES: [&str; 2] = ["node.", "controller."];
+pub(crate) const FAMILIES: [&str; 2] = ["node.", "controller."];
 /// Number of volumes for which memory is measured, and of other nodes with a volume each.
 const VOLUMES: usize = 1000;
 const AT_ONCE: usize = 20;
@@ -33,7 +33,7 @@ const AT_ONCE: usize = 20;
 const WINDOWS: usize = 3;
 
 /// Starts a control plane and the programs in `directory`, and measures the selected figures.
-pub fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
+pub(crate) fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let spec = TopolvmSpec { nodes: Vec::new(), sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
     let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
     let figures = measure(&topolvm, &spec, wanted);

@@ -13,13 +13,13 @@ use testbed::topolvm::TopolvmSpec;
 use crate::figure::{Figure, Selector};
 
 /// Prefixes of the names of its figures.
-pub const FAMILIES: [&str; 3] = ["capacity.publish", "capacity.idle", "capacity.fresh"];
+pub(crate) const FAMILIES: [&str; 3] = ["capacity.publish", "capacity.idle", "capacity.fresh"];
 
 /// Namespace of the objects.
 const NAMESPACE: &str = "topolvm-system";
 
 /// Measures the selected figures.
-pub fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
+pub(crate) fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let mut figures = Vec::new();
     if wanted("capacity.publish") || wanted("capacity.idle") {
         figures.extend(publish::run(&directory.join("p"))?);

@@ -26,11 +26,11 @@ use crate::figure::{Figure, Selector};
 const VG_BYTES: u64 = 12 * GIB;
 
 /// Prefixes of the names of its figures.
-pub const FAMILIES: [&str; 8] =
+pub(crate) const FAMILIES: [&str; 8] =
     ["csi.bound", "csi.volume", "csi.ready", "csi.expand", "csi.snapshot", "csi.restore", "csi.procs.", "csi.shell"];
 
 /// Starts a cluster with one node and measures the selected figures.
-pub fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
+pub(crate) fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let node = NodeSpec { vg_disks: vec![VG_BYTES], ..NodeSpec::number(1) };
     let spec = TopolvmSpec { nodes: vec![node], sidecars: Vec::new(), ..TopolvmSpec::nodes(1)? }.with_thin_class();
     let (here, spec) = pin_nodes(spec)?;

@@ -11,7 +11,7 @@ use testbed::topolvm::TopolvmSpec;
 use crate::figure::Figure;
 
 /// Prefixes of the names of its figures.
-pub const FAMILIES: [&str; 1] = ["images."];
+pub(crate) const FAMILIES: [&str; 1] = ["images."];
 
 const GOAL_MIB: f64 = 60.0;
 const PROGRAMS: [(&str, &str); 4] = [
@@ -22,7 +22,7 @@ const PROGRAMS: [(&str, &str); 4] = [
 ];
 
 /// Builds the image of the programs beside this one, with its archive in `directory`, and measures their sizes.
-pub fn run(directory: &Path) -> Result<Vec<Figure>> {
+pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let Product { image, contents, .. } = Product::build(&TopolvmSpec::nodes(0)?.programs, "bench")?;
     let archive = directory.join("image.tar");
     write_archive(&archive, &[image], Compression::Gzip)?;

@@ -17,7 +17,7 @@ use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::{fresh_cluster, plugin, product_images};
 
 /// Prefixes of the names of its figures.
-pub const FAMILIES: [&str; 1] = ["install."];
+pub(crate) const FAMILIES: [&str; 1] = ["install."];
 
 const GOAL_SECONDS: f64 = 30.0;
 /// The StorageClass that ships with the manifests.
@@ -58,7 +58,7 @@ struct PodFigures {
 
 /// Measures an installation of the programs beside this one in a cluster of one node with kubectl alone, and in another
 /// with the plugin.
-pub fn run(directory: &Path) -> Result<Vec<Figure>> {
+pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     let mut figures = in_fresh_cluster(&directory.join("c"), &spec, |cluster, node| {
         let seconds = time_until_bound(cluster, || apply(cluster, &spec.manifests))?;

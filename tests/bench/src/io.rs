@@ -16,7 +16,7 @@ use crate::figure::{Figure, SHARE, Selector, median};
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 
 /// Prefixes of the names of its figures.
-pub const FAMILIES: [&str; 3] = ["io.", "throttle.", "node.cpu_s_per_min"];
+pub(crate) const FAMILIES: [&str; 3] = ["io.", "throttle.", "node.cpu_s_per_min"];
 const VG: &str = "myvg1";
 /// The disk beside those of the volume groups.
 const RAW: &str = "/dev/ubde";
@@ -29,7 +29,7 @@ const MOUNTED: usize = 20;
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// Starts a cluster with one node in `directory`, and measures the selected figures.
-pub fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
+pub(crate) fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let node = NodeSpec { spare_disks: vec![GIB], ..NodeSpec::number(1) };
     let spec = TopolvmSpec { nodes: vec![node], ..TopolvmSpec::nodes(1)? }.with_thin_class();
     let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;

@@ -26,7 +26,7 @@ const IN_GUEST: &str = "bench-lvmd-in-guest";
 const LIMIT: Duration = Duration::from_mins(10);
 
 /// Prefixes of the names of its figures.
-pub const FAMILIES: [&str; 5] = [PROCESSES, SPEED[0], SPEED[1], SPEED[2], MEMORY];
+pub(crate) const FAMILIES: [&str; 5] = [PROCESSES, SPEED[0], SPEED[1], SPEED[2], MEMORY];
 const PROCESSES: &str = "lvmd.procs.";
 const SPEED: [&str; 3] = ["lvmd.shell.", "lvmd.sequential.", "lvmd.parallel."];
 const MEMORY: &str = "lvmd.rss_mib.";
@@ -41,7 +41,7 @@ struct Measured {
 }
 
 /// Boots a guest with two blank disks and measures the selected figures of the lvmd beside this program.
-pub fn run(_directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
+pub(crate) fn run(_directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let program = std::env::current_exe().context("find this program's file")?;
     let program = program.to_str().context("the path of this program is not text")?;
     let spec = GuestSpec {
@@ -59,7 +59,7 @@ pub fn run(_directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Measures in the guest, if this process was started there by [`run`].
-pub fn serve() -> Option<ExitCode> {
+pub(crate) fn serve() -> Option<ExitCode> {
     (std::env::args().nth(1)? == IN_GUEST).then(in_guest::main)
 }
 

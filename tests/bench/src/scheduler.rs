@@ -18,7 +18,7 @@ use crate::memory::{AT_REST, ResidentMemory};
 use connection::{Connection, Exchange};
 
 /// Prefixes of the names of its figures.
-pub const FAMILIES: [&str; 1] = ["scheduler."];
+pub(crate) const FAMILIES: [&str; 1] = ["scheduler."];
 
 /// Nodes of the cluster after whose requests the memory is read.
 const NODES: usize = 1000;
@@ -34,7 +34,7 @@ const LARGE_REQUESTS: usize = 7;
 
 /// Starts the program beside this one, sends it filter and prioritize requests for some pods, and reads times and
 /// memory.
-pub fn run(directory: &Path) -> Result<Vec<Figure>> {
+pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let mut figures = measure_without_cache(directory)?;
     figures.extend(measure_with_cache(directory)?);
     Ok(figures)

@@ -16,7 +16,7 @@ use crate::figure::Figure;
 use crate::memory::{AT_REST, ResidentMemory};
 
 /// Prefix of the names of its figures.
-pub const FAMILY: &str = "metrics.";
+pub(crate) const FAMILY: &str = "metrics.";
 const VG: &str = "myvg1";
 /// Size of the volume group: 500 volumes of 8 MiB.
 const VG_BYTES: u64 = 5 * GIB;
@@ -27,7 +27,7 @@ const BATCH: usize = 50;
 const SCRAPES: u32 = 50;
 
 /// Starts a cluster with one node in `directory`, and measures a scrape.
-pub fn run(directory: &Path) -> Result<Vec<Figure>> {
+pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let node = NodeSpec { vg_disks: vec![VG_BYTES], ..NodeSpec::number(1) };
     let spec = TopolvmSpec { nodes: vec![node], sidecars: Vec::new(), ..TopolvmSpec::nodes(1)? };
     let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;

@@ -15,7 +15,7 @@ use system_tests::browser::{Browser, LOOKS};
 use system_tests::web_page::{LV, WebPage};
 
 /// Prefix of the names of its figures.
-pub const FAMILY: &str = "ui.";
+pub(crate) const FAMILY: &str = "ui.";
 
 const NODES: u64 = 1000;
 const VOLUMES_PER_NODE: u64 = 50;
@@ -43,7 +43,7 @@ const COMPLETE: &str = "document.querySelectorAll('#nodes.dense .node').length =
                         && document.querySelectorAll('#rows .row:not(.waiting)').length > 0";
 
 /// Fills a cluster of 1,000 nodes and 50,000 volumes, and looks at its page.
-pub fn run(directory: &Path) -> Result<Vec<Figure>> {
+pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     // What its checks cost is not the page's
     let page = WebPage::start(directory, "0s")?;
     let shown = fill(&page)?;

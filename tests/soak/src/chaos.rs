@@ -38,13 +38,13 @@ use testbed::topolvm::{THIN_CLASS, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 
 use self::class::Class;
-pub use self::disagreement::Counts;
+
 use self::disturb::DisturbedNodes;
-pub use self::disturbance::DisturbanceKind;
+pub(crate) use self::disturbance::DisturbanceKind;
 use self::history::History;
 use self::plan::Plan;
 use self::programs::Programs;
-pub use self::report::Report;
+pub(crate) use self::report::Report;
 use self::run::Run;
 use self::steps::SNAPSHOT_CLASS;
 use system_tests::manifests::{snapshot_class, storage_class};
@@ -54,22 +54,22 @@ const POD_START: Duration = Duration::from_mins(2);
 
 /// Settings of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// Seed of the random numbers from which the plan is made.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Number of sequences of steps.
-    pub sequences: usize,
+    pub(crate) sequences: usize,
     /// Number of sequences that run at the same time.
-    pub workers: usize,
+    pub(crate) workers: usize,
     /// Timeout of one step, and of the wait at the end until all states agree.
-    pub patience: Duration,
+    pub(crate) patience: Duration,
     /// Restricts the run to this kind of disturbance, more often than usual, without kills and outages.
-    pub only: Option<DisturbanceKind>,
+    pub(crate) only: Option<DisturbanceKind>,
 }
 
 /// Returns the specification of the cluster for a run: so many nodes with a thin class, a second volume group and a
 /// blank disk, and all sidecars. Of two successive seeds one has csi-provisioner with its default flags.
-pub fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
+pub(crate) fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
     let spec = remap::with_small_group(TopolvmSpec::nodes(nodes)?.with_thin_class().with_snapshots())?;
     let spec = foreign_group::with_foreign_disk(spec);
     Ok(if seed.is_multiple_of(2) { spec } else { spec.with_upstream_provisioner() })
@@ -77,19 +77,19 @@ pub fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
 
 /// A cluster of [`spec`] without volumes.
 #[derive(Clone, Copy, Debug)]
-pub struct Chaos<'a> {
+pub(crate) struct Chaos<'a> {
     /// The cluster.
-    pub cluster: &'a Cluster,
+    pub(crate) cluster: &'a Cluster,
     /// Nodes of the cluster.
-    pub nodes: &'a [Node],
+    pub(crate) nodes: &'a [Node],
     /// Specification from which the cluster was made.
-    pub spec: &'a TopolvmSpec,
+    pub(crate) spec: &'a TopolvmSpec,
 }
 
 impl Chaos<'_> {
     /// Runs the plan of a seed and deletes all volumes at the end. The error has the seed and the history of the
     /// volumes concerned.
-    pub fn run(&self, settings: Settings) -> Result<Report> {
+    pub(crate) fn run(&self, settings: Settings) -> Result<Report> {
         let history = History::new(&self.cluster.log("chaos"))?;
         self.run_with(settings, &history).with_context(|| format!("seed {}", settings.seed))
     }

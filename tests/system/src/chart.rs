@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use testbed::assets;
 pub use testbed::assets::Helm;
 use testbed::cluster::Cluster;
+use testbed::suite;
 use testbed::topolvm;
 
 /// Returns the directory of the chart.
@@ -20,15 +21,20 @@ pub fn values(name: &str) -> PathBuf {
     directory().join(format!("ci/{name}-values.yaml"))
 }
 
-/// Returns the path of the helm program of a version.
-pub fn program(helm: Helm) -> Result<PathBuf> {
-    assets::helm(helm)
+/// Returns the version of helm that this run tests: the newest, in a soak the one before.
+pub fn version() -> Helm {
+    if suite::is_soak() { Helm::Three } else { Helm::Four }
+}
+
+/// Returns the path of the helm program.
+pub fn program() -> Result<PathBuf> {
+    assets::helm(version())
 }
 
 /// Runs helm with these arguments, for a release in a namespace of a cluster. Returns the standard output, or an error
 /// with all output.
-pub fn run(helm: Helm, cluster: &Cluster, namespace: &str, arguments: &[&str]) -> Result<String> {
-    let mut command = cluster.command(program(helm)?);
+pub fn run(cluster: &Cluster, namespace: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = cluster.command(program()?);
     command.arg("--kubeconfig").arg(cluster.inner_kubeconfig()).args(["--namespace", namespace]).args(arguments);
     run_command(&mut command)
 }
@@ -39,8 +45,8 @@ pub const LVM_MOUNTS: [&str; 5] =
 
 /// Runs `helm template` with these arguments, for a release of this name in a namespace. Returns the standard output,
 /// or an error with all output.
-pub fn render(helm: Helm, release: &str, namespace: &str, arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new(program(helm)?);
+pub fn render(release: &str, namespace: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(program()?);
     command.args(["template", release]).arg(directory()).args(["--namespace", namespace]).args(arguments);
     run_command(&mut command)
 }

@@ -7,6 +7,8 @@ pub struct Random {
 }
 
 impl Random {
+    /// Starts a sequence that the seed determines.
+    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }

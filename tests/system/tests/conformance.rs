@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use system_tests::sanity::{self, AccessType, Plugin};
 use system_tests::shared::{ClusterPool, TestCluster};
 use testbed::assets;
-use testbed::suite;
+use testbed::suite::{self, InSoak};
 use testbed::topolvm::{self, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 
@@ -54,6 +54,17 @@ const COPIES: Skipped = &[
 ];
 const STAGING: Skipped = &[("NodeStageVolume not supported", 3), ("NodeUnstageVolume not supported", 2)];
 
+/// Tests that a soak runs. What remains has each kind of volumes, each access type, and agents with and without
+/// staging.
+const IN_SOAK: InSoak = InSoak {
+    only: &[
+        "thick_filesystem_volumes_conform_to_csi",
+        "thin_block_volumes_conform_to_csi",
+        "thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi",
+    ],
+    also: &[],
+};
+
 const THICK: Kind = Kind {
     socket: "/run/topolvm/thick.sock",
     controller: "sanity-thick",
@@ -85,7 +96,7 @@ static SHARED: ClusterPool<TestCluster> = ClusterPool::new(1);
 fn main() -> ExitCode {
     let trial =
         |name: &str, kind: Kind, access| suite::test(name, move || SHARED.run_with(up, |bed| run(bed, kind, access)));
-    let code = suite::on_host(vec![
+    let code = suite::on_host(IN_SOAK.select(vec![
         trial("thick_filesystem_volumes_conform_to_csi", THICK, AccessType::Mount),
         trial("thick_block_volumes_conform_to_csi", THICK, AccessType::Block),
         trial("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
@@ -94,7 +105,7 @@ fn main() -> ExitCode {
         suite::test("thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi", || {
             SHARED.run_with(up, run_with_embedded_lvmd)
         }),
-    ]);
+    ]));
     if let Err(error) = SHARED.stop_idle(TestCluster::down) {
         eprintln!("conformance: taking the cluster down failed: {error:#}");
         return ExitCode::FAILURE;

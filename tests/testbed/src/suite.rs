@@ -20,6 +20,10 @@ const NOT_INHERITED: [&str; 10] =
 /// Begins the line with the time of a test: seconds and name follow.
 pub const TIME: &str = "time: ";
 
+/// Environment variable that is set in a soak: random tests run longer, and tests run that are too long for each
+/// change.
+const SOAK: &str = "TOPOLVM_SOAK";
+
 /// Times of the tests that this program has run.
 static TIMES: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
 
@@ -41,6 +45,35 @@ pub fn panicking_test(name: &str, body: impl FnOnce() + Send + 'static) -> Trial
         body();
         Ok(())
     })
+}
+
+/// Returns true in a soak.
+pub fn is_soak() -> bool {
+    std::env::var_os(SOAK).is_some()
+}
+
+/// Tests of a program that a soak runs.
+#[derive(Clone, Copy, Debug)]
+pub struct InSoak {
+    /// Tests that run only in a soak.
+    pub only: &'static [&'static str],
+    /// Tests that a soak runs as well, in another way.
+    pub also: &'static [&'static str],
+}
+
+impl InSoak {
+    /// Returns the tests of this run: in a soak those that are listed, else all but those that run only in a soak.
+    ///
+    /// # Panics
+    /// If a listed test does not exist.
+    pub fn select(self, tests: Vec<Trial>) -> Vec<Trial> {
+        let listed = [self.only, self.also].concat();
+        let missing: Vec<_> = listed.iter().filter(|name| !tests.iter().any(|test| test.name() == **name)).collect();
+        assert!(missing.is_empty(), "listed for the soak, and no test: {missing:?}");
+        let is_chosen =
+            |test: &Trial| if is_soak() { listed.contains(&test.name()) } else { !self.only.contains(&test.name()) };
+        tests.into_iter().filter(is_chosen).collect()
+    }
 }
 
 /// Runs the tests and prints their times.

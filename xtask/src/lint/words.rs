@@ -83,7 +83,9 @@ fn find_in_files(path: &Path, findings: &mut Vec<Finding>) {
     if let Ok(entries) = fs::read_dir(&whole) {
         let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
         names.sort();
-        names.iter().for_each(|name| find_in_files(&path.join(name), findings));
+        for name in names {
+            find_in_files(&path.join(name), findings);
+        }
     } else if let Ok(text) = fs::read_to_string(&whole) {
         let file = path.to_string_lossy().into_owned();
         findings.extend(find_in_text(&text).map(|(line, message)| Finding { file: file.clone(), line, message }));

@@ -48,15 +48,15 @@ impl fmt::Display for Disagreement {
 
 /// Number of disagreements of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Number of missing objects and LVs.
-    pub lost: usize,
+    pub(crate) lost: usize,
     /// Number of objects and LVs that are not expected.
-    pub leaked: usize,
+    pub(crate) leaked: usize,
     /// Number of objects and LVs that are there more than once.
-    pub double: usize,
+    pub(crate) double: usize,
     /// Number of objects and LVs with another state than expected.
-    pub different: usize,
+    pub(crate) different: usize,
 }
 
 impl Counts {

@@ -12,7 +12,7 @@ use system_tests::random::Random;
 
 /// Kinds of disturbances of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub enum DisturbanceKind {
+pub(crate) enum DisturbanceKind {
     /// lvmd's configuration gives a device class another volume group, moves the default, or omits a class, and is
     /// restored later.
     ClassRemapped,

@@ -15,37 +15,37 @@ use super::history::History;
 
 /// Figures of a successful run.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub(crate) struct Report {
     /// Number of sequences of steps.
-    pub sequences: usize,
+    pub(crate) sequences: usize,
     /// Number of steps of all sequences.
-    pub steps: usize,
+    pub(crate) steps: usize,
     /// Duration of the sequences and events.
-    pub working: Duration,
+    pub(crate) working: Duration,
     /// Duration from the last step until everything agreed.
-    pub settling: Duration,
+    pub(crate) settling: Duration,
     /// Duration from the deletion of all claims and snapshots until everything agreed.
-    pub clearing: Duration,
+    pub(crate) clearing: Duration,
     /// Number of claims and of snapshots that the plan leaves behind.
-    pub expected: (usize, usize),
+    pub(crate) expected: (usize, usize),
     /// Number of LogicalVolumes when everything agreed.
-    pub kept: usize,
+    pub(crate) kept: usize,
     /// Disagreements at that time.
-    pub settled: Counts,
+    pub(crate) settled: Counts,
     /// Disagreements after everything was deleted.
-    pub cleared: Counts,
+    pub(crate) cleared: Counts,
     /// Number of LogicalVolumes that csi-provisioner abandoned, and that the test deleted.
-    pub abandoned: usize,
+    pub(crate) abandoned: usize,
     /// Number of kills of programs.
-    pub kills: usize,
+    pub(crate) kills: usize,
     /// Number of outages of the API server, and their total duration.
-    pub outages: (usize, Duration),
+    pub(crate) outages: (usize, Duration),
     /// Number of disturbances of nodes, by kind.
-    pub disturbances: BTreeMap<DisturbanceKind, usize>,
+    pub(crate) disturbances: BTreeMap<DisturbanceKind, usize>,
     /// Number of exits of sidecars, which exit when they lose their driver.
-    pub sidecar_exits: usize,
+    pub(crate) sidecar_exits: usize,
     /// Seconds of each step, sorted.
-    pub seconds: Vec<f64>,
+    pub(crate) seconds: Vec<f64>,
 }
 
 impl fmt::Display for Report {

@@ -6,7 +6,7 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use system_tests::chart::{self, Helm, run_command};
+use system_tests::chart::{self, run_command};
 use system_tests::kustomization::Kustomization;
 use testbed::assets;
 
@@ -55,7 +55,7 @@ const TOLERATIONS: [&str; 4] = [
 const ONLY_IN_KUSTOMIZATIONS: [&str; 1] = ["Namespace"];
 const ONLY_IN_THE_CHART: [&str; 1] = ["StorageClass"];
 
-pub(crate) fn compare_with_kustomizations(helm: Helm) -> Result<()> {
+pub(crate) fn compare_with_kustomizations() -> Result<()> {
     let scratch = tempfile::tempdir().context("create a directory for kustomizations")?;
     let mut differences = Vec::new();
     for (values, overlay, components) in PAIRS {
@@ -65,7 +65,7 @@ pub(crate) fn compare_with_kustomizations(helm: Helm) -> Result<()> {
         let kubectl = assets::kubernetes_tools()?.bin.join("kubectl");
         let built = run_command(Command::new(kubectl).arg("kustomize").arg(&directory))?;
         let built = Objects::parse(&built)?.comparable(&ONLY_IN_KUSTOMIZATIONS)?;
-        let rendered = render_with(helm, values, &TOLERATIONS)?;
+        let rendered = render_with(values, &TOLERATIONS)?;
         ensure!(rendered.of_kind("StorageClass").count() == 1, "{values}: there is no StorageClass");
         for definition in rendered.of_kind("CustomResourceDefinition") {
             let policy = &definition["metadata"]["annotations"]["helm.sh/resource-policy"];
@@ -78,13 +78,13 @@ pub(crate) fn compare_with_kustomizations(helm: Helm) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn lint_all_values(helm: Helm) -> Result<()> {
+pub(crate) fn lint_all_values() -> Result<()> {
     let entries = fs::read_dir(chart::directory().join("ci"))?.collect::<Result<Vec<_>, _>>()?;
     let files: BTreeSet<_> = entries.iter().map(fs::DirEntry::path).collect();
     let known: BTreeSet<_> = known_values().map(chart::values).collect();
     ensure!(files == known, "a set of values is not compared with a kustomization: {files:?}");
     for file in files {
-        let mut lint = Command::new(chart::program(helm)?);
+        let mut lint = Command::new(chart::program()?);
         lint.args(["lint", "--strict"]).arg(chart::directory()).arg("--values").arg(&file);
         run_command(&mut lint)?;
     }
@@ -97,15 +97,15 @@ pub(crate) fn known_values() -> impl Iterator<Item = &'static str> {
 }
 
 /// Renders the chart with a set of values.
-pub(crate) fn render(helm: Helm, values: &str) -> Result<Objects> {
-    render_with(helm, values, &[])
+pub(crate) fn render(values: &str) -> Result<Objects> {
+    render_with(values, &[])
 }
 
 /// Renders the chart with a set of values and further flags.
-fn render_with(helm: Helm, values: &str, flags: &[&str]) -> Result<Objects> {
+fn render_with(values: &str, flags: &[&str]) -> Result<Objects> {
     let file = chart::values(values);
     let file = file.to_string_lossy();
     let flags = [&["--values", file.as_ref()], flags].concat();
-    let rendered = chart::render(helm, "topolvm", "topolvm-system", &flags)?;
+    let rendered = chart::render("topolvm", "topolvm-system", &flags)?;
     Objects::parse(&rendered).with_context(|| values.to_owned())
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
-use system_tests::chart::{self, Helm, run_command};
+use system_tests::chart::{self, run_command};
 use system_tests::{commands, monitoring};
 use testbed::assets;
 
@@ -44,10 +44,10 @@ pub(crate) fn check_queries() -> Result<()> {
 }
 
 /// Renders the rules for people whose pages are elsewhere: each alert links to its section there.
-pub(crate) fn check_runbooks(helm: Helm) -> Result<()> {
+pub(crate) fn check_runbooks() -> Result<()> {
     let (page, file) = ("https://docs.example.com/docs/monitoring.html", chart::values("monitoring"));
     let set = format!("prometheus.rules.runbook={page}");
-    let rendered = chart::render(helm, "topolvm", "system", &["--values", &file.to_string_lossy(), "--set", &set])?;
+    let rendered = chart::render("topolvm", "system", &["--values", &file.to_string_lossy(), "--set", &set])?;
     let objects = Objects::parse(&rendered)?;
     let rules = &objects.find("PrometheusRule", "topolvm")?["spec"];
     let groups = rules["groups"].as_array().into_iter().flatten();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use system_tests::chart::{self, Helm, LVM_MOUNTS};
+use system_tests::chart::{self, LVM_MOUNTS};
 
 use crate::equality::{known_values, render};
 use crate::objects::Objects;
@@ -21,14 +21,14 @@ const OF_KUBELET: [(&str, bool); 4] = [
 
 const EMBEDDED: &str = "node.lvmdEmbedded=true,lvmd.managed=false";
 
-pub(crate) fn check_mounts(helm: Helm) -> Result<()> {
+pub(crate) fn check_mounts() -> Result<()> {
     for values in known_values() {
-        let objects = render(helm, values)?;
+        let objects = render(values)?;
         for container in containers(&objects) {
             check_apart(container).with_context(|| values.to_owned())?;
         }
     }
-    let other = chart::render(helm, "topolvm", "topolvm-system", &["--set", "node.kubeletWorkDirectory=/other"])?;
+    let other = chart::render("topolvm", "topolvm-system", &["--set", "node.kubeletWorkDirectory=/other"])?;
     let objects = Objects::parse(&other)?;
     let agent = &objects.find("DaemonSet", "topolvm-node")?["spec"]["template"]["spec"];
     for (directory, is_shared) in OF_KUBELET {
@@ -39,18 +39,18 @@ pub(crate) fn check_mounts(helm: Helm) -> Result<()> {
         let volumes = agent["volumes"].as_array().context("no volumes")?;
         ensure!(volumes.iter().any(|volume| volume["hostPath"]["path"] == *path), "{path} is not that of the host");
     }
-    check_mounts_of_lvm(helm)
+    check_mounts_of_lvm()
 }
 
 /// An LVM in the container has what it writes to, in the agent and in lvmd's own DaemonSet; with nsenter nothing of
 /// that is mounted.
-fn check_mounts_of_lvm(helm: Helm) -> Result<()> {
+fn check_mounts_of_lvm() -> Result<()> {
     let prefixes = [(r#"["/sbin/lvm"]"#, LVM_MOUNTS.len()), (r#"["nsenter", "-t1", "-m", "/sbin/lvm"]"#, 0)];
     for (lvmd, daemon_set) in [("lvmd.managed=true", "topolvm-lvmd"), (EMBEDDED, "topolvm-node")] {
         for (prefix, expected) in prefixes {
             let content = format!(r#"lvmd.additionalLVMDYamlContent={{"lvm-command-prefix": {prefix}}}"#);
             let flags = ["--set", lvmd, "--set-json", &content];
-            let objects = Objects::parse(&chart::render(helm, "topolvm", "topolvm-system", &flags)?)?;
+            let objects = Objects::parse(&chart::render("topolvm", "topolvm-system", &flags)?)?;
             let container = &objects.find("DaemonSet", daemon_set)?["spec"]["template"]["spec"]["containers"][0];
             let mounts = container["volumeMounts"].as_array().context("no mounts")?;
             let found = mounts.iter().filter(|mount| LVM_MOUNTS.iter().any(|path| mount["mountPath"] == *path));

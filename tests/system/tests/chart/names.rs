@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use system_tests::chart::{self, Helm};
+use system_tests::chart;
 
 use crate::objects::Objects;
 
-pub(crate) fn check_references(helm: Helm) -> Result<()> {
+pub(crate) fn check_references() -> Result<()> {
     for values in ["default", "embedded", "scheduler-daemonset", "scheduler-deployment", "monitoring"] {
         let file = chart::values(values);
-        let rendered = chart::render(helm, "mine", "storage", &["--values", &file.to_string_lossy()])?;
+        let rendered = chart::render("mine", "storage", &["--values", &file.to_string_lossy()])?;
         check(&Objects::parse(&rendered)?).context(values)?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Refusal of values that contradict each other, that are unknown, or that are meant for another chart.
 
 use anyhow::{Context as _, Result, ensure};
-use system_tests::chart::{self, Helm};
+use system_tests::chart;
 
 /// Flag that skips values.schema.json, as people do whose tools cannot read it.
 const WITHOUT_SCHEMA: &str = "--skip-schema-validation";
@@ -79,26 +79,26 @@ const CONTRADICTIONS: [Contradiction; 22] = [
     (&["lvmd.deviceClasses[0].name=a"], Some("missing property 'volume-group'"), None),
 ];
 
-pub(crate) fn check_refusals(helm: Helm) -> Result<()> {
+pub(crate) fn check_refusals() -> Result<()> {
     let against_the_mode =
         AGAINST_THE_MODE.map(|(values, by_schema)| (values, Some(by_schema), Some("scheduling.mode: the ")));
     for (values, by_schema, by_template) in CONTRADICTIONS.into_iter().chain(against_the_mode) {
         let mut arguments: Vec<&str> = values.iter().flat_map(|value| ["--set", *value]).collect();
         if let Some(wanted) = by_schema {
-            check(helm, &arguments, wanted)?;
+            check(&arguments, wanted)?;
         }
         if let Some(wanted) = by_template {
             if by_schema.is_some() {
                 arguments.push(WITHOUT_SCHEMA);
             }
-            check(helm, &arguments, wanted)?;
+            check(&arguments, wanted)?;
         }
     }
     Ok(())
 }
 
-fn check(helm: Helm, arguments: &[&str], wanted: &str) -> Result<()> {
-    let rendered = chart::render(helm, "topolvm", "topolvm-system", arguments);
+fn check(arguments: &[&str], wanted: &str) -> Result<()> {
+    let rendered = chart::render("topolvm", "topolvm-system", arguments);
     let refusal = rendered.err().with_context(|| format!("{arguments:?} are taken"))?.to_string();
     ensure!(refusal.contains(wanted), "{arguments:?}: {wanted:?} is not in {refusal}");
     Ok(())

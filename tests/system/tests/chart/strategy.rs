@@ -2,26 +2,26 @@
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
-use system_tests::chart::{self, Helm};
+use system_tests::chart;
 
 use crate::objects::Objects;
 
 const SECRET: [&str; 2] = ["--set", "webhook.certManager=false,webhook.selfManaged=true,scheduling.mode=extender"];
 
-pub(crate) fn check_strategy(helm: Helm) -> Result<()> {
-    let told = told(helm, &[])?;
+pub(crate) fn check_strategy() -> Result<()> {
+    let told = told(&[])?;
     ensure!(told == (None, None), "without the value: {told:?}");
-    let told = self::told(helm, &["--set", "scheduling.strategy=binpack"])?;
+    let told = self::told(&["--set", "scheduling.strategy=binpack"])?;
     ensure!(told == (Some("binpack".to_owned()), Some("binpack".to_owned())), "with the value: {told:?}");
     let own = ["--set", "scheduling.strategy=spradout,scheduler.schedulerOptions.strategy=binpack"];
-    let told = self::told(helm, &own)?;
+    let told = self::told(&own)?;
     ensure!(told == (Some("spradout".to_owned()), Some("binpack".to_owned())), "with an option: {told:?}");
     Ok(())
 }
 
 /// Returns the strategies that controller and extender are told with these arguments of helm.
-fn told(helm: Helm, arguments: &[&str]) -> Result<(Option<String>, Option<String>)> {
-    let rendered = chart::render(helm, "topolvm", "topolvm-system", &[&SECRET, arguments].concat())?;
+fn told(arguments: &[&str]) -> Result<(Option<String>, Option<String>)> {
+    let rendered = chart::render("topolvm", "topolvm-system", &[&SECRET, arguments].concat())?;
     let objects = Objects::parse(&rendered)?;
     let controller = objects.find("Deployment", "topolvm-controller")?;
     let mut flags = controller["spec"]["template"]["spec"]["containers"][0]["args"].as_array().into_iter().flatten();

@@ -4,18 +4,18 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value, json};
-use system_tests::chart::{self, Helm};
+use system_tests::chart;
 
 use crate::objects::Objects;
 
-pub(crate) fn check_tolerance(helm: Helm) -> Result<()> {
-    render_null_sections(helm)?;
-    render_some(helm)?;
+pub(crate) fn check_tolerance() -> Result<()> {
+    render_null_sections()?;
+    render_some()?;
     let gone = ["--set", "node=null", "--set", "webhook=null"];
-    let refusal = chart::render(helm, "topolvm", "topolvm-system", &gone).err().context("no section is taken")?;
+    let refusal = chart::render("topolvm", "topolvm-system", &gone).err().context("no section is taken")?;
     ensure!(refusal.to_string().contains("node, webhook: a section that is null"), "{refusal}");
     let older = ["--set", "image.tag=0.38.0", "--set", "webhook.pvcMutatingWebhook.enabled=true"];
-    let refusal = chart::render(helm, "topolvm", "topolvm-system", &older).err().context("older names are taken")?;
+    let refusal = chart::render("topolvm", "topolvm-system", &older).err().context("older names are taken")?;
     let refusal = refusal.to_string();
     for name in ["image.tag: use image.reference", "webhook.pvcMutatingWebhook: finalizers"] {
         ensure!(refusal.contains(name), "{name} is not in {refusal}");
@@ -24,7 +24,7 @@ pub(crate) fn check_tolerance(helm: Helm) -> Result<()> {
 }
 
 /// Renders the chart with null for each list and each empty section of its values, all at once.
-fn render_null_sections(helm: Helm) -> Result<()> {
+fn render_null_sections() -> Result<()> {
     let defaults: Value = serde_saphyr::from_str(&fs::read_to_string(chart::directory().join("values.yaml"))?)?;
     let mut values = null_sections(defaults.as_object().context("no values")?);
     // Without a device class there is no lvmd
@@ -38,7 +38,7 @@ fn render_null_sections(helm: Helm) -> Result<()> {
         values["scheduling"]["mode"] = mode.into();
         let file = directory.path().join("values.yaml");
         fs::write(&file, values.to_string())?;
-        let rendered = chart::render(helm, "topolvm", "topolvm-system", &["--values", &file.to_string_lossy()])?;
+        let rendered = chart::render("topolvm", "topolvm-system", &["--values", &file.to_string_lossy()])?;
         Objects::parse(&rendered)?.find("StorageClass", "a")?;
     }
     Ok(())
@@ -60,8 +60,8 @@ fn null_sections(section: &Map<String, Value>) -> Value {
 }
 
 /// Renders values that people have, and looks at what became of each.
-fn render_some(helm: Helm) -> Result<()> {
-    let objects = |flags: &[&str]| Objects::parse(&chart::render(helm, "topolvm", "topolvm-system", flags)?);
+fn render_some() -> Result<()> {
+    let objects = |flags: &[&str]| Objects::parse(&chart::render("topolvm", "topolvm-system", flags)?);
     let host = objects(&["--set", "lvmd.managed=false", "--set-json", "lvmd.deviceClasses=[]"])?;
     ensure!(host.find("DaemonSet", "topolvm-lvmd").is_err(), "an lvmd that is not managed is there");
     let refusal = objects(&["--set-json", "lvmd.deviceClasses=[]"]).err().context("lvmd without classes is taken")?;

@@ -2,13 +2,12 @@
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use system_tests::chart::Helm;
 
 use crate::equality::render;
 use crate::objects::Objects;
 
-pub(crate) fn check_rendered_values(helm: Helm) -> Result<()> {
-    let objects = render(helm, "upstream")?;
+pub(crate) fn check_rendered_values() -> Result<()> {
+    let objects = render("upstream")?;
     controller(&objects)?;
     node(&objects)?;
     lvmd(&objects)?;

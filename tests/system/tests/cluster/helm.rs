@@ -31,20 +31,20 @@ const THIN_ANNOTATION: &str = "capacity.topolvm.io/thin";
 /// Deadline of whatever follows from a change of the release.
 const SOON: Duration = Duration::from_mins(3);
 
+pub(crate) const NAME: &str = "helm_installs_upgrades_rolls_back_and_uninstalls_beside_volumes";
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "helm_3_and_4_install_upgrade_roll_back_and_uninstall_and_volumes_stay";
-    vec![suite::test(name, run_with_each_helm)]
+    vec![suite::test(NAME, check_chart)]
 }
 
-fn run_with_each_helm() -> Result<()> {
+fn check_chart() -> Result<()> {
     // The images that the manifests name are those of the chart
     let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?.with_thin_class();
     let directory = tempfile::Builder::new().prefix("topolvm-helm-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &spec.cluster)?;
     let outcome = prepare_cluster(&cluster, &spec).and_then(|node| {
         let bed = Bed { cluster: &cluster, node };
-        let outcome = [Helm::Three, Helm::Four].into_iter().try_for_each(|helm| bed.check_lifecycle(helm));
-        outcome.and_then(|()| bed.follow_page()).with_state(|| bed.logs())
+        bed.check_lifecycle().and_then(|()| bed.follow_page()).with_state(|| bed.logs())
     });
     cluster.down(None)?;
     outcome
@@ -66,28 +66,24 @@ struct Bed<'a> {
 }
 
 impl Bed<'_> {
-    /// Installs, upgrades, rolls back and uninstalls the chart with a version of helm. The second version finds the
-    /// CustomResourceDefinition that the first has left.
-    fn check_lifecycle(&self, helm: Helm) -> Result<()> {
-        let what = |step: &str| format!("{helm:?}, {step}");
-        self.install(helm).with_context(|| what("install"))?;
-        self.upgrade_and_roll_back(helm).with_context(|| what("upgrade and rollback"))?;
-        self.uninstall_around_a_volume(helm).with_context(|| what("uninstall with a volume"))
+    /// Installs, upgrades, rolls back and uninstalls the chart.
+    fn check_lifecycle(&self) -> Result<()> {
+        self.install().context("install")?;
+        self.upgrade_and_roll_back().context("upgrade and rollback")?;
+        self.uninstall_around_a_volume().context("uninstall with a volume")
     }
 
-    /// Installs the chart as a page says: the first time that of the chart, which makes the namespace.
-    fn install(&self, helm: Helm) -> Result<()> {
-        let page = match helm {
+    /// Installs the chart as a page says; the page creates the namespace.
+    fn install(&self) -> Result<()> {
+        let page = match chart::version() {
             Helm::Three => Commands::of("../charts/topolvm/README.md", "Chart topolvm")?,
             Helm::Four => Commands::of("install.md", "With Helm")?,
         };
         let without_storage = self.add_nodes_without_storage()?;
-        // Each page makes the namespace
-        self.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s"])?;
-        self.run_page(helm, &page.with("REGISTRY", "localhost")?)?;
+        self.run_page(&page.with("REGISTRY", "localhost")?)?;
         topolvm::wait_for_driver(self.cluster, &self.node, TopoLvm)?;
         Scenario { cluster: self.cluster, node: &self.node, flavor: TopoLvm }.run(&mut SilentReporter)?;
-        let notes = self.helm_output(helm, &["get", "notes", RELEASE])?;
+        let notes = self.helm_output(&["get", "notes", RELEASE])?;
         ensure!(notes.contains("rollout status") && !notes.contains("without effect"), "{notes}");
         self.check_ready()?;
         self.remove_node(&without_storage)
@@ -122,7 +118,7 @@ impl Bed<'_> {
     }
 
     /// Adds a device class and takes it back: lvmd reads its file again, and no pod of the product is replaced.
-    fn upgrade_and_roll_back(&self, helm: Helm) -> Result<()> {
+    fn upgrade_and_roll_back(&self) -> Result<()> {
         let values = self.cluster.directory().join("values.yaml");
         let classes = json!([
             {"name": "ssd", "volume-group": "myvg1", "default": true, "spare-gb": 10},
@@ -134,7 +130,7 @@ impl Bed<'_> {
         fs::write(&values, json!({"lvmd": {"deviceClasses": classes}}).to_string())?;
         let (chart, values) = (chart::directory(), values.to_string_lossy().into_owned());
         let before = self.pods()?;
-        self.helm(helm, &["upgrade", RELEASE, &chart.to_string_lossy(), "--values", &values])?;
+        self.helm(&["upgrade", RELEASE, &chart.to_string_lossy(), "--values", &values])?;
         self.wait_for_thin_class(true)?;
         self.cluster.apply(&storage_class(TopoLvm, THIN_CLASS, Some(THIN_CLASS), false).to_string())?;
         self.cluster.apply(&claim("thin", THIN_CLASS, "1Gi", VolumeMode::Filesystem).to_string())?;
@@ -146,7 +142,7 @@ impl Bed<'_> {
             Ok(())
         })?;
         self.kubectl(&["delete", "storageclass", THIN_CLASS])?;
-        self.helm(helm, &["rollback", RELEASE, "1"])?;
+        self.helm(&["rollback", RELEASE, "1"])?;
         self.wait_for_thin_class(false)?;
         let after = self.pods()?;
         ensure!(before == after, "pods were started anew: {before} and then {after}");
@@ -154,14 +150,14 @@ impl Bed<'_> {
     }
 
     /// Uninstalls the release and installs it again while a pod has a volume.
-    fn uninstall_around_a_volume(&self, helm: Helm) -> Result<()> {
+    fn uninstall_around_a_volume(&self) -> Result<()> {
         self.cluster.apply(&claim("stays", CLASS, "512Mi", VolumeMode::Filesystem).to_string())?;
         self.run_pod("stays", "stays")?;
         self.kubectl(&["exec", "stays", "--", "sh", "-c", "echo kept >/data/file && sync"])?;
         let volume = self.kubectl(&["get", "pvc", "stays", "-o", "jsonpath={.spec.volumeName}"])?;
         let lv = self.kubectl(&["get", "pv", &volume, "-o", "jsonpath={.spec.csi.volumeHandle}"])?;
 
-        self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=180s"])?;
+        self.helm_output(&["uninstall", RELEASE, "--wait", "--timeout=180s"])?;
         wait_for("nothing is left in the namespace", || {
             let left = self.kubectl(&["get", "all,configmaps,roles", "-n", NAMESPACE, "-o", "name"])?;
             let ours: Vec<&str> = left.lines().filter(|name| name.contains("topolvm")).collect();
@@ -176,7 +172,7 @@ impl Bed<'_> {
         ensure!(text == "kept\n", "the pod has lost its volume: {text:?}");
 
         let chart = chart::directory();
-        self.helm(helm, &["install", RELEASE, &chart.to_string_lossy()])?;
+        self.helm(&["install", RELEASE, &chart.to_string_lossy()])?;
         topolvm::wait_for_driver(self.cluster, &self.node, TopoLvm)?;
         self.kubectl(&["delete", "pod", "stays", "--timeout=180s"])?;
         self.run_pod("stays", "stays")?;
@@ -184,7 +180,7 @@ impl Bed<'_> {
         ensure!(text == "kept\n", "the file says {text:?}");
         self.kubectl(&["delete", "pod/stays", "pvc/stays", "--timeout=180s"])?;
         self.kubectl(&["wait", "--for=delete", &format!("pv/{volume}"), "--timeout=180s"])?;
-        self.helm_output(helm, &["uninstall", RELEASE, "--wait", "--timeout=180s"])?;
+        self.helm_output(&["uninstall", RELEASE, "--wait", "--timeout=180s"])?;
         let volumes = self.node.exec_ok(&["lvs", "--noheadings", "-o", "lv_name", "myvg1"])?;
         ensure!(volumes.trim().is_empty(), "LVs are left: {volumes}");
         Ok(())
@@ -195,16 +191,16 @@ impl Bed<'_> {
         self.kubectl(&["delete", "namespace", NAMESPACE, "--timeout=180s"])?;
         let values = self.cluster.directory().join("values.yaml");
         let page = Commands::of("helm.md", "Install, upgrade, uninstall")?;
-        self.run_page(Helm::Four, &page.with("values.yaml", &values.to_string_lossy())?)?;
+        self.run_page(&page.with("values.yaml", &values.to_string_lossy())?)?;
         let left = self.kubectl(&["get", "deployments,daemonsets", "-n", NAMESPACE, "-o", "name"])?;
         ensure!(left.is_empty(), "{left} is left");
         Ok(())
     }
 
-    /// Runs the commands of a page with a version of helm as `helm`.
-    fn run_page(&self, helm: Helm, page: &Commands) -> Result<()> {
+    /// Runs the commands of a page with helm in the PATH.
+    fn run_page(&self, page: &Commands) -> Result<()> {
         let directory = tempfile::tempdir().context("create a directory for helm")?;
-        symlink(chart::program(helm)?, directory.path().join("helm")).context("link helm")?;
+        symlink(chart::program()?, directory.path().join("helm")).context("link helm")?;
         let path = format!("{}:{}", directory.path().display(), plugin::search_path(self.cluster)?);
         page.answer(page.command(self.cluster)?.env("PATH", path)).map(drop)
     }
@@ -239,12 +235,12 @@ impl Bed<'_> {
     }
 
     /// Runs helm for a change of the release, and waits until its pods are ready.
-    fn helm(&self, helm: Helm, arguments: &[&str]) -> Result<()> {
-        self.helm_output(helm, &[arguments, &["--wait", "--timeout=180s"]].concat()).map(drop)
+    fn helm(&self, arguments: &[&str]) -> Result<()> {
+        self.helm_output(&[arguments, &["--wait", "--timeout=180s"]].concat()).map(drop)
     }
 
-    fn helm_output(&self, helm: Helm, arguments: &[&str]) -> Result<String> {
-        chart::run(helm, self.cluster, NAMESPACE, arguments)
+    fn helm_output(&self, arguments: &[&str]) -> Result<String> {
+        chart::run(self.cluster, NAMESPACE, arguments)
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String> {

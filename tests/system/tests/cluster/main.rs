@@ -61,7 +61,52 @@ use std::process::ExitCode;
 
 use fixture::Fixture;
 use libtest_mimic::Trial;
-use testbed::suite;
+use testbed::suite::{self, InSoak};
+
+/// Tests that a soak runs. What remains tests each capability at least once.
+const IN_SOAK: InSoak = InSoak {
+    only: &[
+        // Large clusters and releases, minutes each
+        pods::ROLL_OUTS,
+        "pods_on_three_nodes_go_by_free_space_survive_bad_rollouts_and_a_dead_node",
+        "pods_that_wait_for_two_reasons_run_after_the_commands_that_doctor_prints",
+        "an_etcd_that_is_restored_from_a_backup_costs_no_volume_and_makes_none",
+        "whatever_takes_an_lv_and_its_objects_apart_is_told_and_costs_no_data",
+        "who_follows_the_pages_expands_copies_and_restores_a_database_and_finds_leftovers",
+        "each_query_for_prometheus_has_data_no_alert_fires_in_a_healthy_cluster_and_faults_raise_theirs",
+        "the_examples_run_as_they_are_and_leave_nothing_behind",
+        // Programs that are built for them alone: cert-manager
+        "certificates_of_cert_manager_are_served_and_renewed",
+        "the_webhook_answers_with_the_certificate_that_cert_manager_has_made_with_helm_and_with_kustomize",
+        "the_certificate_of_two_replicas_is_renewed_without_a_refused_request",
+        // The same for an older release, another group, another filesystem
+        "topolvm_0_8_3_and_0_9_are_switched_by_the_page_and_back",
+        "what_topolvm_made_in_the_older_api_group_is_mounted_grown_copied_and_deleted_after_the_switch",
+        "larger_copies_of_xfs_and_btrfs_volumes_are_mounted_beside_their_source",
+        "what_was_fsynced_is_in_a_restored_btrfs_beside_its_source",
+        "the_smallest_volume_of_each_filesystem_is_mounted_and_written_to",
+        "volumes_that_bind_at_once_go_where_the_node_strategy_says",
+        "limits_of_io_of_pods_on_one_disk_are_their_rates",
+        "limits_of_io_are_in_force_after_a_reboot",
+        "limits_of_io_survive_restarts_of_container_agent_and_kubelet",
+        // The same with more kills
+        "a_disk_is_emptied_under_a_pod_while_lvmd_is_killed_ten_times_and_the_power_is_cut",
+        "crash::lvmd_dies_before_it_looks_at_the_volume",
+        "crash::the_agent_dies_before_lvmd_looks_at_the_volume",
+        "crash::lvmd_dies_before_lvcreate",
+        "crash::the_agent_dies_before_lvcreate",
+        "crash::both_die_before_lvcreate",
+        "crash::lvcreate_dies_at_once",
+        "crash::lvcreate_dies_early",
+        "crash::the_agent_dies_after_lvcreate",
+        "crash::both_die_after_lvcreate",
+        "crash::lvmd_dies_before_lvremove",
+        "crash::lvmd_dies_after_lvremove",
+        "crash::the_agent_dies_after_lvremove",
+    ],
+    // With helm 3
+    also: &[helm::NAME],
+};
 
 /// A trial's function, which runs with a cluster.
 type Body = fn(&Fixture) -> anyhow::Result<()>;
@@ -120,7 +165,7 @@ fn main() -> ExitCode {
     trials.extend(orphan_causes::trials());
     trials.extend(undelete::trials());
     trials.extend(pages::trials());
-    let code = suite::on_host(trials);
+    let code = suite::on_host(IN_SOAK.select(trials));
     if let Err(error) = fixture::down() {
         eprintln!("cluster: taking it down failed: {error:#}");
         return ExitCode::FAILURE;

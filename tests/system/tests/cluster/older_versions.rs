@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::ByteString;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
-use system_tests::chart::{self, Helm};
+use system_tests::chart;
 use system_tests::commands::Commands;
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::shared::TestCluster;
@@ -89,7 +89,7 @@ fn switch_chart(shared: &TestCluster, node: &Node) -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let theirs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cluster/older_versions/chart");
     let install = ["install", "topolvm", &theirs.to_string_lossy(), "--create-namespace", "--wait", "--timeout=180s"];
-    chart::run(Helm::Three, &shared.cluster, NAMESPACE, &install)?;
+    chart::run(&shared.cluster, NAMESPACE, &install)?;
     create_old_volume(&OldObjects { shared, node, flavor: TopoLvm })?;
     Commands::of("switching.md", "Before you switch")?.run_in(&shared.cluster, scratch.path())?;
 
@@ -212,11 +212,11 @@ fn delete_old_volume(shared: &TestCluster, node: &Node, flavor: ApiFlavor) -> Re
     Ok(())
 }
 
-/// Runs commands of a page with helm 3 as `helm`.
+/// Runs commands of a page with helm in the PATH.
 fn run_with_helm(shared: &TestCluster, scratch: &Path, page: &Commands) -> Result<()> {
     let link = scratch.join("helm");
     if !link.exists() {
-        symlink(chart::program(Helm::Three)?, &link).context("link helm")?;
+        symlink(chart::program()?, &link).context("link helm")?;
     }
     let path = format!("{}:{}", scratch.display(), plugin::search_path(&shared.cluster)?);
     page.answer(page.command(&shared.cluster)?.env("PATH", path)).map(drop)

@@ -34,53 +34,59 @@ use crate::job::SilentReporter;
 const NEXT_BUILD: &str = "next";
 /// Name of the StorageClass in `deploy/manifests/base/storageclass.yaml`, which has XFS.
 const CLASS: &str = "topolvm-provisioner";
-/// Restarts of each container.
-const RESTARTS: u32 = 3;
+/// Restarts of each container; a soak has more.
+const RESTARTS: u32 = 1;
 /// Size of the volumes: the smallest with XFS has 300 MiB.
 const SIZE: &str = "320Mi";
 
+/// Name of the test that a soak runs alone.
+pub(crate) const ROLL_OUTS: &str = "pods_survive_bad_roll_outs_and_serve_the_older_api_group";
+
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "pods_with_the_roles_that_ship_do_the_whole_job_move_lvmd_and_are_upgraded_under_a_pod_that_writes";
-    vec![suite::test(name, run_in_cluster)]
+    vec![
+        suite::test("pods_with_the_roles_that_ship_do_the_whole_job_and_move_lvmd", || with_pods(do_whole_job)),
+        suite::test(ROLL_OUTS, || with_pods(roll_out)),
+    ]
 }
 
-fn run_in_cluster() -> Result<()> {
+/// Runs a test in a cluster with the pods of the overlay `lvmd` and an audit log, and a directory.
+fn with_pods(test: fn(&TestCluster, &Node, &Path) -> Result<()>) -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("topolvm-pods-").tempdir_in("/var/tmp")?;
     let first = with_thin_class().write(&scratch.path().join("first"))?;
     let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?.with_thin_class(), &first)?;
     spec.cluster.audit_policy = Some(audit::POLICY.to_owned());
     spec.cluster.images.push(product_images::product(&spec.programs, NEXT_BUILD)?);
     let shared = TestCluster::up("pods", &spec)?;
-    let node = shared.node()?;
-    let began = Instant::now();
-    let told = |what: &str| {
-        eprintln!("pods: {what} after {:.0} s", began.elapsed().as_secs_f64());
-        Ok(())
-    };
-    let outcome = run_scenarios(&shared, node)
-        .and_then(|()| copies::create_copies(&shared, node))
-        .and_then(|()| copies::delete_with_node(&shared))
-        .and_then(|()| told("the whole job with copies was done"))
-        .and_then(|()| restarts::check_host(&shared.cluster, node, CLASS, SIZE, RESTARTS))
-        .and_then(|()| told("all containers had been restarted"))
-        .and_then(|()| readiness::break_configuration(&shared))
-        .and_then(|()| readiness::roll_out_with_surge(&shared))
-        .and_then(|()| readiness::check_lvm_commands(&shared))
-        .and_then(|()| move_lvmd(&shared, node, scratch.path()))
-        .and_then(|()| told("lvmd had moved"))
-        .and_then(|()| overlays::use_extender(&shared, node, scratch.path()))
-        .and_then(|()| told("the extender had been asked in both ways"))
-        // The roles are others in the older API group
-        .and_then(|()| rights::check_none_missing(&shared, None))
-        .and_then(|()| rights::check_all_used(&shared))
-        .and_then(|()| overlays::use_older_group(&shared, node, scratch.path()))
-        .and_then(|()| told("the older API group was served"))
-        .and_then(|()| overlays::use_oldest_guide(&shared, node, scratch.path()))
-        .and_then(|()| told("the system of the first guides had run"))
-        .and_then(|()| rights::check_none_missing(&shared, Some(TopoLvm)))
-        .with_state(|| logs(&shared).unwrap_or_default());
+    let outcome = test(&shared, shared.node()?, scratch.path()).with_state(|| logs(&shared).unwrap_or_default());
     shared.down()?;
     outcome
+}
+
+fn do_whole_job(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+    let began = Instant::now();
+    let report = |step: &str| eprintln!("pods: {step} after {:.0} s", began.elapsed().as_secs_f64());
+    run_scenarios(shared, node)?;
+    copies::create_copies(shared, node)?;
+    copies::delete_with_node(shared)?;
+    report("the whole job with copies was done");
+    restarts::check_host(&shared.cluster, node, CLASS, SIZE, RESTARTS)?;
+    report("all containers had been restarted");
+    move_lvmd(shared, node, scratch)?;
+    report("lvmd had moved");
+    overlays::use_extender(shared, node, scratch)?;
+    report("the extender had been asked in both ways");
+    // The roles are others in the older API group
+    rights::check_none_missing(shared, None)?;
+    rights::check_all_used(shared)
+}
+
+fn roll_out(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+    readiness::break_configuration(shared)?;
+    readiness::roll_out_with_surge(shared)?;
+    readiness::check_lvm_commands(shared)?;
+    overlays::use_older_group(shared, node, scratch)?;
+    overlays::use_oldest_guide(shared, node, scratch)?;
+    rights::check_none_missing(shared, Some(TopoLvm))
 }
 
 /// Returns the overlay with lvmd as a DaemonSet, and a device class that supports snapshots.

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
-use system_tests::chart::{self, Helm};
+use system_tests::chart;
 use testbed::cluster::{Cluster, ClusterSpec};
 use testbed::sidecars::NAMESPACE;
 use testbed::suite;
@@ -120,7 +120,7 @@ fn with_cluster(body: fn(&Cluster, &Path) -> Result<()>) -> Result<()> {
 fn apply_all_values(cluster: &Cluster, scratch: &Path) -> Result<()> {
     for entry in fs::read_dir(chart::directory().join("ci"))? {
         let values = entry?.path();
-        let rendered = chart::render(Helm::Three, "topolvm", NAMESPACE, &["--values", &values.to_string_lossy()])?;
+        let rendered = chart::render("topolvm", NAMESPACE, &["--values", &values.to_string_lossy()])?;
         let objects = serde_saphyr::from_multiple::<Option<Value>>(&rendered).context("no YAML")?;
         let ours = |object: &Value| object["kind"].as_str().is_some_and(|kind| !OF_OTHERS.contains(&kind));
         let items: Vec<Value> = objects.into_iter().flatten().filter(ours).collect();
@@ -141,35 +141,33 @@ fn upgrade_from_topolvm(cluster: &Cluster, scratch: &Path) -> Result<()> {
     fs::write(upstream.join("Chart.yaml"), "{apiVersion: v2, name: topolvm, version: 17.1.0}")?;
     fs::write(upstream.join("templates/all.yaml"), UPSTREAM)?;
     let (upstream, ours) = (upstream.to_string_lossy().into_owned(), chart::directory());
-    for helm in [Helm::Three, Helm::Four] {
-        let run = |arguments: &[&str]| chart::run(helm, cluster, NAMESPACE, arguments).map(drop);
-        run(&["install", "topolvm", &upstream])?;
-        cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"])?;
-        let volume = json!({
-            "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": "volume"},
-            "spec": {"name": "volume", "nodeName": "node1", "size": "1Gi"},
-        });
-        // Where a definition was Established, each kind of request finds it some moments later
-        cluster.ready("apiserver", || cluster.apply(&volume.to_string()).map(drop))?;
-        let before = ids(cluster)?;
-        run(&["upgrade", "topolvm", &ours.to_string_lossy()])?;
-        ensure!(ids(cluster)? == before, "{helm:?}: some of {KEPT:?} were made anew");
-        cluster.kubectl_ok(["get", "logicalvolumes.topolvm.io", "volume"])?;
-        let daemon_sets = cluster.kubectl_ok(["get", "daemonsets", "-n", NAMESPACE, "-o", "name"])?;
-        let expected = "daemonset.apps/topolvm-lvmd\ndaemonset.apps/topolvm-node\n";
-        ensure!(daemon_sets == expected, "{helm:?}: {daemon_sets}");
-        let image = "jsonpath={.spec.template.spec.containers[*].name}";
-        let containers = cluster.kubectl_ok(["get", "daemonset", "topolvm-node", "-n", NAMESPACE, "-o", image])?;
-        ensure!(containers == "topolvm-node", "{helm:?}: containers of TopoLVM are left: {containers}");
+    let run = |arguments: &[&str]| chart::run(cluster, NAMESPACE, arguments).map(drop);
+    run(&["install", "topolvm", &upstream])?;
+    cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"])?;
+    let volume = json!({
+        "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": "volume"},
+        "spec": {"name": "volume", "nodeName": "node1", "size": "1Gi"},
+    });
+    // Where a definition was Established, each kind of request finds it some moments later
+    cluster.ready("apiserver", || cluster.apply(&volume.to_string()).map(drop))?;
+    let before = ids(cluster)?;
+    run(&["upgrade", "topolvm", &ours.to_string_lossy()])?;
+    ensure!(ids(cluster)? == before, "some of {KEPT:?} were recreated");
+    cluster.kubectl_ok(["get", "logicalvolumes.topolvm.io", "volume"])?;
+    let daemon_sets = cluster.kubectl_ok(["get", "daemonsets", "-n", NAMESPACE, "-o", "name"])?;
+    let expected = "daemonset.apps/topolvm-lvmd\ndaemonset.apps/topolvm-node\n";
+    ensure!(daemon_sets == expected, "{daemon_sets}");
+    let image = "jsonpath={.spec.template.spec.containers[*].name}";
+    let containers = cluster.kubectl_ok(["get", "daemonset", "topolvm-node", "-n", NAMESPACE, "-o", image])?;
+    ensure!(containers == "topolvm-node", "containers of TopoLVM are left: {containers}");
 
-        run(&["rollback", "topolvm", "1"])?;
-        ensure!(ids(cluster)? == before, "{helm:?}: on the way back some of {KEPT:?} were made anew");
-        run(&["upgrade", "topolvm", &ours.to_string_lossy()])?;
-        run(&["uninstall", "topolvm"])?;
-        cluster.kubectl_ok(["get", "logicalvolumes.topolvm.io", "volume"])?;
-        cluster.kubectl_ok(["delete", "logicalvolumes.topolvm.io", "volume", "--timeout=180s"])?;
-        cluster.kubectl_ok(["delete", "crd", "logicalvolumes.topolvm.io", "--timeout=180s"])?;
-    }
+    run(&["rollback", "topolvm", "1"])?;
+    ensure!(ids(cluster)? == before, "the rollback recreated some of {KEPT:?}");
+    run(&["upgrade", "topolvm", &ours.to_string_lossy()])?;
+    run(&["uninstall", "topolvm"])?;
+    cluster.kubectl_ok(["get", "logicalvolumes.topolvm.io", "volume"])?;
+    cluster.kubectl_ok(["delete", "logicalvolumes.topolvm.io", "volume", "--timeout=180s"])?;
+    cluster.kubectl_ok(["delete", "crd", "logicalvolumes.topolvm.io", "--timeout=180s"])?;
     Ok(())
 }
 

@@ -31,7 +31,21 @@ mod web_page;
 use std::process::ExitCode;
 
 use fixture::Fixture;
-use testbed::suite;
+use testbed::suite::{self, InSoak};
+
+/// Tests that a soak runs.
+const IN_SOAK: InSoak = InSoak {
+    only: &[
+        // Decoders of older kube-schedulers are built for it alone
+        "older_kube_schedulers_read_the_configurations_that_ship",
+        // `make soak ONLY=scheduling` does this with more pods
+        "without_reservations_a_burst_of_pods_is_promised_more_than_nodes_have",
+        // Minutes, with a control plane of its own
+        "at_each_step_of_a_change_of_the_scheduling_mode_pods_are_scheduled_and_their_claims_bound",
+    ],
+    // With helm 3
+    also: &["a_release_of_topolvms_chart_is_upgraded_in_place_and_rolled_back"],
+};
 
 /// A trial's function, which runs with the control plane.
 type Body = fn(&Fixture) -> anyhow::Result<()>;
@@ -58,14 +72,12 @@ fn main() -> ExitCode {
         install::ALL,
     ];
     let shared = groups.concat().into_iter().map(|(name, body)| suite::test(name, move || fixture::run_trial(body)));
-    let code = suite::on_host(
-        shared
-            .chain(chart::trials())
-            .chain(postmortem::trials())
-            .chain(mode_change::trials())
-            .chain(web_page::trials())
-            .collect(),
-    );
+    let trials = shared
+        .chain(chart::trials())
+        .chain(postmortem::trials())
+        .chain(mode_change::trials())
+        .chain(web_page::trials());
+    let code = suite::on_host(IN_SOAK.select(trials.collect()));
     if let Err(error) = fixture::down() {
         eprintln!("control plane: taking it down failed: {error:#}");
         return ExitCode::FAILURE;

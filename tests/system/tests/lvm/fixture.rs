@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use lvm::{LvName, Lvm, NewVolume, SystemRunner, Tag, VgName, VolumeGroup};
+use testbed::suite;
 
 /// Devices of the guest's two disks.
 pub(crate) const DISKS: [&str; 2] = ["/dev/ubda", "/dev/ubdb"];
@@ -169,7 +170,7 @@ impl LocalSettings {
 
     /// The same, and those of the LVM that the tests run by hand.
     pub(crate) fn of_all() -> Self {
-        if is_soak() { Self::of(&["/etc/lvm", OWN_LVM_SETTINGS]) } else { Self::new() }
+        if suite::is_soak() { Self::of(&["/etc/lvm", OWN_LVM_SETTINGS]) } else { Self::new() }
     }
 
     fn of(directories: &[&str]) -> Self {
@@ -203,11 +204,6 @@ pub(crate) fn vg(name: &str) -> VgName {
 
 pub(crate) fn lv(name: &str) -> LvName {
     name.parse().unwrap()
-}
-
-/// Returns true if random tests are repeated many times (`make soak`).
-pub(crate) fn is_soak() -> bool {
-    std::env::var_os("TOPOLVM_SOAK").is_some()
 }
 
 /// Returns the number of repetitions of a random test: `TOPOLVM_RUNS`, or the usual one.

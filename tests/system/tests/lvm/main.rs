@@ -84,11 +84,11 @@ fn main() -> ExitCode {
             }
         }
     }
-    if fixture::is_soak() && guest::is_inside() {
+    if suite::is_soak() && guest::is_inside() {
         run_ok("cp", &["-r", "/etc/lvm", OWN_LVM_SETTINGS]);
     }
     // What is left to chance is soaked: a change is not to fail over the moment at which something else was killed.
-    let random: &[Tests] = if fixture::is_soak() { &[kills::TESTS, stories::TESTS, disk_story::TESTS] } else { &[] };
+    let random: &[Tests] = if suite::is_soak() { &[kills::TESTS, stories::TESTS, disk_story::TESTS] } else { &[] };
     let tests = driver::TESTS
         .iter()
         .chain(daemon::TESTS)
@@ -126,8 +126,8 @@ fn main() -> ExitCode {
         .chain(blkio_limits::TESTS);
     let trials = tests.map(|&(name, test)| suite::panicking_test(name, test));
     // Six minutes on an idle machine, more than ten beside a cluster: this ends what hangs, and says nothing of speed
-    let timeout = Duration::from_mins(if fixture::is_soak() { 120 } else { 30 });
-    let env = fixture::is_soak().then(|| ("LVM_SYSTEM_DIR".to_owned(), OWN_LVM_SETTINGS.to_owned()));
+    let timeout = Duration::from_mins(if suite::is_soak() { 120 } else { 30 });
+    let env = suite::is_soak().then(|| ("LVM_SYSTEM_DIR".to_owned(), OWN_LVM_SETTINGS.to_owned()));
     let env = env.into_iter().collect();
     let spec = GuestSpec { disks: vec![GIB, GIB], timeout, env, ..GuestSpec::default() };
     let code = suite::in_guest(spec, trials.collect());
@@ -135,10 +135,10 @@ fn main() -> ExitCode {
         return code;
     }
     // Those with guests of their own
-    let mut others = evacuation_cut::trials();
-    others.extend(shared_group::trials());
+    let mut others = shared_group::trials();
     others.extend(shared_disk_group::trials());
-    if fixture::is_soak() {
+    if suite::is_soak() {
+        others.extend(evacuation_cut::trials());
         others.extend(power_cut::trials());
     }
     let others = suite::on_host_unless(machine::missing_for_guests(), others);

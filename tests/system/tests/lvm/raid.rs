@@ -7,8 +7,9 @@ use std::fs;
 use std::process::Command;
 
 use lvm::Layout;
+use testbed::suite;
 
-use crate::fixture::{Random, is_soak, run, run_ok, runs, seed};
+use crate::fixture::{Random, run, run_ok, runs, seed};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     (
@@ -149,7 +150,8 @@ impl Group {
     /// Tries the layouts on these free areas, and on pseudo-random ones that are the same each time. The soak tries
     /// others.
     fn check(&self, test: &str, layouts: &[&str], special: &[&[&[u64]]], cases: u64) {
-        let (rounds, mut random) = if is_soak() { (runs(10), Random(seed(test))) } else { (1, Random(0x1234_5678)) };
+        let (rounds, mut random) =
+            if suite::is_soak() { (runs(10), Random(seed(test))) } else { (1, Random(0x1234_5678)) };
         let mut wrong = Vec::new();
         for round in 0..rounds {
             let special = special.iter().filter(|_| round == 0);

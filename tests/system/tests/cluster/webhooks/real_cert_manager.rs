@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::json;
-use system_tests::chart::{self, Helm};
+use system_tests::chart;
 use system_tests::manifests::{VolumeMode, claim, pod};
 use system_tests::product_images;
 use testbed::assets;
@@ -61,9 +61,9 @@ fn with_helm(bed: &Bed) -> Result<()> {
     let [chart, values] = [chart.to_string_lossy(), values.to_string_lossy()];
     let install = ["install", "topolvm", &chart, "--create-namespace", "--values", &values];
     let wait = ["--wait", "--timeout=180s"];
-    chart::run(Helm::Three, &bed.cluster, NAMESPACE, &[&install[..], &wait].concat())?;
+    chart::run(&bed.cluster, NAMESPACE, &[&install[..], &wait].concat())?;
     check(bed).context("installed with helm")?;
-    chart::run(Helm::Three, &bed.cluster, NAMESPACE, &["uninstall", "topolvm", "--wait"]).map(drop)?;
+    chart::run(&bed.cluster, NAMESPACE, &["uninstall", "topolvm", "--wait"]).map(drop)?;
     // cert-manager leaves Secrets where they are
     bed.cluster.kubectl_ok(["delete", "secret", SECRET, "topolvm-webhook-ca", "-n", NAMESPACE])?;
     bed.cluster.ready(CERT_MANAGER, || {
