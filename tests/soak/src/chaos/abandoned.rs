@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_abandoned_when_its_claim_was_hasty_and_nobody_finished_it() {
+    fn volume_of_short_lived_claim_is_abandoned_if_provisioner_died() {
         let directory = tempfile::tempdir().unwrap();
         let history = History::new(&directory.path().join("history")).unwrap();
         let hasty = |uid: &str| {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_in_order_is_called_so() {
+    fn consistent_cluster_has_no_disagreements() {
         assert_eq!(after(|_| {}), "");
         assert!(disagreements(&State::default()).is_empty());
     }
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lvmd_and_the_node_tell_is_compared_with_lvm() {
+    fn reports_of_lvmd_and_the_node_are_compared_with_lvm() {
         assert!(after(|state| drop(state.nodes[0].listed.remove(0))).contains("differ about lv1"));
         let publishes = |class: &str| after(|state| state.nodes[0].published.extend([(class.to_owned(), 6)]));
         for class in ["00default", "ssd", "thin"] {

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_counted_by_itself() {
+    fn disagreements_are_counted_by_kind() {
         let all = [Kind::Lost, Kind::Leaked, Kind::Leaked, Kind::Double, Kind::Different]
             .map(|kind| Disagreement::new(kind, &["", "a"], "x"));
         assert_eq!(Counts::of(&all).to_string(), "1 lost, 2 leaked, 1 double, 1 different");

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_is_as_planned_is_called_so() {
+    fn state_as_planned_has_no_disagreements() {
         assert_eq!(Expected::after(&plan()).len(), (3, 1));
         assert_eq!(after(|_| {}), "");
     }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_expected_besides_and_others_no_longer() {
+    fn expected_claims_can_be_added_and_removed() {
         let expected = Expected::after(&plan()).with_claim("w", Class::Thick, 40);
         let lost = messages(&expected.compare(&consistent_state()));
         assert_eq!(lost, "lost: w of 40Mi is not there\n");

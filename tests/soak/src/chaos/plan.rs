@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_plan_kills_every_process_twice_and_has_a_short_outage() {
+    fn small_plan_kills_each_process_twice_and_has_a_short_outage() {
         let plan = Plan::new(1, 10, None);
         for victim in [Victim::Node, Victim::Lvmd, Victim::Controller, Victim::OtherController] {
             let kills = plan.events.iter().filter(|planned| planned.event == Event::Kill(victim)).count();
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hundred_sequences_have_outages_of_a_minute_and_all_events_before_their_end() {
+    fn plan_of_200_sequences_has_minute_outages_and_no_late_events() {
         let plan = Plan::new(1, 200, None);
         let steps: usize = plan.sequences.iter().map(|sequence| sequence.steps.len()).sum();
         assert!(plan.events.iter().all(|planned| planned.after < steps));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn each_difference_can_be_read_by_lvmd_and_is_seen_in_the_capacity() {
+    fn remapped_classes_parse_and_change_the_published_capacity() {
         let classes = |remap: Remap| {
             let config = remap.apply(CONFIG).unwrap();
             lvmd::Config::parse("lvmd.yaml", &config).unwrap_or_else(|error| panic!("{remap}: {error:?}"));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_in_which_there_is_nothing_to_change_is_refused() {
+    fn remap_rejects_a_configuration_without_the_class() {
         assert!(Remap::ThinRemoved.apply("device-classes:\n- {name: ssd, volume-group: myvg1}\n").is_err());
     }
 }

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_has_promised_what_its_volumes_have_and_no_others() {
+    fn unprovisioned_bytes_of_a_pool_count_only_its_volumes() {
         let lines = [
             "thinvg|pool0|100|active|||",
             "thinvg|x|30|active|pool0||",
