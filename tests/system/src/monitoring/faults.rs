@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fault_of_each_alert_is_planted_once_and_no_alert_is_forgotten() {
+    fn each_alert_has_exactly_one_injected_fault() {
         let of_trial = [&OF_REFUSED_CLASS[..], &OF_VOLUMES, &WITHOUT_LVMD].concat();
         let of_groups: Vec<&str> = GROUPS.iter().flat_map(|group| group.alerts).copied().collect();
         let planted = [of_trial, of_groups].concat();

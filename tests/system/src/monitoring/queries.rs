@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_variables_are_asked_for_as_prometheus_knows_it() {
+    fn dashboard_variables_become_prometheus_queries() {
         let variables: Vec<_> = queries_of_variables(&json!({"templating": {"list": [
             {"type": "datasource", "name": "datasource", "query": "prometheus"},
             {"type": "query", "name": "node", "query": {"query": "label_values(a_bytes, node)"}},
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_of_the_dashboard_stand_for_everything() {
+    fn dashboard_variables_match_everything() {
         let expression = without_variables("rate(a{node=~\"$node\"}[$__rate_interval])");
         assert_eq!(expression, "rate(a{node=~\".*\"}[1m])");
     }

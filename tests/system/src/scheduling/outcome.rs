@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_promise_that_could_not_be_kept_is_wrong_where_the_mode_keeps_account_of_promises() {
+    fn refused_volumes_are_a_failure_only_with_the_extender() {
         for (mode, is_right) in [(Mode::Extender, false), (Mode::Capacity, true), (Mode::EmbeddedCapacity, true)] {
             assert_eq!(outcome(mode, 1).is_right(), is_right, "{mode}");
             assert!(outcome(mode, 0).is_right(), "{mode}");

@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_waits_with_good_reason_only_where_no_node_has_room_for_all_its_volumes() {
+    fn waiting_pod_is_justified_only_if_no_node_fits_its_volumes() {
         let free = BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 1)]);
         assert_eq!(reason_of(&[claim(3, None)], &free), Reason::Overlooked);
         assert_eq!(reason_of(&[claim(2, None), claim(2, None)], &free), Reason::NoRoom);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_whose_volumes_are_being_made_is_not_judged() {
+    fn pod_with_volumes_in_creation_is_in_progress() {
         let free = BTreeMap::from([("a".to_owned(), 3)]);
         assert_eq!(reason_of(&[claim(1, Some("a"))], &free), Reason::InProgress);
         let selected = ClaimState { is_selected: true, ..claim(9, None) };
