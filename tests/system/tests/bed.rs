@@ -27,8 +27,8 @@ use testbed::suite;
 fn main() -> ExitCode {
     let status = suite::on_host(vec![
         suite::test("two_clusters_with_the_same_addresses_run_side_by_side", side_by_side),
-        suite::test("a_scheduler_that_does_not_start_is_named_with_its_log_and_nothing_is_left", failing_start),
-        suite::test("after_down_there_is_no_process_mount_namespace_or_memory_file", nothing_left),
+        suite::test("cluster_up_reports_a_failed_scheduler_and_leaves_nothing", failing_start),
+        suite::test("cluster_down_leaves_no_process_mount_netns_or_memory_file", nothing_left),
         suite::test("a_program_that_is_killed_takes_its_cluster_with_it", Orphan::check),
         suite::test("a_pod_is_scheduled_and_its_logs_and_exit_statuses_come_back", || with_nodes(pod_runs)),
         suite::test("pods_of_two_nodes_reach_each_other_and_a_cluster_ip", || with_nodes(pods_talk)),
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         suite::test("snapshot_controller_answers_on_a_snapshot_of_nothing", || with_nodes(snapshot_controller)),
         suite::test("a_kept_program_comes_back_until_it_is_stopped", || with_nodes(kept_program)),
         suite::test("a_killed_kubelet_comes_back_and_its_pods_go_on", || with_nodes(kubelet_killed)),
-        suite::test("a_node_that_loses_power_comes_back_with_its_volumes_pods_and_programs", || with_nodes(power_lost)),
+        suite::test("node_keeps_volumes_pods_and_programs_after_a_power_loss", || with_nodes(power_lost)),
     ]);
     match Bed::down() {
         Ok(()) => status,

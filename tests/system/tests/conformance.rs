@@ -60,7 +60,7 @@ const IN_SOAK: InSoak = InSoak {
     only: &[
         "thick_filesystem_volumes_conform_to_csi",
         "thin_block_volumes_conform_to_csi",
-        "thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi",
+        "thick_filesystem_volumes_with_embedded_lvmd_conform_to_csi",
     ],
     also: &[],
 };
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
         trial("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
         trial("thin_block_volumes_conform_to_csi", THIN, AccessType::Block),
         suite::test("thin_volumes_of_an_agent_with_default_flags_conform_to_csi", || SHARED.run_with(up, run_unstaged)),
-        suite::test("thick_filesystem_volumes_of_an_agent_with_lvmd_inside_conform_to_csi", || {
+        suite::test("thick_filesystem_volumes_with_embedded_lvmd_conform_to_csi", || {
             SHARED.run_with(up, run_with_embedded_lvmd)
         }),
     ]));

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         ("several_guests_run_at_once", several_guests_run_at_once),
         ("a_panic_is_an_error_with_the_kernels_messages", a_panic_is_an_error_with_the_kernels_messages),
         ("a_hanging_guest_meets_its_timeout", a_hanging_guest_meets_its_timeout),
-        ("a_guest_that_nobody_waits_for_ends", a_guest_that_nobody_waits_for_ends),
+        ("guest_without_a_waiting_caller_ends", guest_without_a_waiting_caller_ends),
         ("nothing_stays_of_a_guest_when_its_program_is_asked_to_end", nothing_stays_when_asked_to_end),
         ("a_guest_dies_with_its_program", a_guest_dies_with_its_program),
     ];
@@ -233,7 +233,7 @@ fn a_hanging_guest_meets_its_timeout() {
     assert!(begin.elapsed() < LONG);
 }
 
-fn a_guest_that_nobody_waits_for_ends() {
+fn guest_without_a_waiting_caller_ends() {
     // In a program of its own: the guests of other tests would look the same.
     let program = std::env::current_exe().unwrap();
     let output = Command::new(program).args([ROLE, "drop"]).output().unwrap();
