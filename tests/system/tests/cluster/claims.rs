@@ -10,10 +10,10 @@ use crate::fixture::{Fixture, VG, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
-        ("a_claim_larger_than_the_volume_group_says_so_and_is_granted_when_there_is_room", refuse_too_large),
+        ("pvc_too_large_gets_an_event_and_binds_when_space_is_freed", refuse_too_large),
         ("a_claim_of_an_unknown_device_class_says_so", refuse_unknown_class),
-        ("sizes_are_raised_to_the_minimum_and_to_whole_extents_and_the_claim_shows_them", check_sizes),
-        ("growing_beyond_the_volume_group_says_so_and_the_volume_stays_usable", refuse_too_much_growth),
+        ("pvc_size_is_raised_to_minimum_and_whole_extents", check_sizes),
+        ("pvc_resize_beyond_vg_is_reported_and_volume_stays_usable", refuse_too_much_growth),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

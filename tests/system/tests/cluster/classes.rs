@@ -12,11 +12,11 @@ use crate::fixture::{Fixture, VG, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 5] = [
-        ("raid_volumes_are_made_by_the_options_of_the_device_class_and_of_the_storage_class", create_raid_volumes),
-        ("each_class_has_its_volume_group_and_the_default_is_taken_when_none_is_named", create_in_each_group),
-        ("pods_whose_class_names_no_device_class_run_on_the_default_class", use_default_class),
-        ("a_volume_made_by_hand_is_used_by_a_claim_without_a_class_and_goes_by_hand", create_by_hand),
-        ("a_thin_class_promises_more_than_its_pool_has_and_no_more_than_its_ratio_allows", fill_thin_pool),
+        ("lvcreate_options_of_device_and_storage_class_create_raid1", create_raid_volumes),
+        ("device_class_selects_volume_group_and_has_a_default", create_in_each_group),
+        ("storage_class_without_device_class_uses_the_default", use_default_class),
+        ("static_volume_binds_without_class_and_outlives_its_claim", create_by_hand),
+        ("thin_class_overprovisions_its_pool_up_to_the_ratio", fill_thin_pool),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

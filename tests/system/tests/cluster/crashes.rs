@@ -58,8 +58,8 @@ const BOTH: &str = "pkill -9 -x lvmd; pkill -9 -x topolvm-node";
 /// Crashes at every step of a create at which LVM is called, with every program that can die there, and the same for a
 /// delete.
 pub(crate) const ALL: [Crash; 16] = [
-    crash("lvmd_dies_before_it_looks_at_the_volume", "before", "fullreport", LVMD),
-    crash("the_agent_dies_before_lvmd_looks_at_the_volume", "before", "fullreport", AGENT),
+    crash("lvmd_dies_before_fullreport", "before", "fullreport", LVMD),
+    crash("the_agent_dies_before_fullreport", "before", "fullreport", AGENT),
     crash("lvmd_dies_before_lvcreate", "before", "lvcreate", LVMD),
     crash("the_agent_dies_before_lvcreate", "before", "lvcreate", AGENT),
     crash("both_die_before_lvcreate", "before", "lvcreate", BOTH),

@@ -15,7 +15,7 @@ const CLASS: &str = "topolvm-thin";
 const LV: &str = "logicalvolumes.topolvm.io";
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    vec![("who_follows_the_pages_expands_copies_and_restores_a_database_and_finds_leftovers".to_owned(), follow_pages)]
+    vec![("database_pages_expand_restore_and_find_unclaimed_volumes".to_owned(), follow_pages)]
 }
 
 fn follow_pages(fixture: &Fixture) -> Result<()> {

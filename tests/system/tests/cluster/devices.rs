@@ -9,9 +9,9 @@ use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
-        ("a_block_volume_of_a_pod_deleted_by_force_stays_until_its_container_has_ended", delete_by_force),
+        ("force_deleted_pod_keeps_block_volume_until_container_ends", delete_by_force),
         ("a_privileged_container_that_has_all_devices_keeps_no_volume", delete_beside_privileged_container),
-        ("a_volume_that_is_renamed_by_hand_is_lost_until_it_has_its_name_again", rename_volume),
+        ("lv_renamed_by_hand_is_lost_until_renamed_back", rename_volume),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

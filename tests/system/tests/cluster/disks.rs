@@ -17,7 +17,7 @@ const WRITE: &str = "cd /data; (n=0; until [ -e stop ]; do n=$((n + 1)); echo $n
                      failed >>failures; done; echo $n >last) >/dev/null 2>&1 &";
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let name = "a_disk_is_emptied_under_a_pod_that_writes_and_leaves_by_commands_of_the_plugin";
+    let name = "plugin_evacuates_and_removes_a_disk_under_a_writing_pod";
     vec![(name.to_owned(), empty_and_remove)]
 }
 

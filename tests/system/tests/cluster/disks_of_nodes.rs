@@ -29,7 +29,7 @@ const PLUG_FIRST: &str = "modprobe sd_mod && modprobe scsi_debug add_host=1 dev_
 const PLUG_ANOTHER: &str = "echo 1 >/sys/bus/pseudo/drivers/scsi_debug/add_host";
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    vec![("a_disk_joins_the_group_of_its_node_by_a_label_and_stays_without_it".to_owned(), join_by_label)]
+    vec![("node_label_adds_disk_to_its_group_and_removal_keeps_it".to_owned(), join_by_label)]
 }
 
 fn join_by_label(fixture: &Fixture) -> Result<()> {

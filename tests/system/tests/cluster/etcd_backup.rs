@@ -19,7 +19,7 @@ const FLAGS: [&str; 3] = ["--orphans=delete", "--orphan-grace-period=2s", "--qua
 const NEWER: &str = "newer than the newest known object";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "an_etcd_that_is_restored_from_a_backup_costs_no_volume_and_makes_none";
+    let name = "etcd_restore_neither_loses_nor_creates_volumes";
     vec![suite::test(name, || fixture::with_own(&FLAGS, restore_backup))]
 }
 

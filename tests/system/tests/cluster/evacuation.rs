@@ -49,7 +49,7 @@ sleep 2147483647 & wait";
 const IS_MOVING: &str = "dmsetup info -c --noheadings -o name | grep -qx";
 
 pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
-    let name = "a_disk_is_emptied_under_a_pod_while_lvmd_is_killed_ten_times_and_the_power_is_cut";
+    let name = "evacuation_survives_ten_lvmd_kills_and_a_power_cut";
     vec![(name.to_owned(), empty_with_kills)]
 }
 

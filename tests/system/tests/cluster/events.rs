@@ -12,8 +12,8 @@ use crate::fixture::{Fixture, VG, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 2] = [
-        ("what_cannot_be_made_grown_or_removed_is_told_in_an_event_of_the_volume", report_failures),
-        ("events_that_the_api_server_refuses_are_one_warning_and_hold_up_no_volume", refuse_events),
+        ("failed_create_resize_and_delete_are_events_of_the_volume", report_failures),
+        ("forbidden_events_log_one_warning_and_block_no_volume", refuse_events),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

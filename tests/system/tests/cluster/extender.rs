@@ -31,7 +31,7 @@ const TOO_SMALL: &str = "did not have enough free storage";
 const REFUSED: &str = "out of VG free space";
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let name = "of_two_nodes_the_extender_chooses_those_with_room_and_a_pod_comes_when_a_volume_group_is_extended";
+    let name = "extender_selects_nodes_with_space_and_pod_runs_once_vg_grows";
     vec![(name.to_owned(), land_on_two_nodes)]
 }
 

@@ -9,17 +9,17 @@ use crate::fixture::{Fixture, VG, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 7] = [
-        ("an_xfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
+        ("xfs_volume_has_mount_options_and_keeps_data_on_resize", |fixture| {
             expand_filesystem(fixture, "xfs", ["320Mi", "640Mi", "960Mi"])
         }),
-        ("a_btrfs_volume_is_made_and_mounted_as_its_class_says_keeps_its_data_and_grows", |fixture| {
+        ("btrfs_volume_has_mount_options_and_keeps_data_on_resize", |fixture| {
             expand_filesystem(fixture, "btrfs", ["256Mi", "512Mi", "768Mi"])
         }),
-        ("the_smallest_volume_of_each_filesystem_is_mounted_and_written_to", use_smallest_volumes),
+        ("smallest_volume_of_each_filesystem_is_writable", use_smallest_volumes),
         ("stopped_filesystem_is_a_condition_and_is_repaired", stop_filesystem),
         ("frozen_filesystem_is_thawed_when_its_pod_ends", thaw_filesystem),
-        ("a_damaged_filesystem_is_not_mounted_and_the_event_says_what_to_do", damage_filesystem),
-        ("a_lost_filesystem_is_not_made_anew_and_the_event_says_how_it_is_recovered_or_given_up", lose_filesystem),
+        ("damaged_filesystem_is_not_mounted_and_event_names_e2fsck", damage_filesystem),
+        ("lost_filesystem_is_reformatted_only_on_request", lose_filesystem),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

@@ -9,7 +9,7 @@ use crate::Body;
 use crate::fixture::{Fixture, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let name = "a_pod_fills_its_volume_and_the_claim_grows_as_far_as_its_quota_and_its_limit_allow";
+    let name = "pvc_growth_follows_usage_up_to_quota_and_limit";
     vec![(name.to_owned(), grow_to_the_limit)]
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
         ("thin_pool_without_space_is_a_condition_until_it_is_extended", fill_thin_pool),
         ("mirror_without_an_image_is_a_condition_until_it_is_whole", break_mirror),
-        ("doctor_names_a_volume_group_that_lacks_a_disk_until_it_is_there_again", pull_disk),
+        ("doctor_reports_a_missing_disk_until_it_is_attached_again", pull_disk),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

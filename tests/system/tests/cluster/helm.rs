@@ -31,7 +31,7 @@ const THIN_ANNOTATION: &str = "capacity.topolvm.io/thin";
 /// Deadline of whatever follows from a change of the release.
 const SOON: Duration = Duration::from_mins(3);
 
-pub(crate) const NAME: &str = "helm_installs_upgrades_rolls_back_and_uninstalls_beside_volumes";
+pub(crate) const NAME: &str = "helm_install_upgrade_rollback_and_uninstall_keep_volumes";
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![suite::test(NAME, check_chart)]

@@ -20,7 +20,7 @@ const OTHER: &str = "9.9.9";
 const GONE: &str = "--timeout=180s";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "install_a_claim_upgrade_and_uninstall_leave_the_cluster_as_it_was";
+    let name = "plugin_install_upgrade_and_uninstall_restore_the_cluster";
     vec![suite::test(name, run_in_fresh_cluster)]
 }
 

@@ -46,7 +46,7 @@ const OF_VOLUMES: Fields = &[
 ];
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let name = "lists_of_volume_groups_and_volumes_say_what_lvm_says_to_those_with_the_right";
+    let name = "inventory_lists_match_lvm_and_require_a_right";
     let body: Body = check_lists;
     vec![(name.to_owned(), body)]
 }

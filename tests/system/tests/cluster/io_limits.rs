@@ -31,16 +31,16 @@ const WRITE_BUFFERED: &str = "while :; do dd if=/dev/zero of=/data/written bs=16
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
-        ("limits_of_io_hold_and_change_while_the_pod_runs", change_limits),
-        ("limits_of_io_of_pods_on_one_disk_are_their_rates", share_disk),
-        ("limits_of_io_are_in_force_after_a_reboot", reboot),
-        ("limits_of_io_that_cannot_be_meant_are_refused_or_told", refuse_nonsense),
+        ("io_limits_are_enforced_and_change_while_the_pod_runs", change_limits),
+        ("io_limits_of_pods_on_one_disk_are_their_rates", share_disk),
+        ("io_limits_are_enforced_after_a_reboot", reboot),
+        ("io_limits_that_are_invalid_are_rejected_or_reported", refuse_nonsense),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
 pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
-    let name = "limits_of_io_survive_restarts_of_container_agent_and_kubelet";
+    let name = "io_limits_survive_restarts_of_container_agent_and_kubelet";
     vec![(name.to_owned(), restart_programs)]
 }
 

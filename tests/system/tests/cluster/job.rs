@@ -13,9 +13,9 @@ use crate::fixture::{Fixture, VG};
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 5] = [
         ("a_pod_writes_to_a_volume_that_survives_it_and_grows", run_scenario),
-        ("a_raw_block_volume_is_a_device_that_keeps_its_data_grows_and_can_be_read_only", use_block_volume),
-        ("a_volume_that_a_pod_asks_for_itself_comes_and_goes_with_it", use_ephemeral_volume),
-        ("a_pod_that_only_reads_gets_its_volume_at_the_first_try_and_cannot_write", use_read_only_pod),
+        ("raw_block_volume_keeps_data_grows_and_can_be_read_only", use_block_volume),
+        ("ephemeral_volume_is_created_and_deleted_with_its_pod", use_ephemeral_volume),
+        ("read_only_pod_mounts_on_first_try_and_cannot_write", use_read_only_pod),
         ("claims_at_once_become_one_volume_each", create_many_claims),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -24,12 +24,9 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 /// Trials in which the agent is killed or gets other flags.
 pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
-        (
-            "volumes_outlive_a_restart_of_kubelet_and_of_the_agent_and_then_of_their_containers",
-            restart_kubelet_and_agent,
-        ),
-        ("growth_without_a_pod_and_across_a_restart_of_the_agent_reaches_the_filesystem", expand_without_pod),
-        ("pods_share_a_staged_volume_and_leave_nothing_mounted_also_when_staging_is_switched_off", share_staged_volume),
+        ("volumes_survive_kubelet_agent_and_container_restarts", restart_kubelet_and_agent),
+        ("pvc_resize_offline_and_across_agent_restart_grows_filesystem", expand_without_pod),
+        ("staged_volume_is_shared_and_unmounted_after_staging_is_off", share_staged_volume),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

@@ -15,7 +15,7 @@ use crate::fixture::{Fixture, logical_volume_resource};
 use crate::job::SilentReporter;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    vec![("the_older_api_group_has_the_whole_job_done_and_the_other_group_is_left_alone".to_owned(), use_older_group)]
+    vec![("older_api_group_serves_all_features_and_ignores_the_newer".to_owned(), use_older_group)]
 }
 
 fn use_older_group(fixture: &Fixture) -> Result<()> {

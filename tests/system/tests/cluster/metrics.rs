@@ -11,11 +11,8 @@ use crate::fixture::{Fixture, VG};
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
         ("kubelet_the_agent_and_lvmd_measure_volumes_and_volume_groups", check_metrics),
-        (
-            "a_volume_is_measured_under_the_names_of_its_claim_and_pod_from_its_first_write_to_its_end",
-            check_volume_series,
-        ),
-        ("what_is_available_is_told_without_the_spare_to_monitoring_and_to_the_scheduler", check_spare),
+        ("volume_metrics_have_claim_and_pod_labels_until_deletion", check_volume_series),
+        ("spare_is_excluded_from_metrics_and_published_capacity", check_spare),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

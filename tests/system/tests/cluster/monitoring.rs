@@ -35,7 +35,7 @@ const LIMITS: [&str; 4] = [
 ];
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let name = "each_query_for_prometheus_has_data_no_alert_fires_in_a_healthy_cluster_and_faults_raise_theirs";
+    let name = "prometheus_queries_have_data_and_alerts_fire_only_on_faults";
     vec![(name.to_owned(), watch)]
 }
 

@@ -10,7 +10,7 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let name = "a_filesystem_of_which_kubelet_does_not_know_that_it_may_grow_is_grown_when_a_controller_leads";
+    let name = "pending_filesystem_resize_completes_once_a_controller_leads";
     vec![(name.to_owned(), expand_with_long_sync_interval)]
 }
 

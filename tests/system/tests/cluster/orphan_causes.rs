@@ -31,7 +31,7 @@ struct Volume {
 type Cause = fn(&Fixture, &Volume) -> Result<()>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "whatever_takes_an_lv_and_its_objects_apart_is_told_and_costs_no_data";
+    let name = "orphans_of_every_cause_are_reported_and_keep_their_data";
     vec![suite::test(name, || fixture::with_own(&FLAGS, take_apart))]
 }
 

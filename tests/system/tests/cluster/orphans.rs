@@ -9,10 +9,7 @@ use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let all: [(&str, Body); 1] = [(
-        "a_volume_whose_object_was_taken_away_by_force_comes_back_with_its_data_under_a_new_claim",
-        lose_and_restore,
-    )];
+    let all: [(&str, Body); 1] = [("orphan_of_a_force_deleted_object_is_restored_to_a_new_claim", lose_and_restore)];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 

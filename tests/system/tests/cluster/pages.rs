@@ -30,7 +30,7 @@ const MARKS: &str = "{{range .items}}{{range .metadata.finalizers}}{{.}}{{\"\\n\
                      {{range $name, $_ := .metadata.annotations}}{{$name}}{{\"\\n\"}}{{end}}{{end}}";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "who_follows_the_pages_or_tries_a_loop_file_gets_volumes_and_can_take_everything_away_again";
+    let name = "installation_pages_and_trial_work_and_uninstall_cleanly";
     vec![suite::test(name, run_in_fresh_cluster)]
 }
 

@@ -9,8 +9,8 @@ use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 2] = [
-        ("a_pod_that_does_not_run_as_root_writes_and_its_files_belong_to_its_fs_group", write_as_users),
-        ("the_mode_that_a_pod_gives_its_empty_volume_stays_for_the_next_pod", change_mode),
+        ("non_root_pod_writes_files_that_belong_to_its_fs_group", write_as_users),
+        ("root_directory_mode_set_by_a_pod_is_kept_for_the_next", change_mode),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

@@ -10,7 +10,7 @@ use crate::Body;
 use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    vec![("status_and_volumes_show_what_lvm_has_and_what_could_not_be_made".to_owned(), check_output)]
+    vec![("plugin_status_and_volumes_match_lvm_and_show_failures".to_owned(), check_output)]
 }
 
 fn check_output(fixture: &Fixture) -> Result<()> {

@@ -21,7 +21,7 @@ use crate::Body;
 use crate::fixture::{Fixture, logical_volume_resource};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let name = "two_controllers_that_are_asked_for_the_same_volumes_at_once_make_one_each_and_say_the_same";
+    let name = "two_controllers_create_each_volume_once_in_parallel";
     vec![(name.to_owned(), run_two_controllers)]
 }
 

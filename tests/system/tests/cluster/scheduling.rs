@@ -14,14 +14,11 @@ use crate::fixture::{Fixture, VG};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 5] = [
-        ("a_pod_whose_volume_fits_nowhere_stays_pending_and_says_why_and_others_run", schedule_where_nothing_fits),
-        (
-            "a_pod_whose_volume_does_not_fit_beside_another_says_why_and_runs_when_that_is_deleted",
-            schedule_when_space_is_freed,
-        ),
-        ("volumes_that_bind_at_once_go_where_there_is_room_and_their_pods_follow", bind_where_space_is),
-        ("volumes_that_bind_at_once_go_where_the_node_strategy_says", bind_by_strategy),
-        ("a_claim_for_one_pod_is_not_given_to_a_second", use_by_one_pod),
+        ("pod_without_a_fitting_node_stays_pending_and_others_run", schedule_where_nothing_fits),
+        ("pod_runs_once_the_volume_that_took_its_space_is_deleted", schedule_when_space_is_freed),
+        ("immediate_volumes_go_to_nodes_with_space_and_pods_follow", bind_where_space_is),
+        ("immediate_volumes_follow_the_node_strategy", bind_by_strategy),
+        ("read_write_once_pod_claim_blocks_a_second_pod", use_by_one_pod),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

@@ -10,10 +10,10 @@ use crate::fixture::Fixture;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
-        ("a_snapshot_is_restored_and_a_volume_is_cloned_with_their_data", create_copies),
+        ("snapshot_restore_and_clone_have_the_data_of_the_source", create_copies),
         ("copies_may_request_what_the_claim_of_their_source_requests", copy_at_requested_size),
-        ("larger_copies_of_xfs_and_btrfs_volumes_are_mounted_beside_their_source", mount_beside_source),
-        ("what_was_fsynced_is_in_a_restored_btrfs_beside_its_source", snapshot_fsynced_data),
+        ("larger_xfs_and_btrfs_copies_mount_next_to_their_source", mount_beside_source),
+        ("restored_btrfs_has_fsynced_data_next_to_its_source", snapshot_fsynced_data),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }

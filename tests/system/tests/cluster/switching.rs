@@ -19,11 +19,8 @@ use crate::old_objects::{AgentMetadata, HOLD, OldObjects};
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
-        ("what_topolvm_made_is_mounted_grown_copied_and_deleted_after_the_switch", switched),
-        (
-            "what_topolvm_made_in_the_older_api_group_is_mounted_grown_copied_and_deleted_after_the_switch",
-            switched_legacy,
-        ),
+        ("switch_keeps_topolvm_volumes_usable", switched),
+        ("switch_keeps_volumes_of_the_older_api_group_usable", switched_legacy),
         ("what_is_written_here_has_the_shape_that_topolvm_reads", compare_with_topolvm),
         ("a_size_that_the_status_lacks_is_learned_from_lvm", learn_sizes),
     ];

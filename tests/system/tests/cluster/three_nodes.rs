@@ -34,7 +34,7 @@ const NAME: &str = "replicated";
 const RESTARTS: i32 = 2;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "pods_on_three_nodes_go_by_free_space_survive_bad_rollouts_and_a_dead_node";
+    let name = "pods_on_three_nodes_survive_bad_rollouts_and_a_dead_node";
     vec![suite::test(name, run_in_own_cluster)]
 }
 

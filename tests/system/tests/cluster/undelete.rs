@@ -18,7 +18,7 @@ const CLAIMS: [&str; 2] = ["asleep", "awake"];
 const DEFINITION: &str = "crd/logicalvolumes.topolvm.io";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "deleted_objects_definitions_and_nodes_cost_no_data_that_is_needed";
+    let name = "deletion_of_objects_crd_or_node_keeps_data_of_volumes";
     vec![suite::test(name, || fixture::with_own(&[], lose_objects))]
 }
 

@@ -15,7 +15,7 @@ use crate::fixture::{Fixture, VG, logical_volume_resource};
 use crate::scheduling::FREE;
 
 pub(crate) fn trials() -> Vec<(String, Body)> {
-    let name = "with_upstreams_flags_of_csi_provisioner_no_volume_lands_where_its_pod_cannot_go";
+    let name = "provisioner_without_strict_topology_respects_the_pods_node";
     vec![(name.to_owned(), run_on_two_nodes)]
 }
 

@@ -21,7 +21,7 @@ device-classes: [{name: ssd, volume-group: myvg1, spare-gb: 0}]
 ";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "pods_that_wait_for_two_reasons_run_after_the_commands_that_doctor_prints";
+    let name = "doctor_commands_start_pods_that_wait_for_two_reasons";
     vec![suite::test(name, run_in_own_cluster)]
 }
 

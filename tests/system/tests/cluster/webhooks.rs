@@ -22,16 +22,10 @@ use bed::{Bed, CLASS, NAMESPACE, SECRET, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("new_pods_and_claims_are_changed_also_while_the_certificate_is_renewed", call_webhooks),
-        trial("the_certificate_of_two_replicas_is_renewed_without_a_refused_request", renewal::renew_certificate),
-        trial(
-            "pods_get_what_their_claims_and_ephemeral_volumes_take_with_each_capacity_resource",
-            capacity::check_capacity,
-        ),
-        trial(
-            "all_kustomizations_are_built_and_accepted_and_their_parts_fit_together",
-            kustomizations::check_kustomizations,
-        ),
+        trial("webhooks_mutate_pods_and_claims_during_certificate_renewal", call_webhooks),
+        trial("webhook_certificate_of_two_replicas_renews_without_refusals", renewal::renew_certificate),
+        trial("pod_webhook_adds_resources_for_claims_and_ephemeral_volumes", capacity::check_capacity),
+        trial("kustomizations_are_accepted_and_consistent", kustomizations::check_kustomizations),
         trial("certificates_of_cert_manager_are_served_and_renewed", cert_manager::serve_certificates),
         real_cert_manager::trial(),
     ]

@@ -28,7 +28,7 @@ const SECRET: &str = "topolvm-mutatingwebhook";
 const PORT: u16 = 9443;
 
 pub(super) fn trial() -> Trial {
-    let name = "the_webhook_answers_with_the_certificate_that_cert_manager_has_made_with_helm_and_with_kustomize";
+    let name = "webhook_uses_cert_manager_with_helm_and_with_kustomize";
     suite::test(name, issue_certificates)
 }
 
