@@ -9,9 +9,9 @@ use crate::fixture::{Fixture, LV};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
     ("a_node_agents_token_changes_nothing_of_another_node", use_stolen_token),
-    ("an_agent_that_may_change_the_status_of_its_node_changes_its_own_resources_alone", use_status),
+    ("agent_changes_only_its_own_resources_in_node_status", use_status),
     ("a_token_that_names_no_node_changes_nothing", use_unbound_token),
-    ("agents_of_topolvm_go_on_after_our_roles_were_applied_over_its_own", apply_over_topolvm),
+    ("topolvm_agents_keep_working_after_our_roles_replace_theirs", apply_over_topolvm),
     ("the_service_accounts_can_do_nothing_else", check_refused_verbs),
     ("controller_role_covers_sidecars_and_topolvms_controller", check_granted_verbs),
     ("controller_token_runs_nothing_on_nodes", use_controllers_token),

@@ -10,8 +10,8 @@ use crate::Body;
 use crate::fixture::{Fixture, spec};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("a_burst_of_pods_fills_nodes_and_none_of_them_waits_although_there_is_room", fill_nodes),
-    ("without_reservations_a_burst_of_pods_is_promised_more_than_nodes_have", fill_nodes_without_reservations),
+    ("burst_of_pods_fills_nodes_and_no_pod_is_overlooked", fill_nodes),
+    ("burst_without_reservations_exceeds_the_capacity_of_nodes", fill_nodes_without_reservations),
 ];
 
 fn fill_nodes(fixture: &Fixture) -> Result<()> {

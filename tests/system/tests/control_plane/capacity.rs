@@ -9,7 +9,7 @@ use crate::Body;
 use crate::fixture::{CLASS, Fixture, LV};
 
 pub(crate) const ALL: &[(&str, Body)] =
-    &[("free_space_is_published_when_it_changes_and_not_written_again", publish_capacity)];
+    &[("capacity_objects_are_written_only_when_free_space_changes", publish_capacity)];
 
 const NAMESPACE: &str = "topolvm-system";
 const OBJECTS: &str = "csistoragecapacities.storage.k8s.io";

@@ -104,7 +104,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, body: fn(&Cluster, &Path) -> Result<()>| suite::test(name, move || with_cluster(body));
     vec![
         trial("each_set_of_values_of_the_chart_is_accepted_field_by_field", apply_all_values),
-        trial("a_release_of_topolvms_chart_is_upgraded_in_place_and_rolled_back", upgrade_from_topolvm),
+        trial("helm_upgrade_from_topolvms_chart_works_and_rolls_back", upgrade_from_topolvm),
     ]
 }
 

@@ -9,9 +9,9 @@ use crate::Body;
 use crate::fixture::{CLASS, Fixture};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("finalizers_of_old_versions_are_taken_off_claims", remove_obsolete_finalizers),
-    ("a_stateful_set_whose_claim_is_deleted_gets_a_new_claim_and_a_new_pod", delete_claim_of_stateful_set),
-    ("a_pod_is_told_when_the_filesystem_of_its_claim_waits_to_be_grown", nudge_pods),
+    ("finalizers_of_old_versions_are_removed_from_claims", remove_obsolete_finalizers),
+    ("statefulset_gets_a_new_claim_and_pod_after_claim_deletion", delete_claim_of_stateful_set),
+    ("pod_is_annotated_when_its_filesystem_resize_is_pending", nudge_pods),
 ];
 
 fn remove_obsolete_finalizers(fixture: &Fixture) -> Result<()> {

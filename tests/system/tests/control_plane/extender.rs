@@ -18,7 +18,7 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("the_shipped_addresses_of_the_extender_meet_on_ipv4_ipv6_and_dual_stack_hosts", check_addresses),
+    ("extender_addresses_match_on_ipv4_ipv6_and_dual_stack_hosts", check_addresses),
     ("older_kube_schedulers_read_the_configurations_that_ship", |_| decode_configurations()),
 ];
 

@@ -7,8 +7,7 @@ use topolvm_api::{ApiFlavor, crd};
 use crate::Body;
 use crate::fixture::Fixture;
 
-pub(crate) const ALL: &[(&str, Body)] =
-    &[("what_decides_where_a_volume_is_cannot_be_changed_and_all_else_can", change_fields)];
+pub(crate) const ALL: &[(&str, Body)] = &[("logicalvolume_identity_and_placement_fields_are_immutable", change_fields)];
 
 fn change_fields(fixture: &Fixture) -> Result<()> {
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {

@@ -18,8 +18,8 @@ pub(crate) const ALL: &[(&str, Body)] = &[
     ("what_install_renders_is_what_kustomize_makes_of_the_overlays", check_rendered),
     ("options_of_install_change_what_they_name_and_nothing_else", options),
     ("a_dry_run_of_install_names_each_object_and_changes_none", dry_run),
-    ("install_refuses_a_cluster_that_does_not_fit_and_changes_nothing", check_refusals),
-    ("uninstall_refuses_while_there_are_volumes_and_changes_nothing", uninstall_in_use),
+    ("install_refuses_an_unsuitable_cluster_and_changes_nothing", check_refusals),
+    ("uninstall_refuses_while_volumes_exist_and_changes_nothing", uninstall_in_use),
 ];
 
 fn run(fixture: &Fixture, arguments: &[&str]) -> Result<Answer> {

@@ -15,8 +15,8 @@ use crate::Body;
 use crate::fixture::{Fixture, LV, spec};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("when_the_leader_stops_or_is_killed_the_other_replica_leads_and_goes_on", take_over),
-    ("the_controller_and_a_program_of_client_go_respect_each_others_lease", client_go),
+    ("second_replica_leads_when_the_leader_stops_or_is_killed", take_over),
+    ("controller_and_client_go_respect_each_others_lease", client_go),
 ];
 
 const SECOND: &str = "topolvm-controller-2";

@@ -39,12 +39,12 @@ const IN_SOAK: InSoak = InSoak {
         // Decoders of older kube-schedulers are built for it alone
         "older_kube_schedulers_read_the_configurations_that_ship",
         // `make soak ONLY=scheduling` does this with more pods
-        "without_reservations_a_burst_of_pods_is_promised_more_than_nodes_have",
+        "burst_without_reservations_exceeds_the_capacity_of_nodes",
         // Minutes, with a control plane of its own
-        "at_each_step_of_a_change_of_the_scheduling_mode_pods_are_scheduled_and_their_claims_bound",
+        "scheduling_mode_change_schedules_pods_at_each_step",
     ],
     // With helm 3
-    also: &["a_release_of_topolvms_chart_is_upgraded_in_place_and_rolled_back"],
+    also: &["helm_upgrade_from_topolvms_chart_works_and_rolls_back"],
 };
 
 /// A trial's function, which runs with the control plane.

@@ -8,7 +8,7 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) const ALL: &[(&str, Body)] =
-    &[("secure_metrics_are_for_those_with_a_token_and_the_right_to_get_them", check_authorization)];
+    &[("secure_metrics_require_a_token_with_the_right_to_get_them", check_authorization)];
 
 const ADDRESS: &str = "127.0.0.1:18080";
 

@@ -36,7 +36,7 @@ const REFUSED: &str = "out of VG free space";
 const INSUFFICIENT: &str = "Insufficient topolvm.io/capacity";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "at_each_step_of_a_change_of_the_scheduling_mode_pods_are_scheduled_and_their_claims_bound";
+    let name = "scheduling_mode_change_schedules_pods_at_each_step";
     vec![suite::test(name, run_in_own_cluster)]
 }
 

@@ -10,8 +10,8 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("the_storage_of_a_node_is_written_by_its_own_agent_alone_and_goes_with_the_node", write_own_alone),
-    ("all_that_an_agent_says_of_its_storage_is_kept_and_people_see_the_most_of_it", keep_all_fields),
+    ("node_storage_is_written_only_by_its_agent_and_owned_by_node", write_own_alone),
+    ("node_storage_keeps_all_fields_and_kubectl_prints_columns", keep_all_fields),
     ("the_older_api_group_has_the_storage_of_nodes_too", use_legacy_group),
 ];
 

@@ -10,9 +10,9 @@ use crate::Body;
 use crate::fixture::{Fixture, LV};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("a_deleted_node_takes_its_claims_and_volumes_with_it_and_no_others", delete_node),
-    ("a_node_deleted_while_no_controller_runs_is_tidied_up_afterwards", delete_node_without_controller),
-    ("with_skip_node_finalize_claims_and_volumes_of_a_deleted_node_stay", skip_finalizing),
+    ("node_deletion_removes_only_its_claims_and_volumes", delete_node),
+    ("node_deletion_without_controller_is_completed_later", delete_node_without_controller),
+    ("skip_node_finalize_keeps_claims_and_volumes", skip_finalizing),
 ];
 
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";

@@ -18,8 +18,8 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("with_storage_capacity_tracking_volumes_land_where_they_have_to_be_or_an_event_says_why_not", track_capacity),
-    ("with_the_extender_volumes_land_where_they_have_to_be_or_an_event_says_why_not", use_extender),
+    ("capacity_tracking_places_volumes_or_reports_the_reason", track_capacity),
+    ("extender_places_volumes_or_reports_the_reason", use_extender),
 ];
 
 fn track_capacity(fixture: &Fixture) -> Result<()> {

@@ -23,11 +23,11 @@ use crate::Body;
 use crate::fixture::{Fixture, GRACE, LV, spec};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("doctor_finds_nothing_wrong_and_then_names_each_of_fifteen_faults_and_no_other", find_faults),
-    ("doctor_names_the_rights_that_whoever_runs_it_does_not_have", run_without_rights),
-    ("a_watched_status_is_printed_again_when_a_volume_comes_and_goes", watch_status),
+    ("doctor_names_each_injected_fault_and_no_other", find_faults),
+    ("doctor_names_the_rights_that_its_user_lacks", run_without_rights),
+    ("status_watch_prints_again_when_volumes_change", watch_status),
     ("a_support_bundle_has_the_objects_and_no_secrets", create_bundle),
-    ("completions_and_the_manual_page_are_files_and_the_version_is_printed", write_completions),
+    ("plugin_writes_completions_and_manual_page_and_prints_version", write_completions),
 ];
 
 const NODE: &str = "examined";

@@ -28,7 +28,7 @@ const LVMD_CONFIG: &str = "device-classes: [{name: ssd, volume-group: ssd, spare
 const CHECKS: [&str; 3] = ["storage-classes", "extender-called", "blocked-pods"];
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "doctor_names_both_faults_of_pods_that_wait_and_its_commands_bring_them_to_nodes";
+    let name = "doctor_commands_fix_both_faults_of_waiting_pods";
     vec![suite::test(name, run_in_own_cluster)]
 }
 

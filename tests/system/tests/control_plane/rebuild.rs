@@ -7,7 +7,7 @@ use testbed::topolvm::manifests;
 use crate::Body;
 use crate::fixture::{CLASS, Fixture, LV};
 
-pub(crate) const ALL: &[(&str, Body)] = &[("claims_of_lost_nodes_are_made_again_where_it_is_asked_for", rebuild)];
+pub(crate) const ALL: &[(&str, Body)] = &[("claims_of_lost_nodes_are_recreated_where_requested", rebuild)];
 
 /// Names of a node and of the StatefulSet whose claim has its volume there, and when the claim is to be made again.
 const CASES: [(&str, &str); 4] = [

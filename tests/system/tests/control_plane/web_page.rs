@@ -28,7 +28,7 @@ const ROWS_ARE_THERE: &str = "document.getElementById('table').hidden || ((rows)
      && rows.every((row) => !row.classList.contains('waiting')))([...document.querySelectorAll('#rows .row')])";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let name = "the_web_page_shows_what_a_cluster_is_like_to_anybody_on_any_screen";
+    let name = "web_page_is_accessible_in_each_state_and_at_each_width";
     vec![suite::test(name, look_at_all)]
 }
 
