@@ -15,10 +15,8 @@ use topolvm_api::{IoLimit, IoLimits};
 
 use crate::fixture::{Groups, MIB, run, run_ok, wait};
 
-pub(crate) const TESTS: &[(&str, fn())] = &[(
-    "with_cgroups_of_version_1_each_container_of_a_pod_has_the_limits_of_io_for_itself",
-    each_container_has_the_limits,
-)];
+pub(crate) const TESTS: &[(&str, fn())] =
+    &[("cgroup_v1_io_limits_apply_to_each_container", each_container_has_the_limits)];
 
 const HIERARCHY: &str = "/run/blkio";
 const POD: &str = "0a1b2c3d-1111-2222-3333-444455556666";

@@ -12,10 +12,8 @@ use crate::daemon::signed;
 use crate::fixture::{MIB, wait};
 use crate::thin::{pools, request};
 
-pub(crate) const TESTS: &[(&str, fn())] = &[(
-    "lvmd_killed_in_a_burst_of_creations_keeps_what_it_promised_and_nothing_unfinished",
-    keeps_what_it_promised_and_nothing_unfinished,
-)];
+pub(crate) const TESTS: &[(&str, fn())] =
+    &[("lvmd_killed_in_a_burst_keeps_only_finished_volumes", keeps_what_it_promised_and_nothing_unfinished)];
 
 /// The first is created alone, the others together.
 const NAMES: [&str; 4] = ["first", "a", "b", "late"];

@@ -13,10 +13,10 @@ use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvmd_tells_every_watcher_once_of_each_change_and_nothing_of_refusals", tells_every_watcher_once),
+    ("lvmd_reports_changes_once_to_each_watcher_and_no_refusals", tells_every_watcher_once),
     ("lvmd_lists_thick_and_thin_volumes_apart_with_their_tags", lists_thick_and_thin_volumes_apart),
     ("lvmd_keeps_the_spare_of_a_thin_class", keeps_the_spare_of_a_thin_class),
-    ("lvmd_makes_a_read_only_snapshot_that_is_larger_than_its_source", makes_a_larger_read_only_snapshot),
+    ("lvmd_creates_a_read_only_snapshot_larger_than_its_source", makes_a_larger_read_only_snapshot),
     ("lvmd_takes_multiples_of_4096_bytes_alone", takes_multiples_of_4096_bytes_alone),
     ("lvmd_takes_stripe_sizes_in_every_notation", takes_stripe_sizes_in_every_notation),
     ("lvmd_answers_questions_without_starting_lvm", answers_questions_without_starting_lvm),

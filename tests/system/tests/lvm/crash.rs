@@ -18,19 +18,16 @@ use crate::two_daemons::NoticeTimeout;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_killed_while_making_leaves_nothing_after_its_next_start", leaves_nothing_after_the_next_start),
-    ("lvmd_killed_while_making_makes_a_whole_volume_when_asked_again", makes_a_whole_volume_when_asked_again),
-    ("lvmd_never_gives_away_a_volume_whose_old_contents_were_not_wiped", never_gives_away_old_contents),
-    ("lvmd_lets_a_volume_go_on_that_a_killed_lvm_left_suspended", lets_a_suspended_volume_go_on),
-    ("lvmd_removes_a_thin_device_that_a_killed_lvm_left_and_no_volume_has", removes_a_thin_device_that_no_volume_has),
+    ("lvmd_killed_in_creation_creates_the_volume_on_retry", makes_a_whole_volume_when_asked_again),
+    ("lvmd_never_returns_a_volume_with_unwiped_contents", never_gives_away_old_contents),
+    ("lvmd_resumes_a_volume_left_suspended_by_a_killed_lvm", lets_a_suspended_volume_go_on),
+    ("lvmd_removes_an_unused_thin_device_left_by_a_killed_lvm", removes_a_thin_device_that_no_volume_has),
     (
-        "lvmd_gives_no_new_volume_the_contents_of_a_thin_device_that_a_killed_lvm_left",
+        "lvmd_never_reuses_a_thin_device_left_by_a_killed_lvm",
         gives_no_new_volume_the_contents_of_a_thin_device_that_was_left,
     ),
-    ("lvmd_keeps_a_thin_device_that_may_hold_data_and_names_the_commands", keeps_a_thin_device_that_may_hold_data),
-    (
-        "lvmd_passes_on_that_a_pool_has_another_transaction_id_and_it_can_be_repaired",
-        passes_on_that_a_pool_has_another_transaction_id,
-    ),
+    ("lvmd_keeps_a_thin_device_with_data_and_names_the_commands", keeps_a_thin_device_that_may_hold_data),
+    ("thin_pool_transaction_id_mismatch_is_named_and_repairable", passes_on_that_a_pool_has_another_transaction_id),
     ("lvmd_takes_volumes_that_topolvm_made_and_leaves_others_alone", takes_volumes_that_topolvm_made),
 ];
 

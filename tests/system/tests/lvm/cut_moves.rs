@@ -15,8 +15,8 @@ use crate::fixture::{EXTENT, Random, run, run_ok, runs, seed, wait};
 use crate::scsi_disks::until;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("a_thin_pool_of_which_a_part_was_being_moved_when_the_power_was_cut_can_be_used", pool_is_cut),
-    ("whatever_a_move_that_was_killed_has_left_volumes_can_be_used", killed_anywhere),
+    ("thin_pool_is_usable_after_a_power_cut_during_its_move", pool_is_cut),
+    ("volumes_are_usable_after_a_killed_pvmove", killed_anywhere),
 ];
 
 const CONFIG: &str = "

@@ -17,13 +17,13 @@ use crate::scsi_disks::{ScsiDisks, contents, until};
 use crate::signatures::SIGNATURES;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvmd_reports_disks_and_changes_nothing_unless_told_to", reports_and_changes_nothing),
-    ("lvmd_adds_a_disk_that_is_plugged_in_and_offers_its_room", adds_what_is_plugged_in),
+    ("lvmd_in_mode_report_changes_no_disk", reports_and_changes_nothing),
+    ("lvmd_adds_a_disk_that_is_plugged_in_and_offers_its_space", adds_what_is_plugged_in),
     ("lvmd_adds_no_disk_with_any_of_many_signatures", adds_no_disk_with_a_signature),
     ("lvm_refuses_a_disk_that_gets_a_signature_at_the_last_moment", lvm_refuses_signatures),
     ("lvmd_adds_no_disk_that_is_in_use_or_read_only", adds_no_disk_in_use),
     ("lvmd_adds_a_disk_of_two_groups_to_neither", adds_a_disk_of_two_groups_to_neither),
-    ("lvmd_takes_nothing_out_of_a_group_when_a_disk_is_pulled_and_put_back", survives_a_pull),
+    ("lvmd_keeps_a_group_unchanged_while_a_disk_is_disconnected", survives_a_pull),
     ("lvmd_grows_a_group_with_its_disk", grows_with_the_disk),
 ];
 

@@ -11,7 +11,7 @@ use crate::fixture::{run_ok, wait};
 use crate::scsi_disks::{ScsiDisks, contents};
 
 pub(crate) const TESTS: &[(&str, fn())] =
-    &[("lvmd_adds_disks_to_the_group_of_its_node_as_long_as_the_node_has_the_label", follows_the_labels)];
+    &[("lvmd_adds_disks_to_a_group_only_while_the_node_label_matches", follows_the_labels)];
 
 /// One file for two kinds of nodes.
 const CONFIG: &str = "

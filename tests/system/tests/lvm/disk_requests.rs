@@ -13,7 +13,7 @@ use crate::scsi_disks::{ScsiDisks, contents};
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_adds_one_disk_to_a_group_that_only_reports", adds_one_disk),
     ("replacement_forgets_no_other_missing_disk", forgets_no_other_disk),
-    ("lvmd_rebuilds_a_mirror_and_forgets_the_missing_disk_and_loses_no_other_volume", replaces_a_missing_disk),
+    ("lvmd_replaces_a_missing_disk_and_loses_no_other_volume", replaces_a_missing_disk),
 ];
 
 async fn add(client: &Client, path: &str, stable_name: &str) -> Result<(), Status> {

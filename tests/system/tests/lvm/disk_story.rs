@@ -19,8 +19,8 @@ use crate::scsi_disks::{ScsiDisks, contents, until};
 use crate::signatures::SIGNATURES;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("random_plugs_pulls_growths_evacuations_and_kills_overwrite_nothing", || random_story(false)),
-    ("random_plugs_pulls_evacuations_and_kills_lose_no_volume", || random_story(true)),
+    ("random_disk_changes_and_kills_overwrite_nothing", || random_story(false)),
+    ("random_disk_changes_and_kills_lose_no_volume", || random_story(true)),
 ];
 
 const GROUP: &str = "scsi";

@@ -24,12 +24,12 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("errors_have_their_kinds", errors_have_their_kinds),
     ("a_group_that_cannot_be_read_is_not_found", a_group_that_cannot_be_read_is_not_found),
     ("a_group_with_a_missing_disk_is_incomplete", a_group_with_a_missing_disk_is_incomplete),
-    ("thin_volumes_snapshots_and_inactive_volumes_are_told_apart", volumes_are_told_apart),
+    ("thin_snapshot_and_inactive_volumes_are_distinguished", volumes_are_told_apart),
     ("several_groups_come_in_one_report", several_groups_come_in_one_report),
     ("reports_and_changes_at_the_same_time_agree", reports_and_changes_at_the_same_time_agree),
-    ("waiting_for_a_lock_ends_at_the_deadline_and_changes_nothing_later", waiting_for_a_lock_ends_at_the_deadline),
-    ("the_disks_tell_of_every_change_without_lvm", the_disks_tell_of_every_change),
-    ("device_mapper_tells_where_volumes_are_and_how_full_pools_are", device_mapper_tells),
+    ("lock_wait_ends_at_the_deadline_and_changes_nothing_later", waiting_for_a_lock_ends_at_the_deadline),
+    ("metadata_on_disk_shows_every_change_without_lvm", the_disks_tell_of_every_change),
+    ("device_mapper_reports_devices_and_thin_pool_usage", device_mapper_tells),
 ];
 
 /// Makes more changes than the ring of the metadata area has space for, so that its end is passed.

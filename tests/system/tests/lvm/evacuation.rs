@@ -21,12 +21,12 @@ use crate::fixture::{EXTENT, Random, run, run_ok, runs, seed, wait};
 use crate::scsi_disks::until;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("a_disk_is_emptied_under_a_writer_although_lvmd_and_pvmove_are_killed", emptied_under_a_writer),
-    ("a_disk_is_not_emptied_without_room_or_in_a_group_that_is_not_ours", refused),
-    ("an_evacuation_that_is_stopped_leaves_what_was_moved", stopped),
+    ("evacuation_under_a_writer_survives_kills_of_lvmd_and_pvmove", emptied_under_a_writer),
+    ("evacuation_requires_free_space_and_a_managed_group", refused),
+    ("evacuation_that_is_stopped_keeps_what_was_moved", stopped),
     ("a_thin_pool_and_its_spare_are_moved_while_it_gets_volumes", thin_pool_is_moved),
     ("an_image_of_a_mirror_is_moved_to_a_disk_without_another", mirror_is_moved),
-    ("an_evacuation_without_room_goes_on_when_there_is_room", goes_on_with_room),
+    ("evacuation_without_space_resumes_when_space_is_freed", goes_on_with_room),
 ];
 
 /// Bytes of a disk: 64 extents, one of which LVM needs for itself.
@@ -229,7 +229,7 @@ fn kill_pvmove() -> bool {
 
 fn emptied_under_a_writer() {
     let disks = LoopDisks::with_group(3);
-    let mut random = Random(seed("a_disk_is_emptied_under_a_writer"));
+    let mut random = Random(seed("evacuation_under_a_writer"));
     let mut lvmd = Lvmd::start(CONFIG);
     let (size, uuid) = (40 * EXTENT, disks.uuid(0));
     let writer = wait(async {

@@ -43,10 +43,7 @@ const HALF_MOVED: &str = "half-moved";
 const FAILED: &str = "failed";
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![suite::panicking_test(
-        "an_evacuation_goes_on_after_each_power_cut_and_nothing_that_was_synced_is_lost",
-        power_is_cut,
-    )]
+    vec![suite::panicking_test("evacuation_resumes_after_power_cuts_and_keeps_synced_data", power_is_cut)]
 }
 
 /// The number of a boot, the seed of its random numbers, and whether it is the last.
@@ -69,7 +66,7 @@ impl Boot {
 }
 
 fn power_is_cut() {
-    let test = "an_evacuation_goes_on_after_each_power_cut";
+    let test = "evacuation_resumes_after_power_cuts";
     let (cuts, mut random) = (runs(5).min(50), Random(seed(test)));
     let machine = PowerCycles::new(ROLE, &[512 * MIB; DISKS.len()]);
     let notes = machine.notes();

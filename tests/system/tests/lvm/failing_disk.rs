@@ -19,11 +19,11 @@ use crate::scsi_disks::until;
 use crate::vacated::{WIPING, until_all_is_as_before, volumes};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("of_a_disk_with_bad_sectors_all_is_moved_but_the_volume_with_them_which_stays_as_it_is", bad_sectors),
-    ("nothing_leaves_a_disk_that_is_emptied_when_the_disk_that_it_goes_to_fails", dead_target),
+    ("evacuation_of_bad_sectors_leaves_only_the_affected_volume", bad_sectors),
+    ("evacuation_keeps_data_when_the_target_disk_fails", dead_target),
     ("aborted_move_leaves_nothing_where_it_has_copied_to", aborted_move_is_wiped),
     ("hanging_move_holds_up_no_other_volume", hanging_move),
-    ("what_cannot_be_read_where_it_was_moved_to_is_told_and_is_still_where_it_was", target_that_fails_at_the_end),
+    ("evacuation_keeps_data_that_is_unreadable_on_the_target", target_that_fails_at_the_end),
 ];
 
 const EXTENTS: u64 = 20;

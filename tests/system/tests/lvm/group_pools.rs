@@ -14,9 +14,9 @@ use crate::scsi_disks::{ScsiDisks, until};
 use crate::thin::request;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvmd_makes_the_thin_pool_of_a_disk_group_and_extends_it_with_a_disk", makes_and_extends),
+    ("lvmd_creates_the_thin_pool_of_a_disk_group_and_extends_it", makes_and_extends),
     ("disk_under_a_full_thin_pool_is_replaced_by_the_next_disk", replaces_a_disk),
-    ("lvmd_killed_while_it_makes_or_extends_a_thin_pool_finishes_it", finishes_after_a_kill),
+    ("lvmd_killed_in_thin_pool_creation_or_extension_finishes_it", finishes_after_a_kill),
     ("lvmd_does_not_change_a_thin_pool_that_it_did_not_make", leaves_others_alone),
 ];
 

@@ -11,7 +11,7 @@ use crate::node_agent::{NodeAgent, TARGET};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("frozen_filesystem_is_thawed_when_it_is_unmounted", thaw_at_unmount),
-    ("frozen_filesystem_without_a_mount_is_thawed_when_it_is_published", thaw_at_publish),
+    ("frozen_filesystem_without_a_mount_is_thawed_on_publish", thaw_at_publish),
     ("growth_of_frozen_filesystem_does_not_lock_its_volume", grow_frozen),
     ("holders_of_an_lv_are_named_with_the_command_that_lets_go", name_holders),
 ];

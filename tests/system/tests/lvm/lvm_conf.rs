@@ -12,7 +12,7 @@ use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvmd_does_the_same_whatever_lvm_conf_says", does_the_same),
+    ("lvmd_behaves_the_same_with_any_lvm_conf", does_the_same),
     ("lvmd_names_what_lvm_conf_forbids", names_what_is_forbidden),
 ];
 

@@ -13,8 +13,7 @@ use crate::fixture::{EXTENT, wait};
 use crate::scsi_disks::{ScsiDisks, contents, until};
 use crate::signatures::SIGNATURES;
 
-pub(crate) const TESTS: &[(&str, fn())] =
-    &[("lvmd_takes_56_of_64_disks_once_each_and_then_looks_at_all_of_them_with_one_lvm_process", takes_many)];
+pub(crate) const TESTS: &[(&str, fn())] = &[("lvmd_adds_56_of_64_disks_once_and_scans_with_one_process", takes_many)];
 
 const DISKS: usize = 64;
 /// Disks of these that are somebody else's: every eighth.

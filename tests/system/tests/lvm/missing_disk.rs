@@ -9,9 +9,9 @@ use crate::daemon::{Client, Lvmd, code};
 use crate::fixture::{DISKS, FailingDisk, Groups, MIB, lvm, myvg1, run, run_ok, wait};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("a_group_without_one_of_its_disks_has_no_room_and_still_gives_up_what_is_there", group_without_a_disk),
-    ("a_failed_disk_that_comes_back_costs_nothing_with_the_commands_of_the_page", disk_that_comes_back),
-    ("a_failed_disk_is_replaced_with_the_commands_of_the_page_and_raid_keeps_its_data", disk_that_is_replaced),
+    ("vg_with_a_missing_disk_has_no_capacity_and_allows_deletion", group_without_a_disk),
+    ("documented_commands_restore_a_failed_disk_that_returns", disk_that_comes_back),
+    ("documented_commands_replace_a_failed_disk_and_keep_raid_data", disk_that_is_replaced),
 ];
 
 /// A disk that can be removed.

@@ -12,7 +12,7 @@ use crate::fixture::{DISKS, EXTENT, Groups, run_ok, wait};
 use crate::scsi_disks::{ScsiDisks, until};
 
 pub(crate) const TESTS: &[(&str, fn())] =
-    &[("lvmd_starts_with_two_groups_of_one_name_and_serves_this_one_again_when_one_is_renamed", two_of_one_name)];
+    &[("lvmd_refuses_two_groups_of_one_name_until_one_is_renamed", two_of_one_name)];
 
 const WORD: &[u8] = b"precious";
 const DEVICE: &str = "/dev/scsi/old";

@@ -10,7 +10,7 @@ use crate::scsi_disks::until;
 use crate::thin::request;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvmd_extends_a_thin_pool_before_it_is_full_while_somebody_writes", grows_before_it_is_full),
+    ("lvmd_extends_a_thin_pool_before_writes_fill_it", grows_before_it_is_full),
     ("lvmd_extends_a_thin_pool_to_its_maximum_and_no_further", keeps_to_the_maximum),
     ("lvmd_extends_the_metadata_of_a_thin_pool", grows_metadata),
 ];

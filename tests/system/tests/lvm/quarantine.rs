@@ -10,7 +10,7 @@ use crate::daemon::{Client, Lvmd, code};
 use crate::fixture::{Groups, MIB, run_ok, wait};
 
 pub(crate) const TESTS: &[(&str, fn())] =
-    &[("a_volume_in_quarantine_keeps_every_byte_and_another_object_gets_it", quarantine_and_adopt)];
+    &[("quarantined_volume_keeps_every_byte_and_can_be_adopted", quarantine_and_adopt)];
 
 const CLASS: &str = "device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]";
 const OLD: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";

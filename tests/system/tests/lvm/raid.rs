@@ -12,10 +12,7 @@ use testbed::suite;
 use crate::fixture::{Random, run, run_ok, runs, seed};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    (
-        "the_largest_volume_of_each_layout_is_made_and_on_ordinary_disks_one_step_more_refused",
-        the_largest_volume_of_each_layout,
-    ),
+    ("raid_capacity_is_the_largest_volume_that_lvm_creates", raid_capacity),
     ("metadata_of_raid_takes_more_than_one_small_extent", metadata_of_raid_takes_more_than_one_small_extent),
     ("options_that_we_take_for_wrong_are_refused_by_lvm", options_that_we_take_for_wrong_are_refused_by_lvm),
 ];
@@ -67,7 +64,7 @@ struct Disk {
     extents: u64,
 }
 
-fn the_largest_volume_of_each_layout() {
+fn raid_capacity() {
     let group = Group::new(&[48, 48, 48, 40, 32, 24], 1 << 20);
     // All disks equally free, one shorter, one extent left.
     let special: [&[&[u64]]; 3] = [
@@ -75,7 +72,7 @@ fn the_largest_volume_of_each_layout() {
         &[&[12], &[12], &[7], &[12], &[12], &[12]],
         &[&[1], &[1], &[1], &[1], &[1], &[1]],
     ];
-    group.check("the_largest_volume_of_each_layout", LAYOUTS, &special, 7);
+    group.check("raid_capacity", LAYOUTS, &special, 7);
 }
 
 fn metadata_of_raid_takes_more_than_one_small_extent() {

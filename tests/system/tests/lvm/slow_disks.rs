@@ -18,10 +18,8 @@ use crate::evacuation::until_told;
 use crate::fixture::{EXTENT, Groups, run, run_ok, wait};
 use crate::scsi_disks::{ScsiDisks, contents, until};
 
-pub(crate) const TESTS: &[(&str, fn())] = &[(
-    "disks_that_answer_after_30_seconds_are_named_and_hold_up_no_other_volume_group",
-    are_named_and_hold_up_no_other_group,
-)];
+pub(crate) const TESTS: &[(&str, fn())] =
+    &[("slow_disks_are_named_and_block_no_other_volume_group", are_named_and_hold_up_no_other_group)];
 
 const DELAY: Duration = Duration::from_secs(30);
 /// Time in which lvmd must answer everything that is not about these disks, on a machine that does something else, too.

@@ -12,9 +12,9 @@ use crate::thin::{CLASSES, pools, request};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_snapshots_have_what_was_in_the_source_and_stay_so", snapshots_stay_as_they_are),
-    ("lvmd_restores_a_larger_volume_from_a_snapshot_of_a_mounted_one", restores_a_larger_volume),
+    ("lvmd_restores_a_larger_volume_from_a_mounted_ones_snapshot", restores_a_larger_volume),
     ("lvmd_refuses_snapshots_that_cannot_be", refuses_snapshots_that_cannot_be),
-    ("snapshot_of_frozen_filesystem_is_made_or_says_frozen_and_leaves_nothing", snapshot_frozen_filesystem),
+    ("snapshot_of_frozen_filesystem_succeeds_or_leaves_nothing", snapshot_frozen_filesystem),
     ("snapshot_that_cannot_suspend_its_source_leaves_nothing", fail_to_suspend),
     ("lvmd_snapshots_outlive_their_source_and_a_new_activation", outlive_their_source_and_a_new_activation),
 ];

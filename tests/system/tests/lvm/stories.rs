@@ -20,7 +20,7 @@ use crate::snapshot::snapshot;
 use crate::thin::request;
 
 pub(crate) const TESTS: &[(&str, fn())] =
-    &[("whatever_happens_lvmd_knows_what_there_is_in_the_end", whatever_happens_lvmd_knows)];
+    &[("lvmd_lists_what_lvm_has_after_random_scenarios", lvmd_after_random_scenarios)];
 
 /// Bytes for each GiB of the stories.
 const BYTES_OF_GIB: u64 = 16 * MIB;
@@ -83,8 +83,8 @@ struct Counts {
     comparisons: u32,
 }
 
-fn whatever_happens_lvmd_knows() {
-    let test = "whatever_happens_lvmd_knows";
+fn lvmd_after_random_scenarios() {
+    let test = "lvmd_after_random_scenarios";
     let (runs, seed) = (runs(50), seed(test));
     let mut counts = Counts::default();
     let settings = LocalSettings::new();

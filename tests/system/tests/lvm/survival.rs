@@ -16,8 +16,8 @@ use crate::thin::{CLASSES, pools, request};
 use crate::two_daemons::NoticeTimeout;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvm_comes_to_its_end_when_lvmd_is_killed_and_nobody_reads_what_it_says", comes_to_its_end_without_readers),
-    ("lvm_comes_to_its_end_when_the_container_of_lvmd_is_killed", comes_to_its_end_outside_of_a_container),
+    ("lvm_finishes_without_a_reader_when_lvmd_is_killed", comes_to_its_end_without_readers),
+    ("lvm_finishes_when_the_container_of_lvmd_is_killed", comes_to_its_end_outside_of_a_container),
     ("lvmd_waits_for_the_lvm_that_a_killed_one_left_running", waits_for_what_was_left),
     ("lvmd_killed_at_any_moment_leaves_pools_that_work", leaves_pools_that_work),
 ];

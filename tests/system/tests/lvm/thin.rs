@@ -12,13 +12,13 @@ use crate::fixture::{EXTENT, Groups, MIB, run, run_ok, wait};
 use crate::snapshot::snapshot;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvmd_promises_more_than_a_thin_pool_has_and_no_more_than_configured", promises_what_is_configured),
-    ("lvmd_gives_parallel_clients_no_more_than_a_thin_pool_promises", gives_parallel_clients_no_more),
+    ("lvmd_overprovisions_a_thin_pool_up_to_the_ratio", promises_what_is_configured),
+    ("lvmd_keeps_the_overprovision_ratio_with_parallel_clients", gives_parallel_clients_no_more),
     ("lvmd_keeps_thin_and_thick_classes_of_one_group_apart", keeps_classes_apart),
     ("lvmd_removes_thin_origins_and_keeps_external_ones", removes_thin_origins_and_keeps_external_ones),
-    ("lvmd_tells_watchers_how_full_a_thin_pool_is", tells_watchers_how_full_a_pool_is),
-    ("lvmd_tells_watchers_of_a_thin_pool_without_space_for_data", tells_watchers_of_a_pool_without_space),
-    ("lvmd_gives_nothing_out_of_a_thin_pool_in_which_lvm_makes_nothing", gives_nothing_out_of_a_full_pool),
+    ("lvmd_reports_thin_pool_usage_to_watchers", tells_watchers_how_full_a_pool_is),
+    ("lvmd_reports_a_thin_pool_without_data_space_to_watchers", tells_watchers_of_a_pool_without_space),
+    ("lvmd_creates_nothing_in_a_full_thin_pool", gives_nothing_out_of_a_full_pool),
     ("lvmd_keeps_to_the_threshold_of_lvm_conf_for_thin_pools", keeps_to_the_threshold),
     ("lvmd_refuses_to_start_without_its_thin_pool", refuses_to_start_without_its_pool),
 ];

@@ -15,10 +15,10 @@ use crate::thin::{CLASSES, pools, request};
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("two_lvmds_see_each_others_changes_within_two_seconds", see_each_others_changes),
     ("two_lvmds_at_once_lose_nothing_and_fail_nothing", at_once_lose_nothing),
-    ("what_becomes_ready_between_look_and_removal_stays", what_becomes_ready_stays),
+    ("volume_completed_just_before_its_removal_stays", what_becomes_ready_stays),
     ("lvmd_notices_within_two_seconds_what_an_administrator_does", notices_an_administrator),
     ("lvmd_notices_within_two_seconds_that_a_thin_pool_fills_up", notices_a_pool_that_fills_up),
-    ("lvmd_notices_a_disk_that_disappears_and_takes_nothing_for_gone", notices_a_disk_that_disappears),
+    ("lvmd_notices_a_failed_disk_and_reports_no_volume_as_removed", notices_a_disk_that_disappears),
 ];
 
 const OTHER_SOCKET: &str = "/run/topolvm-test/other.sock";

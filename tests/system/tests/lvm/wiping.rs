@@ -10,9 +10,9 @@ use crate::daemon::{Client, Lvmd, code};
 use crate::fixture::{DISKS, Groups, MIB, run, run_ok, wait};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("without_wiping_the_next_volume_begins_with_the_contents_of_the_last", contents_stay_without_wiping),
-    ("lvmd_zeroes_a_removed_volume_so_that_its_contents_are_nowhere", zeroed_contents_are_nowhere),
-    ("lvmd_discards_a_removed_volume_so_that_its_contents_are_nowhere", discarded_contents_are_nowhere),
+    ("volume_contents_remain_without_wiping", contents_stay_without_wiping),
+    ("lvmd_wipes_removed_volumes_with_zeroes", zeroed_contents_are_nowhere),
+    ("lvmd_wipes_removed_volumes_with_discard", discarded_contents_are_nowhere),
     ("lvmd_killed_while_wiping_wipes_all_after_its_next_start", killed_while_wiping),
     ("lvmd_ends_quickly_while_wiping", ends_quickly_while_wiping),
     ("lvmd_wipes_no_volume_that_is_open", wipes_nothing_that_is_open),

@@ -7,7 +7,7 @@ use crate::fixture::{Groups, run_ok, wait};
 use crate::node_agent::{NodeAgent, TARGET};
 
 pub(crate) const TESTS: &[(&str, fn())] =
-    &[("a_link_to_another_volume_is_refused_and_that_volume_keeps_every_byte", a_link_to_another_volume)];
+    &[("device_link_to_another_volume_is_refused_and_not_written", a_link_to_another_volume)];
 
 fn a_link_to_another_volume() {
     let _groups = Groups::one();
