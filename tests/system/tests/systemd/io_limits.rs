@@ -25,8 +25,8 @@ use topolvm_testkit::fixtures::logical_volume;
 use crate::node::{Node, SOCKET, THICK, call_at, run, run_ok, wait_until};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("limits_of_io_in_the_slice_of_a_pod_survive_reloads_of_systemd_and_restarts_of_the_agent", survive),
-    ("limits_of_io_that_systemd_takes_away_are_in_force_again_within_seconds", come_back),
+    ("io_limits_survive_systemd_reloads_and_agent_restarts", survive),
+    ("io_limits_removed_by_systemd_are_restored_within_seconds", come_back),
 ];
 
 const MIB: u64 = 1 << 20;

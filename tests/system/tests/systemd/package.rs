@@ -13,9 +13,9 @@ use crate::node::{
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("the_package_starts_lvmd_when_an_administrator_says_so", starts_when_an_administrator_says_so),
-    ("an_upgrade_restarts_lvmd_and_a_program_that_writes_notices_nothing", upgrades_under_a_writing_program),
-    ("a_removal_leaves_volumes_and_a_purge_takes_the_configuration_alone", leaves_volumes_when_it_is_removed),
+    ("package_starts_lvmd_only_after_the_administrator_enables_it", starts_when_an_administrator_says_so),
+    ("package_upgrade_restarts_lvmd_without_disturbing_writes", upgrades_under_a_writing_program),
+    ("package_removal_and_purge_keep_volumes", leaves_volumes_when_it_is_removed),
 ];
 
 const WANTED_AT_BOOT: &str = "/etc/systemd/system/multi-user.target.wants/lvmd.service";

@@ -14,7 +14,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_reload_takes_a_new_class_over_and_refuses_a_mistake", reloads),
     ("a_stop_waits_for_lvm_and_so_does_a_restart", stops_when_lvm_has_ended),
     ("a_killed_lvmd_comes_back_and_waits_for_the_lvm_that_it_left", comes_back_after_a_kill),
-    ("the_watchdog_replaces_an_lvmd_that_hangs_and_leaves_lvm_alone", is_replaced_by_the_watchdog),
+    ("watchdog_restarts_a_hung_lvmd_and_lvm_finishes", is_replaced_by_the_watchdog),
     ("systemctl_kill_ends_it_as_a_stop_does", ends_at_systemctl_kill),
 ];
 
