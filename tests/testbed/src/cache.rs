@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_entry_does_not_look_complete() {
+    fn failed_entry_is_not_complete() {
         let root = tempfile::tempdir().unwrap();
         let cache = Cache::at(root.path()).unwrap();
         let fail = |directory: &Path| {

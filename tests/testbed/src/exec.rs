@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_is_told_as_a_shell_does() {
+    fn signal_is_reported_as_in_a_shell() {
         assert_eq!(run(&agent(), &shell("kill -9 $$"), b"", LONG).unwrap().status, 137);
     }
 

@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_test_does_not_run_even_when_ignored_ones_are_asked_for() {
+    fn skipped_test_does_not_run_with_ignored_flags() {
         assert!(skipped(&[], false));
         assert!(skipped(&["--ignored"], false));
         assert!(skipped(&["--include-ignored"], false));
     }
 
     #[test]
-    fn in_ci_a_skipped_test_fails_unless_nobody_asked_for_it() {
+    fn skipped_test_fails_in_ci_only_if_selected() {
         assert!(!skipped(&[], true));
         assert!(skipped(&["another"], true));
     }

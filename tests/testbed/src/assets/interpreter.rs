@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_too_long_or_a_program_without_interpreter_is_refused() {
+    fn patch_rejects_long_paths_and_programs_without_interpreter() {
         let mut program = USUAL.to_vec();
         assert!(patch(&mut program, &[b'x'; 28]).is_err());
         assert!(patch(&mut program, &[b'x'; 27]).is_ok());

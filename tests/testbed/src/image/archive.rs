@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_is_the_same_every_time_and_keeps_a_shared_layer_once() {
+    fn archive_is_reproducible_and_stores_a_shared_layer_once() {
         let directory = tempfile::tempdir().unwrap();
         let (first, second) = (directory.path().join("1.tar"), directory.path().join("2.tar"));
         write_archive(&first, &Image::standard().unwrap(), Compression::None).unwrap();
