@@ -28,8 +28,7 @@ pub(crate) const FAMILIES: [&str; 2] = ["node.", "controller."];
 /// Number of volumes for which memory is measured, and of other nodes with a volume each.
 const VOLUMES: usize = 1000;
 const AT_ONCE: usize = 20;
-/// Number of measurements of which the least counts, so that what is received once a minute anyway is not in all of
-/// them.
+/// Number of measurements. The smallest result counts, because periodic traffic (once a minute) is not in all of them.
 const WINDOWS: usize = 3;
 
 /// Starts a control plane and the programs in `directory`, and measures the selected figures.
@@ -85,7 +84,7 @@ async fn delete_volume(csi: &ControllerClient<Channel>, volume_id: String) -> Re
 
 /// Measures the memory of both programs without volumes and with [`VOLUMES`].
 async fn measure_memory(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<Vec<Figure>> {
-    // What only the start needed has been given back, everything has been done once, and there is no volume
+    // The memory of the start-up is released, each operation has run once, and no volume exists
     tokio::time::sleep(AT_REST).await;
     for number in 0..AT_ONCE {
         delete_volume(csi, create_volume(csi, number).await?).await?;
@@ -98,7 +97,7 @@ async fn measure_memory(cluster: &Cluster, csi: &ControllerClient<Channel>) -> R
     stream::iter(deleting).buffer_unordered(AT_ONCE).try_for_each(async |()| Ok(())).await?;
 
     let mib = |name, value, goal| Figure { name, value, unit: "MiB", goal };
-    // Where there is no goal of its own, what TopoLVM's programs have fresh
+    // Figures without a separate goal use the memory of freshly started TopoLVM programs
     Ok(vec![
         mib("node.rss_mib", rest.node.mebibytes(), 12.0),
         mib("node.rss_mib.anon", rest.node.anonymous_mebibytes(), 11.1),
@@ -133,7 +132,7 @@ fn pid(cluster: &Cluster, name: &str) -> Result<u32> {
 /// Returns the bytes that the agent received from the API server while the volume of each of many other nodes was
 /// changed: the least of a few measurements.
 async fn measure_foreign_bytes(cluster: &Cluster, csi: &ControllerClient<Channel>) -> Result<f64> {
-    // The agent watches its own volumes, and what it hears of them is counted
+    // Events of the agent's own volumes are counted too
     let before = received_bytes(cluster)?;
     delete_volume(csi, create_volume(csi, 0).await?).await?;
     let own_bytes = bytes_since(&before, &received_bytes(cluster)?);

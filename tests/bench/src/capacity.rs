@@ -1,4 +1,4 @@
-//! Measures how soon free space is published as CSIStorageCapacity objects by topolvm-controller itself.
+//! Measures how soon topolvm-controller publishes free space as CSIStorageCapacity objects.
 
 mod fresh;
 mod publish;
@@ -36,7 +36,7 @@ fn publishing(nodes: u8) -> Result<TopolvmSpec> {
     Ok(TopolvmSpec { sidecars: Vec::new(), controller_arguments: arguments, ..TopolvmSpec::nodes(nodes)? })
 }
 
-/// Lets the controller do what the component embedded-capacity lets it do.
+/// Gives the controller the permissions of the component embedded-capacity.
 fn allow_patches(cluster: &Cluster) -> Result<()> {
     let verbs = ["create", "delete", "list", "patch", "watch"];
     let patch = json!([{"op": "replace", "path": "/rules/1/verbs", "value": verbs}]).to_string();

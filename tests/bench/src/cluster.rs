@@ -42,8 +42,8 @@ pub(crate) fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>
     })?
 }
 
-/// Pins the node to the last CPU and returns the CPUs for everything else, if there are several: the LVM of the shell
-/// loop and that of the product must have the same share.
+/// Pins the node to the last CPU and returns the CPUs for all other processes, if there are several: the LVM of the
+/// shell loop and that of the product must have the same share.
 fn pin_nodes(mut spec: TopolvmSpec) -> Result<(Option<CpuSet>, TopolvmSpec)> {
     let mut cpus = sched_getaffinity(None).context("ask which CPUs this process may use")?;
     let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| cpus.is_set(*cpu)).context("this process may use no CPU")?;
@@ -82,7 +82,7 @@ fn start_sidecars(topolvm: &Topolvm) -> Result<()> {
 fn measure(topolvm: &Topolvm, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let cluster = &topolvm.cluster;
     let node = topolvm.nodes.first().context("the cluster has no node")?;
-    // Inside the cluster's namespace, so that watches are told as early as the product's
+    // Inside the cluster's namespace, so that watch events arrive as early as the product's
     cluster.netns().enter(|| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

@@ -1,5 +1,6 @@
 //! Measures CSI CreateVolume from the controller over a real API server to the node agent and lvmd and back, with an
-//! LVM that takes five milliseconds a command. Beside it the same number of plain requests to the API server.
+//! LVM that takes five milliseconds a command. For comparison, it sends the same number of plain requests to the API
+//! server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ fn measure(topolvm: &Topolvm, spec: &TopolvmSpec) -> Result<Vec<Figure>> {
     runtime.block_on(serve_lvmd(&lvmd_socket, &tasks, &shutdown))?;
     start_agent(cluster, spec, &lvmd_socket)?;
 
-    // Inside the cluster's namespace, so that the requests beside go the same way as the product's
+    // Inside the cluster's namespace, so that the requests for comparison take the same path as the product's
     let samples = cluster.netns().enter(|| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(take_samples(&topolvm::controller_socket(cluster), &cluster.inner_kubeconfig()))
@@ -145,7 +146,7 @@ pub(super) async fn create_volume(csi: &mut ControllerClient<Channel>, number: u
     Ok(volume.volume_id)
 }
 
-/// Creates, patches and reads an object: the fewest requests to the API server with which a volume can be made.
+/// Creates, patches and reads an object: the fewest requests to the API server that create a volume.
 async fn three_round_trips(api: &Api<ConfigMap>, number: usize) -> Result<()> {
     let name = volume_name(number);
     let object: ConfigMap = serde_json::from_value(json!({"metadata": {"name": name}, "data": {"a": "1"}}))?;

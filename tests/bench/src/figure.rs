@@ -1,11 +1,12 @@
-//! A measured figure beside its goal, which is reported and never asserted by a test: machines are noisy.
+//! A measured figure and its goal, which is reported and never asserted by a test: machines are noisy.
 
 use std::fmt;
 
-/// Unit of what a device does divided by what the bare one does: more is better, and the goal is a lower bound.
+/// Unit of the throughput of a volume divided by that of the bare device: more is better, and the goal is a lower
+/// bound.
 pub(crate) const SHARE: &str = "of raw";
 
-/// A measured figure beside its goal, which is an upper bound but for a [`SHARE`].
+/// A measured figure and its goal, which is an upper bound except for a [`SHARE`].
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     /// Dotted name, `csi.create.p50_ms`.
@@ -14,8 +15,8 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
     /// `ms`, `ratio`, `MiB`, ...
     pub(crate) unit: &'static str,
-    /// Largest value that meets the goal, of a [`SHARE`] the smallest; infinite for a figure without a goal, which
-    /// stands beside another figure.
+    /// Largest value that meets the goal, of a [`SHARE`] the smallest; infinite for a figure without a goal, which is
+    /// for comparison.
     pub(crate) goal: f64,
 }
 

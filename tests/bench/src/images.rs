@@ -21,12 +21,13 @@ const PROGRAMS: [(&str, &str); 4] = [
     ("topolvm-scheduler", "images.program_mib.topolvm-scheduler"),
 ];
 
-/// Builds the image of the programs beside this one, with its archive in `directory`, and measures their sizes.
+/// Builds the image of the programs in this program's directory, with its archive in `directory`, and measures their
+/// sizes.
 pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let Product { image, contents, .. } = Product::build(&TopolvmSpec::nodes(0)?.programs, "bench")?;
     let archive = directory.join("image.tar");
     write_archive(&archive, &[image], Compression::Gzip)?;
-    let size = fs::metadata(&archive).with_context(|| format!("look at {}", archive.display()))?.len();
+    let size = fs::metadata(&archive).with_context(|| format!("read the size of {}", archive.display()))?.len();
     let figure = |name, bytes, goal| Figure { name, value: mebibytes(bytes), unit: "MiB", goal };
     let unpacked = contents.iter().map(|(_, size)| size).sum();
     let mut figures = vec![

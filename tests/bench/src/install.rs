@@ -22,7 +22,7 @@ pub(crate) const FAMILIES: [&str; 1] = ["install."];
 const GOAL_SECONDS: f64 = 30.0;
 /// The StorageClass that ships with the manifests.
 const CLASS: &str = "topolvm-provisioner";
-/// Figures of the product's pods. Goals are the MiB of TopoLVM's pods on the same bed.
+/// Figures of the product's pods. Goals are the MiB of TopoLVM's pods in the same test cluster.
 const PODS: [PodFigures; 3] = [
     PodFigures {
         component: "controller",
@@ -56,8 +56,8 @@ struct PodFigures {
     goal: f64,
 }
 
-/// Measures an installation of the programs beside this one in a cluster of one node with kubectl alone, and in another
-/// with the plugin.
+/// Measures an installation of the programs in this program's directory in a cluster of one node with kubectl alone,
+/// and in another with the plugin.
 pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     let mut figures = in_fresh_cluster(&directory.join("c"), &spec, |cluster, node| {
@@ -100,7 +100,7 @@ fn install(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Returns the seconds from the beginning of an installation until a claim that is made after it is Bound.
+/// Returns the seconds from the beginning of an installation until a claim that is created after it is Bound.
 fn time_until_bound(cluster: &Cluster, install: impl FnOnce() -> Result<()>) -> Result<f64> {
     let start = Instant::now();
     install()?;
@@ -137,7 +137,7 @@ fn largest_pod(cluster: &Cluster, node: &Node, component: &str) -> Result<Reside
 /// Returns the sum of the resident memory of a pod's processes, without the pause process, which is the container
 /// runtime's.
 fn pod_memory(node: &Node, uid: &str) -> Result<ResidentMemory> {
-    // Processes may end meanwhile
+    // Processes may exit in the meantime
     let script = format!(
         "for process in /proc/[0-9]*; do if grep -q 'pod{uid}\\|pod{}' $process/cgroup 2>/dev/null; \
          then cat $process/status 2>/dev/null && echo ---; fi; done; true",
@@ -153,7 +153,7 @@ fn pod_memory(node: &Node, uid: &str) -> Result<ResidentMemory> {
     })
 }
 
-/// Returns true for the process that the bed's containerd runs in the place of `pause`.
+/// Returns true for the process that containerd of the test cluster runs in place of `pause`.
 fn is_pause(status: &str) -> bool {
     status.lines().next().is_some_and(|line| line == "Name:\tbusybox")
 }

@@ -1,5 +1,5 @@
-//! Measures the I/O of volumes: what a volume does of what the bare device does, how fast a limit is in force, and what
-//! the agent takes of a CPU while 20 limited volumes are mounted.
+//! Measures the I/O of volumes: the throughput of a volume relative to the bare device, the time until a limit is
+//! enforced, and the CPU time of the agent while 20 limited volumes are mounted.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -18,7 +18,7 @@ use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 /// Prefixes of the names of its figures.
 pub(crate) const FAMILIES: [&str; 3] = ["io.", "throttle.", "node.cpu_s_per_min"];
 const VG: &str = "myvg1";
-/// The disk beside those of the volume groups.
+/// The disk in addition to those of the volume groups.
 const RAW: &str = "/dev/ubde";
 const WRITE_BYTES: &str = "topolvm.io/write-bytes-per-second";
 /// Rounds of volume and bare device in turn, and changes of a limit, of which the median counts.
@@ -63,8 +63,8 @@ fn measure(topolvm: &Topolvm, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Makes a volume in a device class, and returns its operations per second divided by those of the bare device: writes
-/// and then reads of 4 KiB, one after the other, on blocks that were written before.
+/// Creates a volume in a device class, and returns its operations per second divided by those of the bare device:
+/// writes and then reads of 4 KiB, one after the other, on blocks that were written before.
 fn compare_with_raw(topolvm: &Topolvm, node: &Node, group: &str, class: &str) -> Result<f64> {
     let name = format!("bench-{group}");
     topolvm.cluster.apply(

@@ -1,5 +1,5 @@
-//! Measures lvmd on real LVM in a guest: LVM processes of each operation and at rest, speed beside a plain shell loop,
-//! memory.
+//! Measures lvmd on real LVM in a guest: LVM processes of each operation and when idle, speed compared to a plain shell
+//! loop, memory.
 
 mod daemon;
 mod in_guest;
@@ -40,7 +40,7 @@ struct Measured {
     resident: Option<[ResidentMemory; 3]>,
 }
 
-/// Boots a guest with two blank disks and measures the selected figures of the lvmd beside this program.
+/// Boots a guest with two blank disks and measures the selected figures of the lvmd in this program's directory.
 pub(crate) fn run(_directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let program = std::env::current_exe().context("find this program's file")?;
     let program = program.to_str().context("the path of this program is not text")?;
@@ -92,7 +92,7 @@ impl Measured {
         }
         if let Some([none, hundred, thousand]) = resident {
             figures.extend([
-                // The anonymous part beside what TopoLVM's lvmd has fresh and with 20 volumes
+                // The goal of the anonymous part is that of TopoLVM's lvmd, freshly started and with 20 volumes
                 mib("lvmd.rss_mib.0", none.mebibytes(), 5.0),
                 mib("lvmd.rss_mib.0.anon", none.anonymous_mebibytes(), 6.6),
                 mib("lvmd.rss_mib.100", hundred.mebibytes(), 5.0),

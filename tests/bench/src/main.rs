@@ -1,4 +1,4 @@
-//! `make bench`: every figure on a line of its own, `bench NAME VALUE UNIT goal GOAL ok|short`.
+//! `make bench`: every figure on a separate line, `bench NAME VALUE UNIT goal GOAL ok|short`.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
 
 mod agent;
@@ -26,7 +26,7 @@ use testbed::{machine, program};
 use crate::figure::{Figure, Selector};
 
 #[derive(Debug, Parser)]
-#[command(about = "Measures the product and prints each figure beside its goal")]
+#[command(about = "Measures the product and prints each figure with its goal")]
 struct Args {
     /// Only the parts with figures whose names begin like this, for example csi.create; csi has those of its two
     /// programs, too, and io those of limits.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// Pause after which an idle program has given back memory that it needed temporarily, which it does every ten seconds.
+/// Pause after which an idle program has released temporary memory, which it does every ten seconds.
 pub(super) const AT_REST: Duration = Duration::from_secs(12);
 
 /// Resident memory of a process in KiB, from `/proc/PID/status`.

@@ -32,15 +32,15 @@ const LOOPBACK_TIMES: f64 = 4.0;
 /// Repetitions of requests of 150 MB.
 const LARGE_REQUESTS: usize = 7;
 
-/// Starts the program beside this one, sends it filter and prioritize requests for some pods, and reads times and
-/// memory.
+/// Starts the program in this program's directory, sends it filter and prioritize requests for some pods, and reads
+/// times and memory.
 pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let mut figures = measure_without_cache(directory)?;
     figures.extend(measure_with_cache(directory)?);
     Ok(figures)
 }
 
-/// Measures the program as kube-scheduler uses it with `nodeCacheCapable: false`, without a cache of its own.
+/// Measures the program as kube-scheduler uses it with `nodeCacheCapable: false`, without a node cache.
 fn measure_without_cache(directory: &Path) -> Result<Vec<Figure>> {
     let scheduler = Scheduler::start(directory, None)?;
     let mut connection = Connection::open(scheduler.address)?;
@@ -103,7 +103,7 @@ fn repeat(times: usize, mut exchange: impl FnMut() -> Result<Exchange>) -> Resul
     Ok(Exchange { total: median(|exchange| exchange.total)?, wait: median(|exchange| exchange.wait)? })
 }
 
-/// Writes a kubeconfig for a server that asks for nothing.
+/// Writes a kubeconfig for a server without authentication.
 fn write_kubeconfig(directory: &Path, server: SocketAddr) -> Result<PathBuf> {
     let path = directory.join("kubeconfig");
     let text = format!(

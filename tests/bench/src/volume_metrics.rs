@@ -1,5 +1,5 @@
-//! Measures what the metrics of 500 volumes cost the agent of a node: LVs of a real LVM with mounted filesystems, under
-//! names as they are in use.
+//! Measures the cost of the metrics of 500 volumes for the agent of a node: real LVs with mounted filesystems, under
+//! realistic names.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -23,7 +23,7 @@ const VG_BYTES: u64 = 5 * GIB;
 const VOLUMES: usize = 500;
 /// Volumes that are formatted by one script, which has a deadline.
 const BATCH: usize = 50;
-/// Scrapes of which the average counts: the kernel tells CPU time in hundredths of a second.
+/// Number of scrapes to average over: the kernel reports CPU time in hundredths of a second.
 const SCRAPES: u32 = 50;
 
 /// Starts a cluster with one node in `directory`, and measures a scrape.
@@ -63,7 +63,7 @@ fn measure(topolvm: &Topolvm) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Creates the LogicalVolumes, whose LVs the agent makes.
+/// Creates the LogicalVolumes, whose LVs the agent creates.
 fn create_volumes(cluster: &Cluster, node: &Node) -> Result<()> {
     let volumes = (0..VOLUMES).map(|number| {
         let name = format!("pvc-8a9c7a62-98f1-4b53-a7f2-{number:012x}");
@@ -80,7 +80,7 @@ fn create_volumes(cluster: &Cluster, node: &Node) -> Result<()> {
     cluster.kubectl_ok(["wait", made, "logicalvolumes.topolvm.io", "--all", "--timeout=300s"]).map(drop)
 }
 
-/// Makes and mounts filesystems on some of the LVs, and records their pods as the agent does when kubelet publishes a
+/// Creates and mounts filesystems on some of the LVs, and records their pods as the agent does when kubelet publishes a
 /// volume.
 fn mount_volumes(node: &Node, first: usize) -> Result<()> {
     let socket = node_socket(ApiFlavor::TopoLvm);
@@ -103,8 +103,8 @@ fn mount_volumes(node: &Node, first: usize) -> Result<()> {
     node.script(&script).map(drop)
 }
 
-/// Asks for the metrics again and again. Returns the milliseconds of CPU time that each page cost the agent, and the
-/// bytes of a page.
+/// Scrapes the metrics repeatedly. Returns the milliseconds of CPU time of the agent for each page, and the bytes of a
+/// page.
 fn scrape(node: &Node) -> Result<(f64, f64)> {
     let script = format!(
         "ticks() {{ awk '{{print $14 + $15}}' /proc/$(pidof -s {NODE})/stat; }}

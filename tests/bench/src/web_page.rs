@@ -21,12 +21,12 @@ const NODES: u64 = 1000;
 const VOLUMES_PER_NODE: u64 = 50;
 /// Loads and updates of which the median counts.
 const ROUNDS: u64 = 9;
-/// Time in which the controller hears of all objects, one after the other.
+/// Time in which the controller receives all objects, one after the other.
 const CACHED: Duration = Duration::from_mins(10);
-/// Pause between two updates: the page is told of changes within 0.3 s as one.
+/// Pause between two updates: the page receives changes within 0.3 s as one.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Time after which nothing is left of somebody who has looked: threads that computed answers end after ten seconds
-/// without work, and what they leave free is given back within the ten seconds that follow.
+/// Time after which a closed browser leaves no memory in use: threads that computed answers end after ten seconds
+/// without work, and their memory is released within the following ten seconds.
 const LEFT: Duration = Duration::from_secs(24);
 /// Places between the first and the last volume that are scrolled to.
 const SCROLLS: u64 = 25;
@@ -34,17 +34,17 @@ const SCROLLS: u64 = 25;
 const FILLED: &str = "document.querySelectorAll('#rows .row').length > 0 \
                       && document.querySelectorAll('#rows .row.waiting').length === 0";
 /// Keeps in `longestTask` for how long the page was busy without a break: by how much a timer is late.
-const WATCH_TASKS: &str = "window.longestTask = 0; let last = performance.now(); const look = () => { \
+const WATCH_TASKS: &str = "window.longestTask = 0; let last = performance.now(); const poll = () => { \
                            const now = performance.now(); window.longestTask = Math.max(longestTask, now - last - 5); \
-                           last = now; setTimeout(look, 5); }; look()";
+                           last = now; setTimeout(poll, 5); }; poll()";
 /// The page is complete: map of nodes, number of volumes, and first rows.
 const COMPLETE: &str = "document.querySelectorAll('#nodes.dense .node').length === 1000 \
                         && document.getElementById('matched').innerText === '50,000 volumes' \
                         && document.querySelectorAll('#rows .row:not(.waiting)').length > 0";
 
-/// Fills a cluster of 1,000 nodes and 50,000 volumes, and looks at its page.
+/// Fills a cluster of 1,000 nodes and 50,000 volumes, and opens its page.
 pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
-    // What its checks cost is not the page's
+    // The cost of its checks is not that of the page
     let page = WebPage::start(directory, "0s")?;
     let shown = fill(&page)?;
     wait_until_cached(&page)?;
@@ -52,18 +52,18 @@ pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let browser = Browser::start(directory)?;
     browser.set_look(LOOKS[0])?;
     let (mut loads, mut updates, mut largest) = (Vec::new(), Vec::new(), 0.0_f64);
-    let looked_at = || Ok::<_, anyhow::Error>(ResidentMemory::read(page.controller())?.mebibytes());
+    let read_memory = || Ok::<_, anyhow::Error>(ResidentMemory::read(page.controller())?.mebibytes());
     for _ in 0..ROUNDS {
         loads.push(load(&browser, &page)?);
-        largest = largest.max(looked_at()?);
+        largest = largest.max(read_memory()?);
     }
     for round in 1..=ROUNDS {
         sleep(PAUSE);
         updates.push(update(&browser, &page, &shown, round)?);
-        largest = largest.max(looked_at()?);
+        largest = largest.max(read_memory()?);
     }
     let longest_task = scroll_and_search(&browser, &page)?;
-    largest = largest.max(looked_at()?);
+    largest = largest.max(read_memory()?);
     let peak = peak_mebibytes(page.controller())?;
     drop(browser);
     sleep(LEFT.saturating_sub(AT_REST));
@@ -93,8 +93,8 @@ fn fill(page: &WebPage) -> Result<LogicalVolume> {
     first.context("no volume")
 }
 
-/// Waits until the controller has all objects in its caches. It is asked, and nobody looks: a browser before the first
-/// measurement would hide what the first browser leaves.
+/// Waits until the controller has all objects in its caches. It polls the controller without a browser, because that
+/// would hide the memory that the first browser leaves.
 fn wait_until_cached(page: &WebPage) -> Result<()> {
     let deadline = Instant::now() + CACHED;
     let all = NODES * VOLUMES_PER_NODE;
@@ -124,9 +124,9 @@ fn update(browser: &Browser, page: &WebPage, volume: &LogicalVolume, round: u64)
     let name = volume.metadata.name.as_deref().context("a volume without a name")?;
     let size = 1000 + round;
     browser.run(&format!(
-        "window.shownAt = 0; const look = () => {{ \
+        "window.shownAt = 0; const poll = () => {{ \
          if (document.getElementById('rows').innerText.includes('{size} GiB')) \
-         window.shownAt = performance.timeOrigin + performance.now(); else setTimeout(look, 5); }}; look()"
+         window.shownAt = performance.timeOrigin + performance.now(); else setTimeout(poll, 5); }}; poll()"
     ))?;
     let before = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     page.api.edit(LV, "", name, |volume| {

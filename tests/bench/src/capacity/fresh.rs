@@ -1,5 +1,5 @@
 //! Measures on a real node the time after which published free space is that of LVM again: after volumes of the product
-//! are made, grown, snapshotted and removed, and after logical volumes are made and removed by hand.
+//! are created, grown, snapshotted and removed, and after logical volumes are created and removed by hand.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ const SNAPSHOT: &str = "snapshot-fresh";
 /// StorageClass of the manifests, of the default device class.
 const DEFAULT: &str = "topolvm-provisioner";
 
-/// The longest time for anything here.
+/// Timeout of each step.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Starts a cluster with one node and measures it.
@@ -70,8 +70,7 @@ fn measure(topolvm: &Topolvm) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Makes, grows and removes a volume, and returns the longest time until its new size was published, from when its
-/// object said that it has it.
+/// Creates, grows and removes a volume. Returns the longest time from the new size in its status until its publication.
 async fn time_own_volume(published: &Published, all: u64) -> Result<f64> {
     let volumes = published.volumes();
     published.create(VOLUME, "").await?;
@@ -84,7 +83,7 @@ async fn time_own_volume(published: &Published, all: u64) -> Result<f64> {
     Ok(made.max(grown).max(published.time_deletion(VOLUME, all).await?))
 }
 
-/// Makes and removes a snapshot, which counts as much as its source, and returns the longest time as
+/// Creates and removes a snapshot, which takes as much capacity as its source, and returns the longest time as
 /// [`time_own_volume`] does.
 async fn time_snapshot(published: &Published, all: u64) -> Result<f64> {
     published.create(VOLUME, "").await?;
@@ -98,7 +97,7 @@ async fn time_snapshot(published: &Published, all: u64) -> Result<f64> {
     Ok(made.max(removed))
 }
 
-/// Waits until the volume has this size; `None` is that it is gone.
+/// Waits until the volume has this size, or with `None` until it is deleted.
 async fn wait_for_size(volumes: &Api<LogicalVolume>, name: &str, size: Option<u64>) -> Result<()> {
     let start = Instant::now();
     loop {
@@ -140,14 +139,14 @@ impl Published {
         self.volumes().create(&PostParams::default(), &volume).await.context("create a LogicalVolume").map(drop)
     }
 
-    /// Deletes a LogicalVolume, and returns the milliseconds from when it is gone until this is published.
+    /// Deletes a LogicalVolume, and returns the milliseconds from its removal until the free space is published.
     async fn time_deletion(&self, name: &str, bytes: u64) -> Result<f64> {
         self.volumes().delete(name, &DeleteParams::default()).await.context("delete a LogicalVolume")?;
         wait_for_size(&self.volumes(), name, None).await?;
         self.time_until(bytes).await
     }
 
-    /// Waits until anything is published, and returns it.
+    /// Waits for the first published value, and returns it.
     async fn first(&self) -> Result<u64> {
         let start = Instant::now();
         loop {
@@ -170,7 +169,7 @@ impl Published {
         Ok(start.elapsed().as_secs_f64() * 1000.0)
     }
 
-    /// Reads what the object says and what the annotation of the Node says.
+    /// Reads the free space in the object and in the annotation of the Node.
     async fn read(&self) -> Result<(Option<u64>, Option<u64>)> {
         let objects: Api<CSIStorageCapacity> = Api::namespaced(self.client.clone(), NAMESPACE);
         let objects = objects.list(&ListParams::default()).await.context("list CSIStorageCapacity objects")?;
@@ -183,7 +182,7 @@ impl Published {
     }
 }
 
-/// Waits a moment before the next look.
+/// Pauses before the next poll.
 async fn pause(start: Instant) -> Result<()> {
     ensure!(start.elapsed() < LIMIT, "it has not happened in {LIMIT:?}");
     tokio::time::sleep(Duration::from_millis(10)).await;

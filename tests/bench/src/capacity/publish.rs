@@ -22,10 +22,10 @@ use crate::figure::Figure;
 const NODES: usize = 500;
 const CLASSES: [&str; 3] = ["ssd", "hdd", "nvme"];
 
-/// Requests at the same time with which the Nodes are made and changed.
+/// Number of concurrent requests that create and change the Nodes.
 const CONCURRENT_REQUESTS: usize = 16;
 
-/// The longest time for anything here.
+/// Timeout of each step.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// The time in which nothing should be written.

@@ -1,4 +1,4 @@
-//! Measures the milliseconds until a pod with a volume is Ready, beside one without, and until volumes in use have
+//! Measures the milliseconds until a pod with a volume is Ready, compared to one without, and until volumes in use have
 //! grown: one after the other, and sixty at once.
 
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::figure::{Figure, median};
 use system_tests::manifests::{VolumeMode, claim, pod};
 
 const TIMES: u8 = 5;
-/// After this time without a sync of the pod kubelet begins the next one at once: the generic PLEG, for whose next look
-/// at the containers a sync waits, looks once a second.
+/// After this time without a sync of the pod kubelet starts the next sync at once: a sync waits for the next relist of
+/// the generic PLEG, once a second.
 const PLEG_PERIODS: Duration = Duration::from_secs(2);
 /// Pods whose volumes grow at once, and volumes of each.
 const PODS: usize = 6;
@@ -91,7 +91,7 @@ struct AtOnce {
     all: Vec<f64>,
     /// Until the last claim of each round.
     last: Vec<f64>,
-    /// Until the last volume of each round has grown, and the claim waits for kubelet alone.
+    /// Until the last volume of each round has grown, and the claim only waits for kubelet.
     last_volume: Vec<f64>,
 }
 
@@ -129,7 +129,7 @@ fn waits_for_kubelet(claim: &PersistentVolumeClaim) -> bool {
     conditions.into_iter().any(|condition| condition.type_ == "FileSystemResizePending")
 }
 
-/// Expands the claim and returns the milliseconds until its capacity says that the filesystem has grown.
+/// Expands the claim and returns the milliseconds until its capacity shows that the filesystem has grown.
 async fn time_expansion(bed: &Bed<'_>, mebibytes: i64) -> Result<f64> {
     time_until(&bed.claims, "pod", |claim| has_size(claim, mebibytes), expand(bed, "pod", mebibytes)).await
 }

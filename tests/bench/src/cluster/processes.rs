@@ -1,4 +1,4 @@
-//! Counts the LVM processes of operations that users ask Kubernetes for, by lvmd's metric.
+//! Counts the LVM processes of operations that users request from Kubernetes, by lvmd's metric.
 
 use anyhow::{Result, ensure};
 use kube::api::{Patch, PatchParams};
@@ -35,7 +35,7 @@ async fn measure_volume(bed: &Bed<'_>, counter: &mut Counter<'_>) -> Result<Vec<
     let published = counter.count_new()?;
 
     wait_for_stats(bed).await?;
-    let told = counter.count_new()?;
+    let reported = counter.count_new()?;
 
     let patch = json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}});
     let grow = async {
@@ -52,14 +52,14 @@ async fn measure_volume(bed: &Bed<'_>, counter: &mut Counter<'_>) -> Result<Vec<
     Ok(vec![
         figure("csi.procs.create", created, 1.0),
         figure("csi.procs.publish", published, 0.0),
-        figure("csi.procs.stats", told, 0.0),
+        figure("csi.procs.stats", reported, 0.0),
         figure("csi.procs.expand", expanded, 1.0),
         figure("csi.procs.unpublish", unpublished, 0.0),
         figure("csi.procs.delete", deleted, 1.0),
     ])
 }
 
-/// Waits until kubelet has asked the agent twice for the statistics of volumes: every ten seconds on this bed.
+/// Waits until kubelet has requested the statistics of volumes from the agent twice: every ten seconds in this cluster.
 async fn wait_for_stats(bed: &Bed<'_>) -> Result<()> {
     let asked = bed.handled_calls("NodeGetVolumeStats")?;
     let two_more = async {

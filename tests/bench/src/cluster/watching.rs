@@ -26,7 +26,7 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let mut events = watcher(api.clone(), watcher::Config::default()).boxed();
-    // What happens from now on is told
+    // Later changes arrive as events
     while !matches!(events.try_next().await?.context("the watch ended")?, Event::InitDone) {}
     let start = Instant::now();
     let seen = async {

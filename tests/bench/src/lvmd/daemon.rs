@@ -47,7 +47,7 @@ pub(super) struct Lvmd {
 }
 
 impl Lvmd {
-    /// Starts the lvmd beside this program, and returns when it listens.
+    /// Starts the lvmd in this program's directory, and returns when it listens.
     #[expect(clippy::disallowed_methods, reason = "the program is what is measured")]
     pub(super) fn start(calls: LvmCommand) -> Result<Self> {
         fs::create_dir_all(DIRECTORY).context("make a directory for lvmd")?;
@@ -82,12 +82,12 @@ impl Lvmd {
             line.contains("listening")
         });
         ensure!(listens, "lvmd ended: {seen}");
-        // Read on, or lvmd would wait for room in the pipe
+        // Keep reading, or lvmd would block on a full pipe
         std::thread::spawn(move || lines.for_each(drop));
         Ok(lvmd)
     }
 
-    /// Returns the resident memory of lvmd at rest.
+    /// Returns the resident memory of an idle lvmd.
     pub(super) fn read_resident_memory(&self) -> Result<ResidentMemory> {
         sleep(AT_REST);
         ResidentMemory::read(self.child.id())
@@ -114,8 +114,8 @@ impl Drop for Lvmd {
 /// metric.
 pub(super) fn count_lvm_processes() -> Result<(f64, f64)> {
     let bytes = fs::read(format!("{DIRECTORY}/count")).unwrap_or_default().len();
-    let told = metrics::lvm_processes(&metrics::read(METRICS)?)?;
-    Ok((f64::from(u32::try_from(bytes)?), told))
+    let reported = metrics::lvm_processes(&metrics::read(METRICS)?)?;
+    Ok((f64::from(u32::try_from(bytes)?), reported))
 }
 
 /// A client of the running lvmd.
@@ -134,7 +134,7 @@ impl Client {
             name: name.to_owned(),
             device_class: class.to_owned(),
             size_bytes: bytes,
-            // What topolvm-node gives
+            // The tags that topolvm-node sets
             tags: vec![format!("topolvm.io/logicalvolume=pvc-{name}"), "topolvm.io/device-class=thick".to_owned()],
             ..CreateLvRequest::default()
         };

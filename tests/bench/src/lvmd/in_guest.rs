@@ -16,7 +16,7 @@ pub(super) fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Nobody left to tell
+            // No other place to report a failure
             drop(writeln!(std::io::stderr(), "{error:#}"));
             ExitCode::FAILURE
         }
@@ -24,7 +24,7 @@ pub(super) fn main() -> ExitCode {
 }
 
 fn measure() -> Result<Measured> {
-    // Room for the metadata of a thousand volumes
+    // Space for the metadata of a thousand volumes
     run_script("pvcreate -qy --metadatasize 16m /dev/ubda /dev/ubdb")?;
     run_script(&format!("vgcreate -qy {VG} /dev/ubda && vgcreate -qy {THIN_VG} /dev/ubdb"))?;
     run_script(&format!("lvcreate -qy -L 4g -T {THIN_VG}/pool0"))?;

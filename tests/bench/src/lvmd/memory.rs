@@ -1,5 +1,5 @@
 //! Measures the resident memory of lvmd with no volume, with 100, and with 1000, which LVM reads from a metadata backup
-//! because that is quicker than making them one by one.
+//! because that is faster than creating them one by one.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -41,10 +41,10 @@ pub(super) async fn measure() -> Result<[ResidentMemory; 3]> {
     Ok([none, hundred, thousand])
 }
 
-/// Creates, resizes and removes five volumes beside those that are there, and lists all.
+/// Creates, resizes and removes five volumes in addition to the existing ones, and lists all.
 async fn create_resize_and_remove(client: &Client) -> Result<()> {
     for number in 0..5 {
-        let name = format!("beside{number}");
+        let name = format!("extra{number}");
         client.create("", &name, 4 * MIB).await?;
         client.resize("", &name, 8 * MIB).await?;
         client.list().await?;
@@ -57,8 +57,7 @@ async fn create_resize_and_remove(client: &Client) -> Result<()> {
 fn restore_volumes(number: u16) -> Result<()> {
     run_script(&format!("vgcfgbackup -qq -f {TEXT} {VG}"))?;
     let text = fs::read_to_string(TEXT).context("read what LVM wrote")?;
-    // The group's section ends with the last line that is a brace and stands in the first column; before it the
-    // physical volumes
+    // The group's section ends with the last line that is a brace in the first column; the physical volumes precede it
     let group = text.rfind("\n}").with_context(|| format!("no volume group in {text}"))?;
     let (before, after) = text.split_at(group + 1);
     let mut volumes = String::from("logical_volumes {\n");

@@ -1,4 +1,4 @@
-//! Counts the LVM processes that lvmd starts: for each operation, and at rest while a client lists all volumes.
+//! Counts the LVM processes that lvmd starts: for each operation, and when idle while a client lists all volumes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::daemon::{Client, THIN, count_lvm_processes};
 const MIB: i64 = 1 << 20;
 /// Number of times that each operation is done.
 const TIMES: u8 = 5;
-/// Number of volumes at rest, and of lists in the time [`REST`] in which processes are counted.
+/// Number of volumes when idle, and of lists in the time [`REST`] in which processes are counted.
 const AT_REST: u8 = 100;
 const REST: Duration = Duration::from_mins(1);
 
@@ -96,7 +96,7 @@ async fn count_at_rest(client: &Client) -> Result<f64> {
 /// Returns the LVM processes since `before`, on which the script that counts and lvmd's own metric must agree.
 async fn processes_since(before: (f64, f64)) -> Result<f64> {
     let after = count_while_none_runs().await?;
-    let (counted, told) = (after.0 - before.0, after.1 - before.1);
-    ensure!((counted - told).abs() < 0.5, "{counted} LVM processes ran, and lvmd's metric says {told}");
+    let (counted, reported) = (after.0 - before.0, after.1 - before.1);
+    ensure!((counted - reported).abs() < 0.5, "{counted} LVM processes ran, and lvmd's metric says {reported}");
     Ok(counted)
 }

@@ -1,5 +1,5 @@
-//! Measures the time of a hundred volumes created and removed through lvmd, one after the other and ten at once, beside
-//! a shell loop that does the same.
+//! Measures the time of a hundred volumes created and removed through lvmd, one after the other and ten at once,
+//! compared to a shell loop that does the same.
 
 use std::time::Instant;
 

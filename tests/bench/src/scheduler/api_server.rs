@@ -1,4 +1,4 @@
-//! A server that lists the metadata of Nodes in pages, as the API server does, and has no changes to tell.
+//! A server that lists the metadata of Nodes in pages, as the API server does, and sends no watch events.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -42,7 +42,7 @@ fn serve(mut stream: TcpStream, nodes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns a page of the list, which goes on where `continue` says.
+/// Returns the page of the list that `continue` selects.
 fn page(path: &str, nodes: usize) -> Value {
     let begin = find_parameter(path, "continue=").unwrap_or(0);
     let end = find_parameter(path, "limit=").map_or(nodes, |limit| nodes.min(begin + limit));

@@ -37,7 +37,7 @@ impl Connection {
         Ok(Self { address, stream: BufReader::with_capacity(BUFFER, stream) })
     }
 
-    /// Waits until `/readyz` says that the Nodes are listed.
+    /// Waits until `/readyz` reports that the Nodes are listed.
     pub(super) fn wait_until_ready(&mut self) -> Result<()> {
         let start = Instant::now();
         while self.request("GET", "/readyz", "")?.0 != 200 {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Number of images in the status of a Node that makes it at least 30 KiB large.
+/// Number of images in the status of a Node of at least 30 KiB.
 pub(super) const FULL_SIZE_IMAGES: usize = 260;
 
 const FREE: &str = "107374182400";
