@@ -55,7 +55,7 @@ const POD_START: Duration = Duration::from_mins(2);
 /// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Seed of the random numbers from which the plan is made.
+    /// Seed of the random numbers that determine the plan.
     pub(crate) seed: u64,
     /// Number of sequences of steps.
     pub(crate) sequences: usize,
@@ -82,7 +82,7 @@ pub(crate) struct Chaos<'a> {
     pub(crate) cluster: &'a Cluster,
     /// Nodes of the cluster.
     pub(crate) nodes: &'a [Node],
-    /// Specification from which the cluster was made.
+    /// Specification of the cluster.
     pub(crate) spec: &'a TopolvmSpec,
 }
 

@@ -1,5 +1,5 @@
-//! `make soak ONLY=csi`: long random runs with kills, outages and disturbances of nodes. `make soak ONLY=scheduling`:
-//! bursts of pods on nodes that are nearly full. `make soak ONLY=monitoring`: ten minutes in which no alert fires, and
+//! `make soak ONLY=csi`: long random runs with kills, outages and faults of nodes. `make soak ONLY=scheduling`: bursts
+//! of pods on nodes that are nearly full. `make soak ONLY=monitoring`: ten minutes in which no alert fires, and
 //! `monitoring-faults`, in which each fault raises its alert. `make soak ONLY=restarts`: every container is restarted
 //! 30 times, and the host is as after the first.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
@@ -21,18 +21,18 @@ use testbed::{machine, program};
 use crate::chaos::{Chaos, DisturbanceKind, Settings};
 
 #[derive(Debug, Parser)]
-#[command(about = "Disturbs the product for a long time, and checks that nothing is lost, leaked or there twice")]
+#[command(about = "Disturbs the product for a long time, and checks that nothing is lost, leaked or duplicated")]
 struct Args {
     /// Only the parts whose names begin like this, for example csi.
     #[arg(long, default_value = "")]
     only: String,
-    /// Chooses what is done and what happens meanwhile; a run prints its own.
+    /// Seed of the steps and events of a run, which prints it.
     #[arg(long)]
     seed: Option<u64>,
-    /// How many sequences of creates, growths, snapshots, copies and deletes.
+    /// Number of sequences of creates, expansions, snapshots, copies and deletes.
     #[arg(long, default_value_t = 200)]
     sequences: usize,
-    /// How many sequences go on at the same time.
+    /// Number of concurrent sequences.
     #[arg(long, default_value_t = 10)]
     workers: usize,
     /// Nodes of the cluster.
@@ -41,7 +41,7 @@ struct Args {
     /// This kind of disturbance and nothing else: neither kills nor outages.
     #[arg(long)]
     disturb: Option<DisturbanceKind>,
-    /// How many bursts of pods in each mode.
+    /// Number of bursts of pods in each mode.
     #[arg(long, default_value_t = 20)]
     bursts: u64,
     /// Pods of a burst.
@@ -50,10 +50,10 @@ struct Args {
     /// Bursts in this mode only.
     #[arg(long)]
     mode: Option<Mode>,
-    /// How often each container is restarted.
+    /// Number of restarts of each container.
     #[arg(long, default_value_t = 30)]
     restarts: u32,
-    /// Where to leave the logs of a run that failed.
+    /// Directory for the logs of a failed run.
     #[arg(long, default_value = "/var/tmp/topolvm-soak-logs")]
     logs: PathBuf,
 }
@@ -65,7 +65,7 @@ const PARTS: [Part; 5] = [
     ("csi", csi),
     ("scheduling", schedule),
     ("monitoring", monitor),
-    ("monitoring-faults", plant_faults),
+    ("monitoring-faults", inject_faults),
     ("restarts", restart),
 ];
 
@@ -108,8 +108,8 @@ fn run(args: &Args) -> Result<()> {
 fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     let spec = chaos::spec(args.nodes, seed)?;
     let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
-    // A minute without an API server, and others soon after it: after each, client-go in the sidecars pauses before it
-    // looks again, for up to a minute
+    // A minute without an API server, and others soon after it: after each, client-go in the sidecars pauses for up to
+    // a minute before it retries
     let patience = Duration::from_mins(5);
     let settings = Settings { seed, sequences: args.sequences, workers: args.workers, patience, only: args.disturb };
     let outcome = Chaos { cluster: &cluster, nodes: &nodes, spec: &spec }.run(settings);
@@ -117,7 +117,7 @@ fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     outcome.map(|report| report.to_string())
 }
 
-/// Runs bursts of successive seeds in each mode, and without reservations, which has to break promises. Returns a
+/// Runs bursts of successive seeds in each mode, and without reservations, where requests must be refused. Returns a
 /// table.
 fn schedule(directory: &Path, args: &Args, seed: u64) -> Result<String> {
     let spec = TopolvmSpec { sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
@@ -131,25 +131,28 @@ fn schedule(directory: &Path, args: &Args, seed: u64) -> Result<String> {
         (seed..seed + args.bursts).map(burst).collect()
     };
     let in_mode = |mode: Mode| anyhow::Ok((mode, mode.run(&cluster, &spec, CAPACITY_INTERVAL, || run(mode))?));
-    let report = modes.into_iter().map(in_mode).collect::<Result<Vec<_>>>().and_then(|runs| judge(&runs));
+    let report = modes.into_iter().map(in_mode).collect::<Result<Vec<_>>>().and_then(|runs| summarize(&runs));
     cluster.down(report.is_err().then_some(args.logs.as_path()))?;
     report
 }
 
 /// Returns the table of the modes, or fails with it.
-fn judge(runs: &[(Mode, Vec<Outcome>)]) -> Result<String> {
+fn summarize(runs: &[(Mode, Vec<Outcome>)]) -> Result<String> {
     let rows = runs.iter().map(|(mode, outcomes)| Sum(*mode, outcomes).to_string());
     let table = iter::once(Sum::HEAD.to_owned()).chain(rows).collect::<Vec<_>>().join("\n");
     for (mode, outcomes) in runs {
         if *mode == Mode::ExtenderWithoutReservations {
             let is_seen = outcomes.iter().any(|outcome| outcome.refused > 0);
-            ensure!(is_seen, "{table}\nwithout reservations no promise was broken, so that the bursts prove nothing");
+            ensure!(
+                is_seen,
+                "{table}\nwithout reservations no request was refused, so the bursts do not test reservations"
+            );
             continue;
         }
         let wrong = outcomes.iter().filter(|outcome| !outcome.is_right()).count();
         ensure!(
             wrong == 0,
-            "{table}\nin {wrong} bursts of {mode} pods wait although there is room, or were promised too much"
+            "{table}\nin {wrong} bursts of {mode} pods wait although a node has free space, or exceed a node"
         );
     }
     Ok(format!("{table}\nall bursts are right"))
@@ -167,8 +170,8 @@ fn monitor(directory: &Path, args: &Args, _seed: u64) -> Result<String> {
     outcome
 }
 
-/// Plants the faults of the alerts, but for those that the cluster trial plants.
-fn plant_faults(directory: &Path, args: &Args, _seed: u64) -> Result<String> {
+/// Injects the faults of the alerts, except those that the cluster test injects.
+fn inject_faults(directory: &Path, args: &Args, _seed: u64) -> Result<String> {
     let spec = monitoring::faults_spec(&directory.join("manifests"))?;
     let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
     let outcome = nodes

@@ -1,7 +1,7 @@
 //! Volumes that csi-provisioner abandons: it keeps a claim that is deleted while its volume is being created in memory
-//! only, and when it exits then, nothing knows that the volume is not wanted (docs/limits.md). A LogicalVolume alone
-//! does not tell that no PersistentVolume will follow, so an administrator deletes it, and here the test. No other leak
-//! is excused.
+//! only, and when it exits then, nothing knows that the volume is not wanted (docs/limits.md). A LogicalVolume does not
+//! show that no PersistentVolume will follow, so an administrator deletes it, and here the test. No other leak is
+//! excused.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::history::{History, Span};
 
 /// Time after which a LogicalVolume without an owner does not get one any more.
 const FORGOTTEN: Duration = Duration::from_secs(10);
-/// Longest time that csi-provisioner works on a volume after its claim has gone: it waits a minute for an answer and
+/// Longest time that csi-provisioner works on a volume after its claim is deleted: it waits a minute for an answer and
 /// five seconds before it retries.
 const AT_WORK: Duration = Duration::from_secs(65);
 
@@ -76,7 +76,7 @@ fn is_abandoned(name: &str, history: &History, log: &str) -> bool {
 }
 
 /// Returns true if csi-provisioner may have had the claim in its memory when it exited: after the claim was requested,
-/// and at most [`AT_WORK`] after it had gone. While the API server is unavailable csi-provisioner neither creates
+/// and at most [`AT_WORK`] after it was deleted. While the API server is unavailable csi-provisioner neither creates
 /// volumes nor learns of changes.
 fn exit_can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
     let last = outages.iter().fold(claim.until + AT_WORK, |last, outage| {
@@ -107,7 +107,7 @@ mod tests {
     fn an_end_before_or_long_after_the_claim_is_not_the_cause() {
         let is_cause = |end: u32| exit_can_be_cause(SECOND * end, span(100, 102), &[]);
         assert!(!is_cause(99) && is_cause(100) && is_cause(101));
-        assert!(is_cause(167) && !is_cause(168), "it is not at work for ever");
+        assert!(is_cause(167) && !is_cause(168), "it does not work on the volume indefinitely");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Compares the volumes of Kubernetes, lvmd and LVM: none may be lost, leaked or there twice.
+//! Compares the volumes of Kubernetes, lvmd and LVM: none may be lost, leaked or duplicated.
 
 use std::collections::BTreeSet;
 
@@ -146,12 +146,12 @@ fn check_object_lv(state: &State, object: &Value, place: &str, lv: &Lv, all: &mu
     }
     let (wanted, current) = (bytes(object, "/spec/size"), bytes(object, "/status/currentSize"));
     if wanted > Some(lv.bytes) || current != Some(lv.bytes) {
-        report(format!("LogicalVolume {name} wants {wanted:?} and tells of {current:?}, LVM has {}", lv.bytes));
+        report(format!("LogicalVolume {name} requests {wanted:?} and reports {current:?}, LVM has {}", lv.bytes));
     }
     check_lineage(state, object, lv, all);
 }
 
-/// Checks that lvmd and the Node report what LVM has, and that each LV of the node is in order.
+/// Checks that lvmd and the Node report what LVM has, and that each LV of the node is consistent.
 fn check_node(state: &State, node: &NodeState, all: &mut Vec<Disagreement>) {
     node.lvm.iter().for_each(|lv| check_lv(state, node, lv, all));
     check_lvmd_list(node, all);

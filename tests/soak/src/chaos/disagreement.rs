@@ -7,9 +7,9 @@ use std::fmt;
 pub(super) enum Kind {
     /// An object or LV is expected and missing.
     Lost,
-    /// An object or LV is there and not expected.
+    /// An object or LV exists and is not expected.
     Leaked,
-    /// An object or LV is there more than once.
+    /// An object or LV exists more than once.
     Double,
     /// An object or LV has another state than expected, or an operation on it has not ended.
     Different,
@@ -53,7 +53,7 @@ pub(crate) struct Counts {
     pub(crate) lost: usize,
     /// Number of objects and LVs that are not expected.
     pub(crate) leaked: usize,
-    /// Number of objects and LVs that are there more than once.
+    /// Number of objects and LVs that exist more than once.
     pub(crate) double: usize,
     /// Number of objects and LVs with another state than expected.
     pub(crate) different: usize,

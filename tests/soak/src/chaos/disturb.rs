@@ -1,4 +1,4 @@
-//! Disturbs a node, checks what must hold meanwhile, and restores it.
+//! Injects a fault into a node, checks what must hold during the fault, and repairs the node.
 
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use testbed::topolvm::LVMD;
 
 use super::class::Class;
 use super::disturbance::Disturbance;
-use super::foreign_group::{ForeignGroup, PlantedGroup};
+use super::foreign_group::{CreatedGroup, ForeignGroup};
 use super::history::{EVENTS, Fact, History};
 use super::programs::Programs;
 use super::remap::{Remap, is_unchanged};
@@ -81,7 +81,7 @@ impl<'a> DisturbedNodes<'a> {
             Disturbance::PowerCut => self.cut_power(node),
             Disturbance::SignatureDestroyed(class) => self.destroy_signature(node, *class),
             Disturbance::TenantGroup(group) => self.write_tenant_group(node, *group),
-            Disturbance::ForeignDisk(group) => self.use_beside(node, *group, &node.spec().last_disk()?),
+            Disturbance::ForeignDisk(group) => self.use_with_foreign_group(node, *group, &node.spec().last_disk()?),
             Disturbance::ObjectsDeleted => self.delete_objects(node),
             Disturbance::FilesystemFrozen(class) => self.freeze_filesystem(node, *class),
             Disturbance::VolumeHeld => self.hold_volume(node),
@@ -149,7 +149,7 @@ impl<'a> DisturbedNodes<'a> {
         node.restart(true)
     }
 
-    /// Deletes the LogicalVolumes of the workloads by hand, restarts their pods meanwhile, and takes the deletion back.
+    /// Deletes the LogicalVolumes of the workloads by hand, restarts their pods, and undeletes the objects.
     fn delete_objects(&self, node: &'a Node) -> Result<()> {
         let volumes: Vec<_> = self.workloads_on(node).map(Workload::volume).collect::<Result<_>>()?;
         for volume in &volumes {
@@ -161,7 +161,7 @@ impl<'a> DisturbedNodes<'a> {
         self.use_volumes(node)
     }
 
-    /// Deletes the definition of LogicalVolumes, restarts the pods meanwhile, and takes the deletion back.
+    /// Deletes the CRD of LogicalVolumes, restarts the pods, and undeletes the objects.
     pub(super) fn delete_definition(&self) -> Result<()> {
         self.history.record(EVENTS, Fact::Disturbed("the definition of LogicalVolumes is deleted".to_owned()));
         self.cluster.kubectl_ok(["delete", "crd/logicalvolumes.topolvm.io", "--wait=false"])?;
@@ -184,8 +184,8 @@ impl<'a> DisturbedNodes<'a> {
         workload.restart()
     }
 
-    /// Deletes a volume while a process in a mount namespace of its own has it mounted, and works in it: the mount
-    /// alone goes with its directory. The Event names the process, and the volume goes when that has ended.
+    /// Deletes a volume while a process has it mounted in a separate mount namespace and uses it: only the mount is
+    /// removed with its directory. The Event names the process, and the volume is removed when the process has exited.
     fn hold_volume(&self, node: &'a Node) -> Result<()> {
         let held = Workload::new(self.cluster, node, self.patience, "held", Class::Thick);
         held.start()?;
@@ -238,27 +238,27 @@ impl<'a> DisturbedNodes<'a> {
     fn write_tenant_group(&self, node: &'a Node, group: ForeignGroup) -> Result<()> {
         let tenant = Workload::new(self.cluster, node, self.patience, "tenant", Class::Thick).with_raw_block_volume();
         tenant.start()?;
-        let done = self.use_beside(node, group, &tenant.device()?);
+        let done = self.use_with_foreign_group(node, group, &tenant.device()?);
         tenant.delete()?;
         done
     }
 
     /// Restarts pods with existing volumes, and creates and removes volumes, before and after a restart of lvmd, while
     /// LVM finds a group that is not the node's. Nothing of it may be changed or offered.
-    fn use_beside(&self, node: &'a Node, group: ForeignGroup, device: &str) -> Result<()> {
-        let planted = PlantedGroup::plant(node, group, device)?;
+    fn use_with_foreign_group(&self, node: &'a Node, group: ForeignGroup, device: &str) -> Result<()> {
+        let created = CreatedGroup::create(node, group, device)?;
         let done = self
             .use_volumes(node)
             .and_then(|()| self.programs.kill_on(node, LVMD))
             .and_then(|()| self.use_volumes(node))
-            .and_then(|()| planted.check(&published(self.cluster, node.name())?));
-        planted.remove()?;
+            .and_then(|()| created.check(&published(self.cluster, node.name())?));
+        created.remove()?;
         done
     }
 }
 
 /// Waits until LVM runs, and kills it after a pause in milliseconds; once for each pause, for at most half a minute
-/// after the first LVM. After outages the sidecars pause before they ask for anything.
+/// after the first LVM. After outages the sidecars pause before they send requests.
 fn kill_lvm(node: &Node, pauses: &[u64], patience: Duration) -> Result<()> {
     let script = r#"
         lvms() {

@@ -28,13 +28,13 @@ pub(crate) enum DisturbanceKind {
     TenantGroup,
     /// A disk with the volume group of another machine comes.
     ForeignDisk,
-    /// LogicalVolumes are deleted by hand, and made new.
+    /// LogicalVolumes are deleted by hand, and recreated.
     ObjectsDeleted,
     /// A filesystem is frozen when its pod ends.
     FilesystemFrozen,
     /// A process in another mount namespace has the filesystem of a volume that is deleted.
     VolumeHeld,
-    /// The CustomResourceDefinition of LogicalVolumes is deleted, and made new. Once, at the end of a run.
+    /// The CustomResourceDefinition of LogicalVolumes is deleted, and recreated. Once, at the end of a run.
     DefinitionDeleted,
     /// The Node object is deleted, and later the node registers again. Once, at the end of a run.
     NodeDeleted,
@@ -85,7 +85,7 @@ pub(super) enum Disturbance {
     PowerCut,
     /// The class of the workload whose volume is damaged.
     SignatureDestroyed(Class),
-    /// The group that the tenant makes.
+    /// The group that the tenant creates.
     TenantGroup(ForeignGroup),
     /// The group on the disk.
     ForeignDisk(ForeignGroup),

@@ -1,5 +1,5 @@
 //! Claims and snapshots that the plan leaves behind: those that a sequence created and did not delete. Without them a
-//! volume that was lost with all its objects, or a claim that came back, would go unnoticed.
+//! volume that was lost with all its objects, or a claim that reappeared, would go unnoticed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -45,7 +45,7 @@ struct Found<'a> {
 /// The first missing part of a claim or snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
-    Itself,
+    Object,
     Owner,
     LogicalVolume,
     Lv,
@@ -54,7 +54,7 @@ enum Missing {
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Itself => "is not there",
+            Self::Object => "is not there",
             Self::Owner => "has no PersistentVolume or VolumeSnapshotContent",
             Self::LogicalVolume => "has no LogicalVolume",
             Self::Lv => "has no LV",
@@ -148,11 +148,11 @@ impl Expected {
 
     fn find<'a>(&self, name: &str, state: &'a State) -> Result<Found<'a>, Missing> {
         let (asked, owner, handle) = if self.claims.contains_key(name) {
-            let claim = find_by_name(&state.claims, name).ok_or(Missing::Itself)?;
+            let claim = find_by_name(&state.claims, name).ok_or(Missing::Object)?;
             let volume = find_by_name(&state.volumes, text(claim, "/spec/volumeName")).ok_or(Missing::Owner)?;
             (claim, volume, text(volume, "/spec/csi/volumeHandle"))
         } else {
-            let snapshot = find_by_name(&state.snapshots, name).ok_or(Missing::Itself)?;
+            let snapshot = find_by_name(&state.snapshots, name).ok_or(Missing::Object)?;
             let content = text(snapshot, "/status/boundVolumeSnapshotContentName");
             let content = find_by_name(&state.contents, content).ok_or(Missing::Owner)?;
             (snapshot, content, text(content, "/status/snapshotHandle"))
@@ -168,7 +168,7 @@ impl Expected {
         let object_name = text(object, "/metadata/name");
         let mut report = |what: String| all.push(Disagreement::new(Kind::Different, &[name, object_name], what));
         let least = wanted.mebibytes << 20;
-        // Not what the LogicalVolume asks for: LVM rounds up, and a growth within that is already there
+        // Not the requested size of the LogicalVolume: LVM rounds up, and an expansion within that size is already done
         let mut sizes = vec![("LogicalVolume", bytes(object, "/status/currentSize")), ("LV", Some(lv.bytes))];
         if self.claims.contains_key(name) {
             sizes.push(("claim", bytes(asked, "/spec/resources/requests/storage")));
@@ -192,7 +192,7 @@ impl Expected {
             None => source.is_empty(),
             Some(wanted) => match self.find(wanted, state) {
                 Ok(found) => source == text(found.object, "/metadata/name"),
-                // Its name has gone with it
+                // Its name was deleted with it
                 Err(_) => !source.is_empty(),
             },
         };

@@ -24,7 +24,7 @@ pub(super) fn find_by_name<'a>(list: &'a [Value], name: &str) -> Option<&'a Valu
     list.iter().find(|object| text(object, "/metadata/name") == name)
 }
 
-/// Returns the name of the LV of a LogicalVolume: its UID, or that of the object which an administrator made it for.
+/// Returns the name of the LV of a LogicalVolume: its UID, or that of the object that an administrator created it for.
 pub(super) fn volume_id(object: &Value) -> &str {
     Some(text(object, "/status/volumeID")).filter(|id| !id.is_empty()).unwrap_or_else(|| text(object, "/metadata/uid"))
 }

@@ -32,7 +32,7 @@ pub(super) enum ForeignGroup {
 }
 
 impl ForeignGroup {
-    /// Groups that a tenant makes.
+    /// Groups that a tenant creates.
     pub(super) const OF_TENANTS: [Self; 3] = [Self::UsedName, Self::LateName, Self::LateNameOfOther];
     /// Groups on a disk. Without a system id one with a missing name is the node's, and of two with a used name LVM
     /// uses neither.
@@ -54,16 +54,16 @@ impl ForeignGroup {
 }
 
 /// A group on a device of a node.
-pub(super) struct PlantedGroup<'a> {
+pub(super) struct CreatedGroup<'a> {
     node: &'a Node,
     device: String,
     /// SHA-256 of the label and the metadata.
     before: String,
 }
 
-impl<'a> PlantedGroup<'a> {
-    /// Makes the group. LVM of the node scans all devices then, as without hints.
-    pub(super) fn plant(node: &'a Node, group: ForeignGroup, device: &str) -> Result<Self> {
+impl<'a> CreatedGroup<'a> {
+    /// Creates the group, and removes the hints, so that LVM of the node scans all devices.
+    pub(super) fn create(node: &'a Node, group: ForeignGroup, device: &str) -> Result<Self> {
         let count = "rm -f /run/lvm/hints; vgs --foreign --noheadings -o vg_uuid | wc -l";
         let found = node.script(count)?;
         let name = group.name();
@@ -71,9 +71,9 @@ impl<'a> PlantedGroup<'a> {
         node.script(&format!("unshare -m sh -ec '{RUN_WITH_ONE_DEVICE}' sh {device} {make}"))?;
         let now = node.script(count)?;
         ensure!(now.trim() > found.trim(), "LVM of {} does not see {name} on {device}", node.name());
-        let mut planted = Self { node, device: device.to_owned(), before: String::new() };
-        planted.before = planted.hash()?;
-        Ok(planted)
+        let mut created = Self { node, device: device.to_owned(), before: String::new() };
+        created.before = created.hash()?;
+        Ok(created)
     }
 
     /// Checks that the group is unchanged and that the node does not offer its free space.

@@ -29,22 +29,22 @@ struct Line {
     what: Fact,
 }
 
-/// Content of an entry. Facts that the checks search for have a variant of their own.
+/// Content of an entry. Facts that the checks search for have a separate variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fact {
     /// A message that is only read by people.
     Said(String),
     /// A claim was created, which is deleted at once.
     ShortLivedClaim { claim: String, uid: String },
-    /// A claim that was deleted at once has gone.
+    /// A short-lived claim is removed from the API server.
     ShortLivedClaimGone { uid: String },
     /// A program exited without being killed.
     Ended(&'static str),
-    /// The API server becomes unavailable for so many seconds.
+    /// The API server becomes unavailable for this number of seconds.
     Away { outage: Outage, seconds: u64 },
     /// The API server is available again.
     Back,
-    /// A node is disturbed; the text says how.
+    /// A fault is injected into a node; the text describes it.
     Disturbed(String),
     /// The disturbed node is as before.
     Restored,
@@ -69,7 +69,7 @@ impl fmt::Display for Fact {
             Self::Said(text) => f.write_str(text),
             Self::ShortLivedClaim { claim, uid } => write!(f, "{claim} is deleted at once and has the UID {uid}"),
             Self::ShortLivedClaimGone { uid } => write!(f, "the claim with the UID {uid} is gone"),
-            Self::Ended(name) => write!(f, "{name} has ended by itself"),
+            Self::Ended(name) => write!(f, "{name} has exited unexpectedly"),
             Self::Away { outage, seconds } => write!(f, "the API server is {outage:?} for {seconds} s"),
             Self::Back => f.write_str("the API server is back"),
             Self::Disturbed(how) => f.write_str(how),
@@ -91,12 +91,12 @@ impl History {
 
     pub(super) fn record(&self, who: &str, what: impl Into<Fact>) {
         let line = Line { at: self.elapsed(), who: who.to_owned(), what: what.into() };
-        // Only for whoever looks
+        // The file is only for a person who reads it
         writeln!(&self.file, "{line}").ok();
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
-    /// Returns the authors of entries that mention one of these words.
+    /// Returns the authors of entries that mention one of these names.
     pub(super) fn authors_mentioning(&self, words: &[String]) -> Vec<String> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mentions = |line: &&Line| {
@@ -109,7 +109,7 @@ impl History {
         who
     }
 
-    /// Returns the span from the request for a claim that was deleted at once until it had gone.
+    /// Returns the span from the request for a claim that was deleted at once until it was removed.
     pub(super) fn short_lived_claim(&self, uid: &str) -> Option<Span> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let made = lines

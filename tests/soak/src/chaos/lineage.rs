@@ -1,5 +1,6 @@
 //! Checks that an LV is in the volume group and thin pool of its class, and that a copy is one of its source. A copy
-//! that was made as an empty volume, or of another volume, has the right size and the wrong data; LVM keeps its origin.
+//! that was created as an empty volume, or of another volume, has the right size and the wrong data; LVM keeps its
+//! origin.
 
 use serde_json::Value;
 use testbed::topolvm::{THIN_CLASS, THIN_POOL, THIN_VG};
@@ -19,7 +20,7 @@ pub(super) fn check_lineage(state: &State, object: &Value, lv: &Lv, all: &mut Ve
         Some(place) => {
             report(format!("LogicalVolume {name} of class {class:?} should be in {place:?} and is in {is_in:?}"));
         }
-        None => report(format!("LogicalVolume {name} is of class {class:?}, which nobody has")),
+        None => report(format!("LogicalVolume {name} is of class {class:?}, which no node has")),
     }
     let source = text(object, "/spec/source");
     if !source.is_empty() && lv.pool.is_empty() {
@@ -99,6 +100,6 @@ mod tests {
         );
         assert!(after(|state| lv(state, "lv1").group = "myvg1".to_owned()).contains("LogicalVolume pv of class"));
         assert!(after(|state| lv(state, "lv4").pool = "pool0".to_owned()).contains("LogicalVolume pv-t of class"));
-        assert!(after(|state| state.objects[0]["spec"]["deviceClass"] = json!("tape")).contains("which nobody has"));
+        assert!(after(|state| state.objects[0]["spec"]["deviceClass"] = json!("tape")).contains("which no node has"));
     }
 }

@@ -65,7 +65,7 @@ impl DisturbedNodes<'_> {
 
     fn delete_node_and_wait(&self, node: &Node) -> Result<NodeVolumes> {
         let volumes = NodeVolumes::find(node.name(), &State::read(self.cluster, self.nodes)?);
-        // As csi-provisioner leaves a claim whose volume was made elsewhere than where its pod was first sent
+        // As csi-provisioner leaves a claim whose volume is not on the node that was first selected for its pod
         if let Some(claim) = volumes.others.first() {
             let annotation = format!("volume.kubernetes.io/selected-node={}", node.name());
             self.cluster.kubectl_ok(["annotate", "--overwrite", "persistentvolumeclaim", claim, &annotation])?;

@@ -89,7 +89,7 @@ impl Objects {
         self.retry("change", || async { api.patch(name, &params, &patch).await.map(drop) }).await
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object, if it exists.
     pub(super) async fn delete(&self, kind: Kind, name: &str) -> Result<()> {
         let (api, params) = (self.api(kind), DeleteParams::default());
         self.retry("delete", || async {
@@ -101,7 +101,7 @@ impl Objects {
         .await
     }
 
-    /// Reads an object, if it is there.
+    /// Reads an object, if it exists.
     pub(super) async fn get(&self, kind: Kind, name: &str) -> Result<Option<DynamicObject>> {
         let api = self.api(kind);
         self.retry("read", || async {
@@ -134,7 +134,7 @@ impl Objects {
         bail!("{name} is not {what} after {:?}: {}", self.patience, serde_json::to_string(&now)?)
     }
 
-    /// Waits until an object is gone.
+    /// Waits until an object is deleted.
     pub(super) async fn wait_until_gone(&self, kind: Kind, name: &str) -> Result<()> {
         self.wait_until(kind, name, "gone", |object| object.is_none()).await
     }
@@ -165,8 +165,8 @@ pub(super) fn text<'a>(object: &'a DynamicObject, pointer: &str) -> &'a str {
     object.data.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns true if the API server answers that there is no such object. While it starts it also answers 404 for a kind
-/// that it does not know yet, without a name.
+/// Returns true if the API server answers that there is no such object. While it starts it also answers 404, without a
+/// name, for a kind that it does not serve yet.
 fn is_missing(status: &kube::core::Status) -> bool {
     status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }

@@ -11,7 +11,7 @@ use super::plan::Outage;
 use super::programs::find_process;
 
 impl Outage {
-    /// Makes the API server unavailable while `meanwhile` runs.
+    /// Keeps the API server unavailable while `meanwhile` runs.
     pub(super) fn run_during(
         self,
         cluster: &Cluster,
@@ -46,7 +46,7 @@ fn signal(cluster: &Cluster, signal: Signal) -> Result<()> {
 }
 
 /// Detaches the nodes' network links from the bridge, or attaches them. Packets are lost silently; if the link were
-/// down, the guest would notice, and not bring its end up again by itself.
+/// down, the guest would notice, and not bring its end up again automatically.
 fn set_links(cluster: &Cluster, nodes: &[Node], link: &[&str]) -> Result<()> {
     for node in nodes {
         let tap = format!("tap{}", node.spec().address.octets()[3]);

@@ -1,4 +1,4 @@
-//! The plan of a run, made from its seed: sequences of steps with volumes, and events that happen meanwhile.
+//! The plan of a run, generated from its seed: sequences of steps with volumes, and concurrent events.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ pub(super) enum ClaimSource {
     Claim(String),
 }
 
-/// An operation of a user, who waits for its completion unless it says otherwise.
+/// An operation of a user, who waits for its completion unless documented otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Create {
@@ -28,7 +28,7 @@ pub(super) enum Step {
         mebibytes: u64,
         source: ClaimSource,
     },
-    /// Creates a claim and deletes it at once, whatever there is of it.
+    /// Creates a claim and deletes it at once, in whatever state it is.
     CreateAndDelete {
         claim: String,
         class: Class,
@@ -109,17 +109,17 @@ pub(super) struct PlannedEvent {
 pub(super) struct Plan {
     pub(super) sequences: Vec<Sequence>,
     pub(super) events: Vec<PlannedEvent>,
-    /// The CustomResourceDefinition of LogicalVolumes is deleted when all sequences have been done, and made new.
+    /// The CustomResourceDefinition of LogicalVolumes is deleted when all sequences are done, and recreated.
     pub(super) deletes_definition: bool,
     /// The number of the node that is deleted when all sequences have been done, and that registers again.
     pub(super) deleted_node: Option<usize>,
 }
 
 impl Plan {
-    /// Makes a plan with so many sequences, at least two kills of each of the four processes, an outage of a few
-    /// seconds, one of a minute for every fifty sequences, each kind of disturbance once for every thirty, and a
-    /// deleted definition and node at the end. With `only` there is this kind of disturbance and nothing else, at least
-    /// four times.
+    /// Generates a plan with this number of sequences, at least two kills of each of the four processes, an outage of a
+    /// few seconds, one of a minute for every fifty sequences, each kind of disturbance once for every thirty, and a
+    /// deleted definition and node at the end. With `only` the plan injects this kind of fault only, at least four
+    /// times.
     pub(super) fn new(seed: u64, sequences: usize, only: Option<DisturbanceKind>) -> Self {
         let mut random = Random::new(seed);
         let sequences: Vec<Sequence> = (0..sequences).map(|number| build_sequence(&mut random, number)).collect();
@@ -161,7 +161,7 @@ fn kills_and_outages(random: &mut Random, sequences: usize) -> Vec<Event> {
     for number in 0..long + short {
         let outage = random.of(&[Outage::Killed, Outage::Frozen, Outage::CutOff]).copied().unwrap_or(Outage::Killed);
         let seconds = if number < long { 60 } else { random.between(3, 8) };
-        // The node cannot be told anything while it is cut off
+        // The node cannot receive commands during the partition
         let victims: &[Victim] = match outage {
             Outage::CutOff => &[Victim::Controller, Victim::OtherController],
             Outage::Killed | Outage::Frozen => &[Victim::Node, Victim::Lvmd, Victim::Controller],
@@ -188,8 +188,7 @@ fn schedule(random: &mut Random, all: Vec<Event>, steps: usize) -> Vec<PlannedEv
 struct PlannedClaim {
     name: String,
     mebibytes: u64,
-    /// True after the first expansion: csi-resizer expands a volume again only when a pod has made use of the first
-    /// expansion.
+    /// True after the first expansion: csi-resizer expands a volume again only when a pod has used the first expansion.
     is_grown: bool,
 }
 
@@ -410,7 +409,7 @@ mod tests {
             let plan = Plan::new(1, 10, Some(kind));
             assert_eq!((kinds(&plan), plan.deleted_node), (vec![Some(kind); 4], None));
             assert!(!plan.deletes_definition);
-            assert_eq!(plan.sequences, all.sequences, "the same sequences, whatever disturbs them");
+            assert_eq!(plan.sequences, all.sequences, "the sequences do not depend on the kind of fault");
         }
         let plan = Plan::new(1, 10, Some(DisturbanceKind::NodeDeleted));
         assert!(plan.events.is_empty() && plan.deleted_node.is_some() && !plan.deletes_definition);

@@ -48,7 +48,7 @@ pub(super) struct Programs<'a> {
 struct Supervised {
     name: &'static str,
     command: Command,
-    /// True for a program of the product, which must never exit by itself.
+    /// True for a program of the product, which must never exit unexpectedly.
     is_ours: bool,
     is_killed: bool,
     kills: usize,
@@ -166,7 +166,7 @@ impl<'a> Programs<'a> {
     /// Fails if one of the product's programs exited without being killed, or if there is not exactly one leader.
     pub(super) fn check(&self) -> Result<()> {
         for kept in self.lock().iter().filter(|kept| kept.is_ours) {
-            ensure!(kept.exits == 0, "{} ended by itself {} times; see its log", kept.name, kept.exits);
+            ensure!(kept.exits == 0, "{} exited unexpectedly {} times; see its log", kept.name, kept.exits);
         }
         let ends = exit_lines(self.nodes)?;
         let ends = ends.get(self.before..).unwrap_or_default();
@@ -219,8 +219,8 @@ pub(super) fn find_process(cluster: &Cluster, name: &str) -> Result<Option<Proce
     Process::from_file(&cluster.directory().join("run").join(format!("{name}.pid")))
 }
 
-/// Returns the lines of the nodes' logs that say that a program has exited. An lvmd whose first report was killed ends
-/// by itself, and is started again.
+/// Returns the lines of the nodes' logs that report the exit of a program. An lvmd whose first report was killed exits,
+/// and is restarted.
 fn exit_lines(nodes: &[Node]) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for node in nodes {

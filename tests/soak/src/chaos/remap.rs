@@ -9,8 +9,8 @@ use testbed::topolvm::{THIN_CLASS, TopolvmSpec};
 
 use super::state::{THICK_CLASS, THICK_VG};
 
-/// Name of a volume group of one extent, in which no volume of the test has room: requests fail until the configuration
-/// is restored.
+/// Name of a volume group of one extent, in which no volume of the test fits: requests fail until the configuration is
+/// restored.
 pub(super) const SMALL_VG: &str = "smallvg";
 /// Name of the device class that some configurations have for it.
 const SMALL_CLASS: &str = "small";

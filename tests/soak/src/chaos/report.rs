@@ -60,7 +60,7 @@ impl fmt::Display for Report {
         let disturbances: Vec<_> =
             self.disturbances.iter().map(|(kind, times)| format!("{} {times}x", kind.name())).collect();
         writeln!(f, "nodes were disturbed: {}", disturbances.join(", "))?;
-        writeln!(f, "sidecars ended {sidecar_exits} times, the product never by itself")?;
+        writeln!(f, "sidecars ended {sidecar_exits} times, the product never exited unexpectedly")?;
         let (settling, clearing) = (self.settling.as_secs_f64(), self.clearing.as_secs_f64());
         writeln!(
             f,

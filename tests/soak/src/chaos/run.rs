@@ -1,4 +1,4 @@
-//! A run of the chaos test: sequences and events at the same time, then the checks, then the deletion of everything.
+//! A run of the chaos test: concurrent sequences and events, then the checks, then the deletion of everything.
 
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -144,7 +144,7 @@ impl Run<'_> {
             });
             let totals = self.run_events(&progress);
             let seconds = working.join().map_err(|_| anyhow!("a thread panicked"))?;
-            // Why the sequences could not go on may be in the disturbance
+            // The injected fault may be the reason why the sequences failed
             let totals = totals?;
             Ok((seconds?, totals))
         })
@@ -157,8 +157,8 @@ impl Run<'_> {
         })
     }
 
-    /// Deletes a Node and registers it again, and waits until its claims and snapshots are gone, but for those of the
-    /// workloads, which are created again. Returns the number of abandoned volumes.
+    /// Deletes a Node and registers it again, and waits until its claims and snapshots are deleted, except those of the
+    /// workloads, which are recreated. Returns the number of abandoned volumes.
     fn delete_node(&self, node: usize, expected: &Expected) -> Result<usize> {
         let deleted = self.disturbed.delete_node(node, self.spec)?;
         let is_workload = |name: &String| self.disturbed.workloads.iter().any(|workload| workload.name() == name);
@@ -230,8 +230,8 @@ impl Run<'_> {
         Ok(totals)
     }
 
-    /// Waits until Kubernetes, lvmd and LVM agree, and have what is expected. Deletes volumes that csi-provisioner has
-    /// abandoned.
+    /// Waits until Kubernetes, lvmd and LVM agree, and match the expected state. Deletes volumes that csi-provisioner
+    /// has abandoned.
     fn wait_for_agreement(&self, expected: &Expected) -> Result<Agreement> {
         let Self { settings: Settings { patience, .. }, history, .. } = *self;
         let mut end = Instant::now() + patience;

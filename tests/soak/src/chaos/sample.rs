@@ -1,4 +1,4 @@
-//! A consistent state made by hand, for tests that change it.
+//! A hand-written consistent state, for tests that change it.
 
 use std::collections::BTreeMap;
 

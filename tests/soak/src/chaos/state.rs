@@ -14,7 +14,7 @@ use topolvm_proto::lvmd::{GetLvListRequest, GetLvListResponse};
 
 use super::fields::find_by_name;
 
-/// Name of the default device class of the test bed, its key in an annotation, and its volume group.
+/// Name of the default device class of the test cluster, its key in an annotation, and its volume group.
 pub(super) const THICK_CLASS: &str = "ssd";
 pub(super) const DEFAULT_CLASS: &str = DEFAULT_DEVICE_CLASS_KEY;
 pub(super) const THICK_VG: &str = "myvg1";
@@ -117,7 +117,7 @@ impl NodeState {
         listed.extend(list_lvmd_volumes(node, THIN_CLASS)?);
         let thick =
             node.script(&format!("vgs --noheadings --units b --nosuffix -o vg_free {THICK_VG}"))?.trim().parse()?;
-        let free = [(DEFAULT_CLASS, thick), (THICK_CLASS, thick), (THIN_CLASS, unpromised_bytes(&all)?)];
+        let free = [(DEFAULT_CLASS, thick), (THICK_CLASS, thick), (THIN_CLASS, unprovisioned_bytes(&all)?)];
         Ok(Self {
             name: node.name().to_owned(),
             lvm: all.into_iter().filter(Lv::is_volume).collect(),
@@ -128,11 +128,11 @@ impl NodeState {
     }
 }
 
-/// Returns the bytes that the thin pool may still promise with its overprovisioning ratio. Copies count in full.
-fn unpromised_bytes(all: &[Lv]) -> Result<u64> {
+/// Returns the bytes that the thin pool may still provision with its overprovisioning ratio. Copies count in full.
+fn unprovisioned_bytes(all: &[Lv]) -> Result<u64> {
     let pool = all.iter().find(|lv| lv.group == THIN_VG && lv.name == THIN_POOL).context("there is no thin pool")?;
-    let promised: u64 = all.iter().filter(|lv| lv.is_volume() && lv.pool == THIN_POOL).map(|lv| lv.bytes).sum();
-    Ok((pool.bytes * THIN_OVERPROVISION).saturating_sub(promised))
+    let provisioned: u64 = all.iter().filter(|lv| lv.is_volume() && lv.pool == THIN_POOL).map(|lv| lv.bytes).sum();
+    Ok((pool.bytes * THIN_OVERPROVISION).saturating_sub(provisioned))
 }
 
 impl Lv {
@@ -199,7 +199,7 @@ mod tests {
             "thinvg|y|30|active|pool0|x|",
             "myvg1|z|7|active|||",
         ];
-        assert_eq!(unpromised_bytes(&lines.map(lv)).unwrap(), 1940);
-        assert!(unpromised_bytes(&[]).is_err());
+        assert_eq!(unprovisioned_bytes(&lines.map(lv)).unwrap(), 1940);
+        assert!(unprovisioned_bytes(&[]).is_err());
     }
 }

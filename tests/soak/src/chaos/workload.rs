@@ -1,5 +1,5 @@
-//! Pods that keep data in volumes, beside the sequences: data that they have written and synced must survive every
-//! event.
+//! Pods that keep data in volumes, in addition to the sequences: data that they have written and synced must survive
+//! every event.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
@@ -46,7 +46,7 @@ impl<'a> Workload<'a> {
         Self { cluster, node, patience, name, class, mode: VolumeMode::Filesystem, written: AtomicU64::new(0) }
     }
 
-    /// Makes the volume a raw block volume, whose first sector has the number.
+    /// Changes the volume to a raw block volume, whose first sector has the number.
     pub(super) fn with_raw_block_volume(self) -> Self {
         Self { mode: VolumeMode::Block, ..self }
     }
@@ -141,13 +141,13 @@ impl<'a> Workload<'a> {
         }
     }
 
-    /// Deletes pod and claim, and waits until the volume is gone from Kubernetes and from LVM.
+    /// Deletes pod and claim, and waits until the volume is removed from Kubernetes and from LVM.
     pub(super) fn delete(&self) -> Result<()> {
         let volume = self.begin_deletion()?;
         self.wait_until_removed(&volume)
     }
 
-    /// Deletes pod and claim, and returns the volume, which may still be there.
+    /// Deletes pod and claim, and returns the volume, which may still exist.
     pub(super) fn begin_deletion(&self) -> Result<DeletedVolume> {
         let volume = DeletedVolume { name: self.volume()?, lv: self.lv()? };
         self.stop_pod()?;
@@ -155,7 +155,7 @@ impl<'a> Workload<'a> {
         Ok(volume)
     }
 
-    /// Waits until a volume is gone from Kubernetes and from LVM.
+    /// Waits until a volume is removed from Kubernetes and from LVM.
     pub(super) fn wait_until_removed(&self, DeletedVolume { name, lv }: &DeletedVolume) -> Result<()> {
         self.cluster.kubectl_ok(["wait", "--for=delete", &format!("persistentvolume/{name}"), "--timeout=180s"])?;
         let there = self.node.script("lvs --noheadings -o lv_name")?;
