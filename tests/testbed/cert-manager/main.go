@@ -1,6 +1,6 @@
 // cert-manager's own controllers for Issuers and Certificates, and its cainjector, in one process for the test bed, at
-// the API server of $KUBECONFIG. Its released programs are Go modules of their own without a version, which no module
-// proxy has.
+// the API server of $KUBECONFIG. Its released programs are separate Go modules without a version, which no module proxy
+// has.
 package main
 
 import (
@@ -79,7 +79,7 @@ func startControllers(ctx context.Context, group *errgroup.Group, kubeconfig str
 		}
 		group.Go(func() error { return one.Run(1, ctx) })
 	}
-	// The informers that the controllers have asked for
+	// The informers that the controllers have requested
 	shared, err := factory.Build("testbed")
 	if err != nil {
 		return err

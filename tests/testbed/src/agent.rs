@@ -35,7 +35,7 @@ pub fn serve(listen: SocketAddr) -> Result<()> {
 pub fn serve_on(listener: &TcpListener) -> Result<()> {
     loop {
         let (connection, _) = listener.accept().context("accept a connection")?;
-        // A connection that breaks is its client's problem, who is told by the missing exit status.
+        // The client of a broken connection detects it by the missing exit status.
         thread::spawn(move || serve_connection(connection).ok());
     }
 }
@@ -72,15 +72,15 @@ fn serve_connection(connection: TcpStream) -> Result<()> {
     connection.shutdown(std::net::Shutdown::Both).context("close the connection")
 }
 
-/// Waits until the command has ended. A thread passes on its input meanwhile, and kills its process group when the
-/// connection ends.
+/// Waits until the command has ended. In the meantime a thread passes on its input, and kills its process group when
+/// the connection ends.
 fn wait_or_kill(
     child: &mut Child,
     mut requests: BufReader<TcpStream>,
     input: SyncSender<Vec<u8>>,
 ) -> Result<ExitStatus> {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no process id")?;
-    // Whoever holds this lock may rely on the process group being the command's: it is reaped under the lock.
+    // The holder of this lock may rely on the process group being the command's: it is reaped under the lock.
     let running = Arc::new(Mutex::new(true));
     {
         let running = Arc::clone(&running);
@@ -98,7 +98,7 @@ fn wait_or_kill(
     child.wait().context("wait for the command")
 }
 
-/// Starts the command of a request in a process group of its own.
+/// Starts the command of a request in a separate process group.
 fn start(request: &Request) -> Result<Child> {
     let (program, arguments) = request.argv.split_first().ok_or_else(|| anyhow!("no command given"))?;
     let mut command = Command::new(program);
@@ -120,8 +120,8 @@ fn feed(mut stdin: impl std::io::Write, inputs: &Receiver<Vec<u8>>) {
     }
 }
 
-/// Sends an output of the command to the client, in a thread of its own. Goes on reading when there is no client any
-/// more, or a daemon would be ended by its own output.
+/// Sends an output of the command to the client, in a separate thread. Continues to read without a client, or a daemon
+/// would be ended by its own output.
 fn forward(
     mut from: impl Read + Send + 'static,
     kind: fn(Vec<u8>) -> Frame,
@@ -149,12 +149,12 @@ fn wait_for_outputs(outputs: &Receiver<()>) {
 /// Passes on the input that a client sends until the connection ends.
 fn read_input_until_end(requests: &mut impl Read, input: &SyncSender<Vec<u8>>) {
     while let Ok(Frame::Stdin(data)) = Frame::receive(requests) {
-        // Nobody takes it when the command has closed its input; the end of the connection still matters.
+        // The input is discarded when the command has closed it; the end of the connection still matters.
         input.send(data).ok();
     }
 }
 
-/// Returns the exit status as a shell tells it: 128 + signal number for a command that a signal ended.
+/// Returns the exit status as a shell reports it: 128 + signal number for a command that a signal ended.
 pub(crate) fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255)
 }

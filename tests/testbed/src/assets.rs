@@ -1,4 +1,4 @@
-//! Programs of others that the test bed needs: fetched or built once, kept in the [`Cache`].
+//! Third-party programs that the test bed needs: fetched or built once, kept in the [`Cache`].
 
 mod browser;
 mod debian;
@@ -95,7 +95,7 @@ pub fn unpacked(architecture: &str, packages: &[&str]) -> Result<PathBuf> {
 /// in which tests run have neither, and a test is not to install an init system.
 pub(crate) fn systemd() -> Result<PathBuf> {
     let suite = debian::suite_of_machine()?;
-    // Programs and libraries of one version, whatever of them is on the machine
+    // Programs and libraries of one version, independent of those on the machine
     let packages = ["systemd", "udev", "libsystemd-shared", "libsystemd0", "libudev1"];
     let more = [
         "libapparmor1",

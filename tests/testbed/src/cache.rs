@@ -14,7 +14,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Opens the cache in `$TOPOLVM_CACHE`, else `$XDG_CACHE_HOME/topolvm`, else `~/.cache/topolvm`; made when missing.
+    /// Opens the cache in `$TOPOLVM_CACHE`, else `$XDG_CACHE_HOME/topolvm`, else `~/.cache/topolvm`; created when
+    /// missing.
     pub fn open() -> Result<Self> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = set("TOPOLVM_CACHE")
@@ -24,7 +25,7 @@ impl Cache {
         Self::at(&root)
     }
 
-    /// Opens the cache in the directory `root`, made when missing.
+    /// Opens the cache in the directory `root`, created when missing.
     pub fn at(root: &Path) -> Result<Self> {
         fs::create_dir_all(root).with_context(|| format!("create the cache directory {}", root.display()))?;
         let root = root.canonicalize().with_context(|| format!("resolve {}", root.display()))?;
@@ -42,9 +43,9 @@ impl Cache {
         path.is_dir().then_some(path)
     }
 
-    /// Returns the entry (the directory `NAME-KEY`). When it does not exist `make` fills a temporary one beside it,
-    /// which is renamed only when it is complete: an interrupted run leaves nothing that looks finished. A second run
-    /// that wants the same entry waits for the first.
+    /// Returns the entry (the directory `NAME-KEY`). When it does not exist `make` fills a temporary directory, which
+    /// is renamed only when it is complete: an interrupted run leaves no entry that appears complete. A second run that
+    /// needs the same entry waits for the first.
     pub fn entry(&self, name: &str, key: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         if let Some(path) = self.get(name, key) {
             return Ok(path);
@@ -59,7 +60,7 @@ impl Cache {
             return Ok(path);
         }
         let path = self.root.join(format!("{name}-{key}"));
-        // Under the lock, so whatever has this name was left by a run that was interrupted.
+        // Under the lock, so a directory with this name is left from an interrupted run.
         let temporary = self.root.join(format!(".{name}-{key}.partial"));
         remove(&temporary)?;
         fs::create_dir(&temporary).with_context(|| format!("create {}", temporary.display()))?;
@@ -69,7 +70,7 @@ impl Cache {
     }
 }
 
-/// Removes a directory tree if it is there, read-only directories (Go's module cache makes them) included.
+/// Removes a directory tree if it exists, including read-only directories (Go's module cache creates them).
 pub(crate) fn remove(path: &Path) -> Result<()> {
     if !path.exists() {
         return Ok(());

@@ -1,5 +1,5 @@
-//! A Kubernetes control plane in a network namespace of its own. Everything lives in one directory; several clusters
-//! run side by side.
+//! A Kubernetes control plane in a separate network namespace. All its files are in one directory; several clusters can
+//! run in parallel.
 
 mod lifecycle;
 
@@ -33,9 +33,9 @@ pub const SCHEDULER_PROCESS: &str = crate::control_plane::SCHEDULER_PROCESS;
 #[derive(Debug, Clone, Default)]
 pub struct ClusterSpec {
     /// Further lines of the KubeSchedulerConfiguration, for example an `extenders:` list. `clientConnection` and
-    /// `leaderElection` are there already.
+    /// `leaderElection` are already set.
     pub scheduler_config: Option<String>,
-    /// Images that every node has beside the standard ones.
+    /// Images that every node has in addition to the standard ones.
     pub images: Vec<Image>,
     /// Audit policy of the API server, in YAML. With one, [`Cluster::audit_log`] has the events that it selects.
     pub audit_policy: Option<String>,
@@ -49,14 +49,14 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster in `directory`, which must be empty or missing, and returns when pods can be made. A start that
-    /// fails leaves nothing behind.
+    /// Starts a cluster in `directory`, which must be empty or missing, and returns when pods can be created. A start
+    /// that fails leaves nothing behind.
     pub fn up(directory: &Path, spec: &ClusterSpec) -> Result<Self> {
         let tools = assets::kubernetes_tools()?;
         fs::create_dir_all(directory).with_context(|| format!("create {}", directory.display()))?;
         let directory = directory.canonicalize().with_context(|| format!("resolve {}", directory.display()))?;
         if fs::read_dir(&directory)?.next().is_some() {
-            bail!("{} is not empty: a cluster wants a directory of its own", directory.display());
+            bail!("{} is not empty: a cluster needs a separate directory", directory.display());
         }
         start(&directory, &tools, spec).inspect_err(|_| drop(remove_directory(&directory)))
     }
@@ -71,7 +71,7 @@ impl Cluster {
         Self::down_in(self.directory(), keep_logs)
     }
 
-    /// Ends a cluster as [`Self::down`] does, whatever there is of it in `directory`.
+    /// Ends the cluster in `directory`, complete or not, as [`Self::down`] does.
     pub fn down_in(directory: &Path, keep_logs: Option<&Path>) -> Result<()> {
         let directory = check_directory(directory)?;
         if let Some(to) = keep_logs {
@@ -139,10 +139,10 @@ impl Cluster {
         self.control_plane.wait_for_api()
     }
 
-    /// Stops the API server and etcd, has `change` look at etcd's data directory or change it, and starts both again.
+    /// Stops the API server and etcd, lets `change` read or change etcd's data directory, and restarts both.
     pub fn restart_storage(&self, change: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
         self.stop("apiserver", Duration::ZERO)?;
-        // So that everything is in its files
+        // So that all data is in its files
         self.stop("etcd", Duration::from_secs(20))?;
         let changed = change(&self.directory().join("etcd"));
         self.control_plane.start_storage()?;
@@ -150,7 +150,7 @@ impl Cluster {
         changed
     }
 
-    /// Starts kube-controller-manager and kube-scheduler anew, and waits until pods can be made.
+    /// Restarts kube-controller-manager and kube-scheduler, and waits until pods can be created.
     pub fn restart_controllers(&self) -> Result<()> {
         for name in ["controller-manager", "scheduler"] {
             self.stop(name, Duration::ZERO)?;
@@ -159,8 +159,8 @@ impl Cluster {
         self.control_plane.wait_for_controllers()
     }
 
-    /// Returns the command that started kube-scheduler, for whoever starts it again when it ends, as kubelet does with
-    /// a static pod.
+    /// Returns the command that started kube-scheduler, for a caller that restarts it when it exits, as kubelet does
+    /// with a static pod.
     pub fn scheduler_command(&self) -> Command {
         self.control_plane.scheduler()
     }
@@ -202,7 +202,7 @@ impl Cluster {
         self.control_plane.write_kubeconfig(path, credential)
     }
 
-    /// Makes a client of the API server for this process, as administrator.
+    /// Creates a client of the API server for this process, as administrator.
     pub async fn client(&self) -> Result<kube::Client> {
         let config = kube::config::Kubeconfig::read_from(self.kubeconfig()).context("read the kubeconfig")?;
         let options = kube::config::KubeConfigOptions::default();
@@ -218,7 +218,7 @@ impl Cluster {
     /// Returns a command that runs inside the cluster's namespace.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.netns().command(program);
-        // kubectl and helm remember the kinds of a cluster by its address, which all clusters of the bed have
+        // kubectl and helm cache the kinds of a cluster by its address, which all test clusters share
         command.env("KUBECACHEDIR", self.directory().join("kubectl-cache"));
         command
     }
@@ -272,7 +272,7 @@ impl Cluster {
     }
 }
 
-/// Checks that a directory is that of a cluster, so that a wrong word on a command line removes no other files.
+/// Checks that a directory is that of a cluster, so that a wrong argument removes no other files.
 fn check_directory(directory: &Path) -> Result<PathBuf> {
     let directory = directory.canonicalize().with_context(|| format!("no cluster in {}", directory.display()))?;
     if !["pki", "run", "nodes"].iter().all(|part| directory.join(part).is_dir()) {

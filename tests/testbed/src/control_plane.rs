@@ -47,7 +47,7 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Makes the certificates of a new control plane. Its network namespace does not exist yet.
+    /// Creates the certificates of a new control plane. Its network namespace does not exist yet.
     pub(crate) fn create(directory: &Path) -> Result<Self> {
         let pki = Pki::create(&directory.join(PKI))?;
         let admin = pki.client("admin", Some("system:masters"))?;
@@ -147,11 +147,11 @@ impl ControlPlane {
         self.processes.start(SCHEDULER_PROCESS, &self.scheduler())
     }
 
-    /// Waits until kube-controller-manager and kube-scheduler work, and pods can be made.
+    /// Waits until kube-controller-manager and kube-scheduler work, and pods can be created.
     pub(crate) fn wait_for_controllers(&self) -> Result<()> {
         self.processes.wait_until_ready(SCHEDULER_PROCESS, || self.https.get(SCHEDULER, "/healthz"))?;
         self.processes.wait_until_ready("controller-manager", || self.https.get(CONTROLLER_MANAGER, "/healthz"))?;
-        // No pod can be made before these exist.
+        // No pod can be created before these exist.
         for path in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
             let path = format!("/api/v1/namespaces/default/{path}");
             self.processes.wait_until_ready("controller-manager", || self.https.get(API_SERVER, &path))?;

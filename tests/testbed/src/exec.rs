@@ -140,8 +140,8 @@ fn receive_until_exit(
             }
             Ok(Frame::Exit(status)) => return Ok(Some(status)),
             Ok(Frame::Stdin(_)) => bail!("it is no agent"),
-            // A timeout of the socket: the top of the loop returns then. Nothing goes on after it, so a frame cut in
-            // two does not matter.
+            // A timeout of the socket: the top of the loop returns then. The connection ends after it, so a truncated
+            // frame does not matter.
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock) => {}
             Err(e) => return Err(e).context("receive from the agent"),
         }

@@ -1,10 +1,11 @@
-//! Errors of trials and of the bed, with what is known of its state.
+//! Errors of tests and of the test bed, with the state of the cluster.
 
 use anyhow::{Result, anyhow};
 
-/// An error that tells the state of the bed as well.
+/// An error that includes the state of the test bed.
 pub trait WithState<T> {
-    /// Adds the state of the bed, such as logs, to an error: behind the reason, since summaries show what comes first.
+    /// Adds the state of the test bed, such as logs, to an error: after the reason, because summaries show the
+    /// beginning.
     fn with_state(self, state: impl FnOnce() -> String) -> Result<T>;
 }
 

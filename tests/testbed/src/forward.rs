@@ -13,7 +13,7 @@ use crate::netns::NetNs;
 /// Listens in the namespace in which this program was started, writes the port to `port_file`, and forwards connections
 /// to `to` inside `netns`, until the program is ended.
 pub(crate) fn run(netns: &NetNs, to: SocketAddr, port_file: &Path) -> Result<()> {
-    // A socket stays in the namespace that it was made in, so the listener is made before the thread moves.
+    // A socket stays in the namespace in which it is created, so the listener is created before the thread moves.
     let listener = StdTcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("listen on 127.0.0.1")?;
     listener.set_nonblocking(true).context("set up the listener")?;
     let port = listener.local_addr().context("ask for the port")?.port();
@@ -22,7 +22,7 @@ pub(crate) fn run(netns: &NetNs, to: SocketAddr, port_file: &Path) -> Result<()>
         .and_then(|()| fs::rename(&temporary, port_file))
         .with_context(|| format!("write {}", port_file.display()))?;
     netns.enter(|| {
-        // One thread for everything: another one would be in the wrong namespace.
+        // A single thread: another one would be in the wrong namespace.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().context("start tokio")?;
         runtime.block_on(accept(listener, to))
     })?

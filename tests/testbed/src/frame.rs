@@ -31,7 +31,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Makes a request with these words as program and arguments.
+    /// Creates a request with this program and these arguments.
     pub fn new<S: Into<String>>(argv: impl IntoIterator<Item = S>) -> Self {
         Self { argv: argv.into_iter().map(Into::into).collect(), ..Self::default() }
     }
@@ -122,8 +122,8 @@ pub(crate) fn chunks(from: &mut impl Read, mut take: impl FnMut(Vec<u8>) -> bool
 }
 
 /// Sets timeouts of a connection, because a guest that dies closes none. With the kernel's own settings the peer would
-/// wait for minutes (data on its way) or hours (none); with these it gets an error after about fifteen seconds, which
-/// is more than a guest was ever silent for want of CPU time; seven were not, with four guests on two CPUs.
+/// wait for minutes (data on its way) or hours (none); with these it gets an error after about fifteen seconds. Guests
+/// that lack CPU time were silent for more than seven seconds, with four guests on two CPUs, and never for fifteen.
 pub(crate) fn notice_a_dead_peer(connection: &TcpStream) -> io::Result<()> {
     connection.set_nodelay(true)?;
     sockopt::set_socket_keepalive(connection, true)?;

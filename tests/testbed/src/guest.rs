@@ -1,9 +1,8 @@
-//! Guests: throw-away machines with a kernel of their own. One command runs in each, on blank disks, with
-//! device-mapper.
+//! Guests: throw-away machines with a separate kernel. One command runs in each, on blank disks, with device-mapper.
 //!
 //! A guest sees the machine's files, but what it writes is removed with it, except in [`GuestSpec::out_dir`]. However
-//! it ends (the command finishes, the kernel panics, nothing happens any more, Ctrl-C), its processes, disks and memory
-//! are removed.
+//! it ends (the command finishes, the kernel panics, the guest hangs, Ctrl-C), its processes, disks and memory are
+//! removed.
 
 mod cpu;
 mod mconsole;
@@ -186,7 +185,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a sparse file of `size` bytes that reads as zeros.
+/// Creates a sparse file of `size` bytes that reads as zeros.
 fn blank_disk(path: &Path, size: u64) -> Result<()> {
     File::create(path)
         .and_then(|disk| disk.set_len(size))

@@ -24,7 +24,7 @@ pub(crate) struct Https {
 }
 
 impl Https {
-    /// Makes a client. `authority` is the PEM certificate that servers must be signed by.
+    /// Creates a client. `authority` is the PEM certificate that servers must be signed by.
     pub(crate) fn new(netns: NetNs, authority: &str, identity: &Identity) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).context("read the authority's certificate")?)?;

@@ -33,7 +33,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Makes an image of these layers.
+    /// Creates an image of these layers.
     pub fn new(name: &str, architecture: &'static str, config: Value, layers: Vec<Vec<u8>>) -> Self {
         Self { name: name.to_owned(), architecture, config, layers }
     }
@@ -43,8 +43,8 @@ impl Image {
         self.layers.push(layer);
     }
 
-    /// Makes an image of busybox with links for all of its applets, and of programs of this machine under other paths.
-    /// They must be static: there is no C library in the image.
+    /// Creates an image of busybox with links for all of its applets, and of programs of this machine under other
+    /// paths. They must be static: there is no C library in the image.
     pub fn with_programs(name: &str, command: &[&str], programs: &[(&Path, &str)]) -> Result<Self> {
         let busybox = assets::busybox()?;
         let mut files = Files::root();
@@ -58,7 +58,7 @@ impl Image {
         Ok(Self::new(name, "amd64", json!({ "Env": [PATH], "Cmd": command }), vec![files.layer()?]))
     }
 
-    /// Makes the two images that every node has. They share a layer, so the second one costs nothing.
+    /// Creates the two images that every node has. They share a layer, so the second one costs nothing.
     pub fn standard() -> Result<Vec<Self>> {
         let busybox = Self::with_programs(BUSYBOX, &["/bin/sh"], &[])?;
         let pause = Self {

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use crate::cache::Cache;
 use crate::size::GIB;
 
-/// Free bytes without which nothing is begun: a disk that runs full in the middle shows as anything but that.
+/// Free bytes that are required to start: the errors of a disk that becomes full later do not name the reason.
 const LEAST_SPACE: u64 = 2 * GIB;
 
-/// Returns the reason for which no guest can be booted here; `None` when nothing is known to be missing.
+/// Returns the reason why no guest can be booted here; `None` when nothing is known to be missing.
 pub fn missing_for_guests() -> Option<String> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         return Some("guests need Linux on x86-64".to_owned());
@@ -33,7 +33,7 @@ pub fn missing_for_guests() -> Option<String> {
         })
 }
 
-/// Returns the reason for which no cluster can be started here; `None` when nothing is known to be missing.
+/// Returns the reason why no cluster can be started here; `None` when nothing is known to be missing.
 pub fn missing_for_clusters() -> Option<String> {
     if let Some(reason) = missing_for_guests() {
         return Some(reason);
@@ -47,17 +47,17 @@ pub fn missing_for_clusters() -> Option<String> {
     missing.or_else(|| missing_go("clusters need Kubernetes", "its programs"))
 }
 
-/// Returns the reason for which no Go programs can be built here; `None` when nothing is known to be missing.
+/// Returns the reason why no Go programs can be built here; `None` when nothing is known to be missing.
 pub fn missing_for_go_programs() -> Option<String> {
     missing_space().or_else(|| missing_go("helm is needed", "helm3 and helm4"))
 }
 
-/// Returns the reason for which no packages of Debian can be unpacked here; `None` when nothing is known to be missing.
+/// Returns the reason why no packages of Debian can be unpacked here; `None` when nothing is known to be missing.
 pub fn missing_for_packages() -> Option<String> {
     missing_programs(&["apt-get", "dpkg-deb"], "Prometheus is unpacked from Debian's package")
 }
 
-/// Returns a sentence about the disk of the cache or of /var/tmp, if it has no room for what tests write.
+/// Returns a sentence about the disk of the cache or of /var/tmp, if it has too little free space for the tests.
 fn missing_space() -> Option<String> {
     let cache = match Cache::open() {
         Ok(cache) => cache.root().to_owned(),
@@ -70,7 +70,7 @@ fn too_full(path: &Path, least: u64) -> Option<String> {
     let free = free_bytes(path)?;
     (free < least).then(|| {
         let (path, free, least) = (path.display(), free >> 20, least >> 20);
-        format!("{path} has {free} MiB free, and tests write more than {least}: make room, or set TOPOLVM_CACHE")
+        format!("{path} has {free} MiB free, and tests write more than {least}: delete files, or set TOPOLVM_CACHE")
     })
 }
 
@@ -112,6 +112,6 @@ mod tests {
         let path = Path::new("/var/tmp");
         assert_eq!(too_full(path, 0), None);
         let reason = too_full(path, u64::MAX).unwrap();
-        assert!(reason.starts_with("/var/tmp has ") && reason.contains("make room"), "{reason}");
+        assert!(reason.starts_with("/var/tmp has ") && reason.contains("delete files"), "{reason}");
     }
 }

@@ -1,4 +1,4 @@
-//! The command line of the test bed: a command in a guest, a cluster to look at.
+//! The command line of the test bed: a command in a guest, a cluster for inspection.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -34,9 +34,9 @@ enum Cli {
     },
     /// Have the agent in a guest run a command.
     Exec(Exec),
-    /// Fetch and build everything that guests and clusters need.
+    /// Fetch and build the programs that guests and clusters need.
     Fetch,
-    /// Start a cluster; everything of it lives in a directory.
+    /// Start a cluster; all its files are in a directory.
     Up {
         /// An empty or new directory.
         directory: PathBuf,
@@ -52,7 +52,7 @@ enum Cli {
         /// File with further lines of the KubeSchedulerConfiguration, for example an extenders: list.
         #[arg(long)]
         scheduler_config: Option<PathBuf>,
-        /// With TopoLVM on it: the programs that cargo built beside this one.
+        /// With TopoLVM on it: the programs in this program's directory.
         #[arg(long)]
         topolvm: bool,
     },

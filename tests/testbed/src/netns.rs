@@ -53,7 +53,8 @@ impl NetNs {
         command
     }
 
-    /// Runs `action` in a thread of its own that is inside. A socket made there stays inside wherever it is used later.
+    /// Runs `action` in a separate thread inside the namespace. A socket created there stays inside wherever it is used
+    /// later.
     pub fn enter<T: Send>(&self, action: impl FnOnce() -> T + Send) -> Result<T> {
         let namespace = File::open(&self.path).with_context(|| format!("open {}", self.path.display()))?;
         thread::scope(|scope| {
@@ -77,7 +78,7 @@ impl NetNs {
     /// to repeat.
     pub fn remove(&self) -> Result<()> {
         // Detached: a child that another thread of this program has forked holds all its open files until it has called
-        // exec, and with one of this file among them the plain call says EBUSY
+        // exec, and with one of this file among them the plain call fails with EBUSY
         match unmount(&self.path, UnmountFlags::DETACH) {
             // INVAL: not a mount point, so only the file is left.
             Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}

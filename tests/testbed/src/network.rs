@@ -1,8 +1,8 @@
 //! The network of a cluster: addresses, devices and routes, without NAT and without kube-proxy.
 //!
 //! Nodes sit on a bridge, each with a route to its pods. The range of the Services is local in the cluster's namespace,
-//! which is the default gateway of every node: a packet to a ClusterIP is delivered to whoever listens on that address
-//! there.
+//! which is the default gateway of every node: a packet to a ClusterIP is delivered to the process that listens on that
+//! address there.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::netns::NetNs;
 
-/// Address of the namespace on the bridge of the nodes: their gateway, and what a pod sees as the client of a
-/// Service.
+/// Address of the namespace on the bridge of the nodes: their gateway, and the client address of a Service that a pod
+/// sees.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// Address of the API server: that of the `kubernetes` Service itself, so that pods reach it without NAT.
 pub const API_SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)), 443);

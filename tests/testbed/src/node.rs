@@ -30,7 +30,7 @@ pub(crate) const INIT_FILE: &str = "node-init";
 /// Directory of a node with a script for each program that its boot starts.
 const KEPT: &str = "kept";
 const AGENT_PORT: u16 = 7070;
-/// Time that a node has to become Ready, also while others start and something is built on the same two CPUs.
+/// Time that a node has to become Ready, also while others start and a build runs on the same two CPUs.
 const READY_TIMEOUT: Duration = Duration::from_mins(3);
 /// Time that a command in a node has.
 const COMMAND_TIMEOUT: Duration = Duration::from_mins(5);
@@ -143,7 +143,7 @@ impl Node {
     }
 
     /// Stops a program that [`Node::spawn_kept`] started, and all that it started; TERM first, KILL after five seconds.
-    /// `kubelet` and `containerd` end alone: their containers go on.
+    /// Containers continue to run after `kubelet` and `containerd` have ended.
     pub fn stop_kept(&self, name: &str) -> Result<()> {
         let output = self.exec_with(&self.init_request("stop", name), b"", COMMAND_TIMEOUT)?;
         output.success().with_context(|| format!("stop {name} in {}", self.name()))?;
@@ -175,7 +175,7 @@ impl Node {
     }
 
     /// Reboots the node with its disks kept, and waits until it is Ready again. With `crash` it loses its power
-    /// instead: what it had not written is lost.
+    /// instead: unwritten data is lost.
     pub fn restart(&self, crash: bool) -> Result<()> {
         let old = self.api_object()?.and_then(|node| boot_id(&node).map(str::to_owned));
         if crash {

@@ -3,11 +3,11 @@
 /// A code block between two fences of a page in Markdown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeBlock {
-    /// Text of the nearest heading above, of whatever level.
+    /// Text of the nearest heading above, of any level.
     pub section: String,
     /// Line of the first fence, from 1.
     pub line: usize,
-    /// Language mark: what stands behind the first fence.
+    /// Language mark: the info string of the first fence.
     pub language: String,
     /// Lines between the fences, without the indentation of the first fence.
     pub text: String,

@@ -49,7 +49,7 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// Makes both authorities and the key for service-account tokens in the existing directory `directory`.
+    /// Creates both authorities and the key for service-account tokens in the existing directory `directory`.
     pub fn create(directory: &Path) -> Result<Self> {
         let authority = Authority::create(directory, CLUSTER_AUTHORITY)?;
         let front_proxy = Authority::create(directory, FRONT_PROXY_AUTHORITY)?;
@@ -60,7 +60,7 @@ impl Pki {
         Ok(Self { directory: directory.to_owned(), authority })
     }
 
-    /// Opens the authorities that were made in `directory` earlier.
+    /// Opens the authorities that were created in `directory` earlier.
     pub fn open(directory: &Path) -> Result<Self> {
         Ok(Self { directory: directory.to_owned(), authority: Authority::open(directory, CLUSTER_AUTHORITY)? })
     }
@@ -128,7 +128,7 @@ impl Authority {
 fn authority(name: &str) -> CertificateParams {
     let mut parameters = subject(name, None);
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // controller-manager's certificate signer wants digitalSignature beside the two that sign.
+    // controller-manager's certificate signer requires digitalSignature in addition to the two that sign.
     parameters.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     parameters

@@ -74,7 +74,7 @@ impl Process {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             bail!("{} is no process id", self.pid);
         };
-        // The descriptor pins the process, so that the id cannot change hands between the look and the signal.
+        // The descriptor pins the process, so that the id cannot be reused between the check and the signal.
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => fd,
             Err(Errno::SRCH) => return Ok(()),
@@ -114,12 +114,11 @@ impl Process {
         if self.wait(Duration::from_secs(30)) {
             return Ok(());
         }
-        bail!("process {} does not end although it was killed: look at /proc/{}/stack and dmesg", self.pid, self.pid)
+        bail!("process {} does not end although it was killed: see /proc/{}/stack and dmesg", self.pid, self.pid)
     }
 }
 
-/// Starts a program that outlives this one, in a session of its own, so that a Ctrl-C at the terminal does not
-/// reach it.
+/// Starts a program that outlives this one, in a separate session, so that a Ctrl-C at the terminal does not reach it.
 ///
 /// Standard input is empty, standard output and error are appended to `log`, and `pid_file` has its identity. The
 /// program, arguments, directory and changes to the environment of `command` count; its standard streams and
@@ -214,7 +213,7 @@ mod tests {
     fn a_process_that_ignores_term_is_killed() {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
-        // What is ignored stays so, and no child is left behind
+        // An ignored signal stays ignored, and no child is left behind
         command.args(["-c", "trap '' TERM; echo ready; exec sleep 1000"]);
         let log = directory.path().join("log");
         let process = spawn(&command, &log, &directory.path().join("pid")).unwrap();

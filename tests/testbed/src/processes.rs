@@ -12,7 +12,7 @@ use crate::failure::WithState as _;
 use crate::log;
 use crate::process::{Process, spawn, stop_file};
 
-/// Time that a program has to become ready. The slowest machine that was seen needs a tenth of it.
+/// Time that a program has to become ready. The slowest known machine needs a tenth of it.
 const START_TIMEOUT: Duration = Duration::from_mins(3);
 /// First interval of the checks that a program is ready, and the longest. It grows with the time that was waited, for
 /// many a check starts kubectl, and would take most of a CPU.

@@ -1,5 +1,5 @@
-//! Processes of the test bed that are the present program, started again with a word as its first argument (see
-//! module `reexec`). The `main` of each test program must call [`serve`] before anything else.
+//! Processes of the test bed that are the present program, started again with a keyword as its first argument (see
+//! module `reexec`). The `main` of each test program must call [`serve`] first.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

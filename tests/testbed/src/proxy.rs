@@ -52,7 +52,7 @@ struct Services {
     open: HashMap<ObjectRef<Service>, HashMap<SocketAddr, Listener>>,
 }
 
-/// A listener, which stops listening when it is dropped. Connections that were accepted go on.
+/// A listener, which stops listening when it is dropped. Accepted connections stay open.
 struct Listener(AbortHandle);
 
 impl Drop for Listener {
@@ -123,7 +123,7 @@ async fn accept(listener: TcpListener, backend: Backend) {
 async fn serve(mut connection: TcpStream, backend: Backend) {
     let result = match backend.connect().await {
         Ok(mut to) => tokio::io::copy_bidirectional(&mut connection, &mut to).await.map(drop).map_err(Into::into),
-        // A reset is what a client sees of kube-proxy too when there is no endpoint.
+        // kube-proxy also resets the connection when there is no endpoint.
         Err(e) => connection.set_zero_linger().map_err(Into::into).and(Err(e)),
     };
     if let Err(e) = result {

@@ -34,8 +34,8 @@ pub(crate) fn run(cluster: &Path, pid: &str, start_time: &str, remove: impl FnOn
         sleep(POLL_INTERVAL);
     }
     remove(cluster)?;
-    // Mostly the owner made the directory above for this cluster and would have removed it. One with something in it
-    // stays.
+    // Usually the owner created the parent directory for this cluster and would have removed it. A directory that is
+    // not empty stays.
     if let Some(above) = cluster.parent() {
         drop(fs::remove_dir(above));
     }

@@ -1,7 +1,7 @@
 //! Starting the present program again as a process of the test bed.
 //!
-//! A test program starts itself with one of these words as its first argument, so there is no second program that would
-//! have to be built, found and current. [`crate::program::serve`] runs what the word means.
+//! A test program starts itself with one of these keywords as its first argument, so there is no second program that
+//! would have to be built, found and current. [`crate::program::serve`] runs the process of the keyword.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub(crate) const FORWARD: &str = "bed-forward";
 /// `bed-reaper CLUSTER PID STARTTIME`: the process that ends a cluster after its owner.
 pub(crate) const REAPER: &str = "bed-reaper";
 
-/// Returns the path of the present program, to be started with one of the words.
+/// Returns the path of the present program, to be started with one of the keywords.
 pub(crate) fn program_path() -> Result<PathBuf> {
     std::env::current_exe().context("find this program's file")
 }

@@ -17,16 +17,17 @@ pub const NAMESPACE: &str = "topolvm-system";
 /// A sidecar. None of them elects a leader: there is one of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Sidecar {
-    /// csi-provisioner: makes and deletes volumes, publishes capacity.
+    /// csi-provisioner: creates and deletes volumes, publishes capacity.
     Provisioner,
     /// The same with the flags of TopoLVM's chart: without `--strict-topology` and without a default filesystem.
     /// Instead of the other.
     UpstreamProvisioner,
     /// csi-resizer: grows volumes.
     Resizer,
-    /// csi-snapshotter: makes and deletes snapshots. [`SnapshotController`](Self::SnapshotController) must run too.
+    /// csi-snapshotter: creates and deletes snapshots. [`SnapshotController`](Self::SnapshotController) must run too.
     Snapshotter,
-    /// snapshot-controller: the part of snapshots that knows no driver. Wants the CRDs, see [`apply_snapshot_crds`].
+    /// snapshot-controller: the part of snapshots that is independent of the driver. Requires the CRDs, see
+    /// [`apply_snapshot_crds`].
     SnapshotController,
 }
 
@@ -61,8 +62,8 @@ impl Sidecar {
             }
             Self::Resizer => {
                 add_csi_options(&mut command, socket);
-                // How long it leaves a claim alone whose growth cannot be had, also one that has just been given
-                // another size when its two notices of that change meet. Usually five minutes.
+                // Time until it retries an infeasible expansion, also of a claim whose size has just changed, when its
+                // two events of that change coincide. Usually five minutes.
                 command.arg("--retry-interval-max=5s");
             }
             Self::Snapshotter => add_csi_options(&mut command, socket),
@@ -85,7 +86,7 @@ impl Sidecar {
 /// Adds the options of sidecars that call a plugin.
 fn add_csi_options(command: &mut Command, socket: &Path) {
     command.arg("--csi-address").arg(socket);
-    // A minute is what a deployment should have; the first retry after half a second is for tests that break things.
+    // A deployment should have a minute; tests that inject faults use a first retry after half a second.
     command.args(["--timeout=180s", "--retry-interval-start=500ms"]);
 }
 
@@ -97,7 +98,7 @@ pub fn apply_snapshot_crds(cluster: &Cluster) -> Result<()> {
     for entry in fs::read_dir(&directory).with_context(|| format!("list {}", directory.display()))? {
         let path = entry?.path();
         let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        // Not the kustomization.yaml that lies beside them.
+        // Not the kustomization.yaml in the same directory.
         if name.contains("snapshot.storage.k8s.io_") {
             arguments.extend(["-f".into(), path.into_os_string()]);
         }

@@ -27,7 +27,7 @@ const SOAK: &str = "TOPOLVM_SOAK";
 /// Times of the tests that this program has run.
 static TIMES: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
 
-/// Makes a test of a function whose error fails it.
+/// Creates a test of a function whose error fails it.
 pub fn test(name: impl Into<String>, body: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
     let name = name.into();
     let measured = name.clone();
@@ -39,7 +39,7 @@ pub fn test(name: impl Into<String>, body: impl FnOnce() -> Result<()> + Send + 
     })
 }
 
-/// Makes a test of a function whose panic fails it.
+/// Creates a test of a function whose panic fails it.
 pub fn panicking_test(name: &str, body: impl FnOnce() + Send + 'static) -> Trial {
     test(name, move || {
         body();
@@ -77,51 +77,50 @@ impl InSoak {
 }
 
 /// Runs the tests and prints their times.
-fn run_all(arguments: &Arguments, trials: Vec<Trial>) -> ExitCode {
-    let code = libtest_mimic::run(arguments, trials).exit_code();
+fn run_all(arguments: &Arguments, tests: Vec<Trial>) -> ExitCode {
+    let code = libtest_mimic::run(arguments, tests).exit_code();
     for (name, time) in TIMES.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        // Nobody reads them if that fails
+        // A failed write is ignored
         drop(writeln!(io::stdout(), "{TIME}{:.1} {name}", time.as_secs_f64()));
     }
     code
 }
 
-/// Runs the trials in one guest made like `spec`, whose command does not count: the test program is started again
-/// inside with the same arguments. They run one after the other unless `--test-threads` is given, because a guest has
-/// one CPU.
+/// Runs the tests in one guest with `spec`, except its command: the test program is started again inside with the same
+/// arguments. They run one after the other unless `--test-threads` is given, because a guest has one CPU.
 ///
-/// Where no guest can be booted every trial counts as ignored, with the reason in one line; with `CI=true` that is a
+/// Where no guest can be booted every test counts as ignored, with the reason in one line; with `CI=true` that is a
 /// failure.
-pub fn in_guest(spec: GuestSpec, trials: Vec<Trial>) -> ExitCode {
+pub fn in_guest(spec: GuestSpec, tests: Vec<Trial>) -> ExitCode {
     let arguments = Arguments::from_args();
     // A guest that would run nothing is not worth its second.
-    let nothing = trials.iter().all(|trial| arguments.is_filtered_out(trial));
+    let nothing = tests.iter().all(|test| arguments.is_filtered_out(test));
     if std::env::var_os(MARKER).is_some() || arguments.list || nothing {
-        return run_all(&arguments, trials);
+        return run_all(&arguments, tests);
     }
     if let Some(reason) = machine::missing_for_guests() {
-        return skip(arguments, trials, &reason);
+        return skip(arguments, tests, &reason);
     }
     boot(spec, &arguments).unwrap_or_else(|e| {
-        tell(&format!("the tests did not run to their end: {e:#}"));
+        print_line(&format!("the tests did not run to their end: {e:#}"));
         ExitCode::FAILURE
     })
 }
 
-/// Runs the trials on this machine when clusters can be started here; else they count as ignored, as for [`in_guest`].
-pub fn on_host(trials: Vec<Trial>) -> ExitCode {
-    on_host_unless(machine::missing_for_clusters(), trials)
+/// Runs the tests on this machine when clusters can be started here; else they count as ignored, as for [`in_guest`].
+pub fn on_host(tests: Vec<Trial>) -> ExitCode {
+    on_host_unless(machine::missing_for_clusters(), tests)
 }
 
-/// Runs the trials on this machine unless something is missing; then they count as ignored, as for [`in_guest`].
-pub fn on_host_unless(missing: Option<String>, trials: Vec<Trial>) -> ExitCode {
+/// Runs the tests on this machine unless something is missing; then they count as ignored, as for [`in_guest`].
+pub fn on_host_unless(missing: Option<String>, tests: Vec<Trial>) -> ExitCode {
     if let Some(status) = program::serve() {
         return status;
     }
     let arguments = Arguments::from_args();
     match missing {
-        Some(reason) if !arguments.list => skip(arguments, trials, &reason),
-        _ => run_all(&arguments, trials),
+        Some(reason) if !arguments.list => skip(arguments, tests, &reason),
+        _ => run_all(&arguments, tests),
     }
 }
 
@@ -147,20 +146,20 @@ fn boot(spec: GuestSpec, arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(finished.status).unwrap_or(u8::MAX)))
 }
 
-fn skip(arguments: Arguments, trials: Vec<Trial>, reason: &str) -> ExitCode {
+fn skip(arguments: Arguments, tests: Vec<Trial>, reason: &str) -> ExitCode {
     let ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-    if ignore_all(arguments, trials, reason, ci) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if ignore_all(arguments, tests, reason, ci) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Reports all trials as ignored. Returns false when that is a failure: in CI, when one of them was asked for.
-fn ignore_all(mut arguments: Arguments, trials: Vec<Trial>, reason: &str, ci: bool) -> bool {
-    let wanted = trials.iter().any(|trial| !arguments.is_filtered_out(trial));
+/// Reports all tests as ignored. Returns false when that is a failure: in CI, when one of them was selected.
+fn ignore_all(mut arguments: Arguments, tests: Vec<Trial>, reason: &str, ci: bool) -> bool {
+    let wanted = tests.iter().any(|test| !arguments.is_filtered_out(test));
     (arguments.ignored, arguments.include_ignored) = (false, false);
-    let trials = trials.into_iter().map(|trial| trial.with_ignored_flag(true)).collect();
-    let failed = libtest_mimic::run(&arguments, trials).has_failed();
-    tell(&format!("skipped: {reason}"));
+    let tests = tests.into_iter().map(|test| test.with_ignored_flag(true)).collect();
+    let failed = libtest_mimic::run(&arguments, tests).has_failed();
+    print_line(&format!("skipped: {reason}"));
     if wanted && ci {
-        tell(
+        print_line(
             "a CI run in which these tests are skipped proves nothing, so it fails: \
              provide what is missing, or unset CI",
         );
@@ -168,8 +167,8 @@ fn ignore_all(mut arguments: Arguments, trials: Vec<Trial>, reason: &str, ci: bo
     !(failed || wanted && ci)
 }
 
-fn tell(line: &str) {
-    // Nobody left to tell.
+fn print_line(line: &str) {
+    // No other place to report a failure.
     drop(writeln!(io::stderr(), "{line}"));
 }
 
@@ -181,8 +180,8 @@ mod tests {
         // Its result lines must not be taken for those of the program that this test is in
         let quiet = ["test", "--logfile", "/dev/null"];
         let arguments = Arguments::from_iter(quiet.into_iter().chain(words.iter().copied()));
-        let trial = Trial::test("one", || Err("it ran".into()));
-        ignore_all(arguments, vec![trial], "no machine", ci)
+        let test = Trial::test("one", || Err("it ran".into()));
+        ignore_all(arguments, vec![test], "no machine", ci)
     }
 
     #[test]

@@ -61,9 +61,9 @@ pub fn up_with(directory: &Path, spec: &TopolvmSpec) -> Result<Topolvm> {
         .map(|nodes| Topolvm { cluster: cluster.clone(), nodes })
 }
 
-/// Installs the product on a cluster without nodes, adds the nodes, and waits until claims can be made.
+/// Installs the product on a cluster without nodes, adds the nodes, and waits until claims can be created.
 fn install(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Vec<Node>> {
-    // The nodes boot while everything else is started.
+    // The nodes boot while the other programs start.
     thread::scope(|scope| {
         let nodes = scope.spawn(|| cluster.add_nodes(&spec.nodes));
         let rest = install_controller(cluster, spec);

@@ -1,4 +1,4 @@
-//! Debian's packages: installed when the machine lacks one, or unpacked beside the system from a newer suite.
+//! Debian's packages: installed when the machine lacks one, or unpacked from a newer suite without installation.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ const MIRROR: &str = "http://deb.debian.org/debian";
 /// A mirror may fail for a moment.
 const RETRIES: &str = "Acquire::Retries=5";
 
-/// Suites without security updates of their own.
+/// Suites without security updates.
 const DEVELOPED: [&str; 2] = ["forky", "sid"];
 
 /// Installs the packages of missing programs, given as (program, package).
@@ -81,8 +81,8 @@ pub(super) fn unpack_for(architecture: &str, directory: &Path, suite: &str, pack
     crate::cache::remove(&work)
 }
 
-/// Writes a configuration of apt with lists, sources and caches of its own: neither the machine's lists nor its
-/// installed packages count.
+/// Writes a configuration of apt with separate lists, sources and caches: neither the machine's lists nor its installed
+/// packages count.
 fn configure_apt(work: &Path, architecture: &str, suite: &str) -> Result<()> {
     for part in ["lists/partial", "cache/archives/partial", "debs"] {
         fs::create_dir_all(work.join(part)).with_context(|| format!("create {}", work.join(part).display()))?;

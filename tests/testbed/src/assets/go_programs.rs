@@ -216,8 +216,8 @@ pub struct CertManager {
     pub crds: PathBuf,
 }
 
-/// Returns cert-manager: `cert-manager` and the directory `cert-manager-crds` in `$TESTBED_BIN` when they are there,
-/// else built with Go.
+/// Returns cert-manager: `cert-manager` and the directory `cert-manager-crds` in `$TESTBED_BIN` when they exist, else
+/// built with Go.
 pub fn cert_manager() -> Result<CertManager> {
     if let Some(bin) = prebuilt()?
         && bin.join("cert-manager").is_file()

@@ -42,7 +42,7 @@ impl Module {
     pub(super) fn build(&self, cache: &Cache, complete: impl FnOnce(&Build<'_>) -> Result<()>) -> Result<PathBuf> {
         cache.entry(self.name, &key(&[self.go_mod, self.go_sum, self.main.unwrap_or_default()]), |directory| {
             check_go(&version()?)?;
-            // Go writes neither of the files here, but it wants them in a directory.
+            // Go writes neither of the files here, but it requires them in a directory.
             let sources = directory.join("sources");
             fs::create_dir(&sources).context("create a directory")?;
             fs::write(sources.join("go.mod"), self.go_mod).context("write go.mod")?;
@@ -61,7 +61,7 @@ impl Module {
             command.args(["-tags", self.tags, package]);
             progress::run(&format!("building {} with go: once, {}", self.what, self.duration), &mut command)?;
             complete(&Build { directory, sources: &sources })?;
-            // Several gigabytes that nobody needs again.
+            // Several gigabytes that are not needed again.
             cache::remove(&objects)?;
             cache::remove(&sources)
         })
@@ -99,7 +99,7 @@ impl Build<'_> {
 
 fn go(directory: &Path) -> Command {
     let mut command = Command::new("go");
-    // The caller's settings for other projects do not count here.
+    // Ignore the caller's settings for other projects.
     command.current_dir(directory).env("GOFLAGS", "").env("GOWORK", "off").env_remove("GOOS").env_remove("GOARCH");
     command
 }
@@ -111,7 +111,7 @@ fn version() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Checks that Go is 1.21 or newer, which fetches the newer version that go.mod asks for.
+/// Checks that Go is 1.21 or newer, which fetches the newer version that go.mod requires.
 fn check_go(version: &str) -> Result<()> {
     let numbers = version.split_whitespace().find_map(|word| word.strip_prefix("go1."));
     let minor = numbers.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok());

@@ -35,7 +35,7 @@ fn patch(program: &mut [u8], interpreter: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the symbolic link `link` to `target`, or corrects it.
+/// Creates the symbolic link `link` to `target`, or corrects it.
 pub(super) fn make_link(link: &Path, target: &Path) -> Result<()> {
     if fs::read_link(link).is_ok_and(|present| present == target) {
         return Ok(());

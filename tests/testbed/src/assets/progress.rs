@@ -17,8 +17,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval of the messages.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Runs a command, and prints what it does, again every half minute, and how long it took. A failure carries the end of
-/// the command's output.
+/// Runs a command, prints its purpose at the start and every half minute, and its duration. A failure includes the end
+/// of the command's output.
 pub(super) fn run(what: &str, command: &mut Command) -> Result<()> {
     interrupt::watch()?;
     let begin = Instant::now();
@@ -53,7 +53,7 @@ fn wait(child: &mut Child, what: &str, begin: Instant) -> Result<ExitStatus> {
             return Ok(status);
         }
         if interrupt::is_requested() {
-            // With everything that it started. The group is certainly its own: it has not been waited for.
+            // With all its children. The process group still exists: the command has not been reaped.
             if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
                 kill_process_group(group, Signal::KILL).ok();
             }

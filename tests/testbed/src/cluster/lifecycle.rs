@@ -28,7 +28,7 @@ use crate::reexec::{self, program_path};
 /// API server takes seconds.
 const PROCESSES: [&str; 6] = ["proxy", "forward", "scheduler", "controller-manager", "apiserver", "etcd"];
 
-/// Starts a cluster in an empty directory, and returns when pods can be made.
+/// Starts a cluster in an empty directory, and returns when pods can be created.
 pub(super) fn start(directory: &Path, tools: &KubernetesTools, spec: &ClusterSpec) -> Result<Cluster> {
     for part in ["pki", "log", "run", "etcd", "nodes"] {
         fs::create_dir(directory.join(part)).with_context(|| format!("create {part} in {}", directory.display()))?;
@@ -44,7 +44,7 @@ pub(super) fn start(directory: &Path, tools: &KubernetesTools, spec: &ClusterSpe
     network::prepare(&NetNs::create(control_plane.netns.path())?)?;
     control_plane.start_storage()?;
 
-    // The API server takes seconds; everything else is made ready meanwhile.
+    // The API server takes seconds; the rest is prepared in the meantime.
     control_plane.write_configuration(spec.scheduler_config.as_deref())?;
     write_init(&directory.join(INIT_FILE))?;
     let images: Vec<_> = Image::standard()?.into_iter().chain(spec.images.iter().cloned()).collect();
@@ -93,7 +93,7 @@ pub(super) fn stop_processes(directory: &Path) -> Result<()> {
     let processes = Processes::new(directory);
     let this = Process::current()?;
     let others = processes.names()?;
-    // What a test started beside the control plane goes first: it is a client.
+    // Programs that a test has started are stopped first: they are clients of the control plane.
     for name in others.iter().map(String::as_str).filter(|name| !PROCESSES.contains(name)).chain(PROCESSES) {
         // The reaper does not end itself.
         if processes.process(name)? != Some(this) {
@@ -145,7 +145,7 @@ pub(super) fn node_names(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs an action for each item, each in a thread of its own, and waits for all. Returns the first error.
+/// Runs an action for each item, each in a separate thread, and waits for all. Returns the first error.
 pub(super) fn in_parallel<T: Sync, R: Send>(all: &[T], action: impl Fn(&T) -> Result<R> + Sync) -> Result<Vec<R>> {
     let action = &action;
     thread::scope(|scope| {

@@ -57,7 +57,7 @@ impl ControlPlane {
         command.arg("--enable-aggregator-routing=true");
         command.args(["--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction"]);
         command.arg("--allow-privileged=true");
-        // For what kubelet reports of volumes in the status of pods and of CSINodes
+        // For volume health in the status of pods and of CSINodes, which kubelet reports
         let mut gates = "--feature-gates=CSIVolumeHealth=true".to_owned();
         if assets::is_oldest_kubernetes() {
             // For tokens of agents that run outside of pods; on by default since 1.31
@@ -86,8 +86,8 @@ impl ControlPlane {
             ],
         );
         command.args(["--use-service-account-credentials", "--leader-elect=false"]);
-        // It makes a service account per controller at start, which takes 4 s more with the usual limit of 20 requests
-        // a second.
+        // It creates a service account per controller at start, which takes 4 s more with the usual limit of 20
+        // requests a second.
         command.args(["--kube-api-qps", "500", "--kube-api-burst", "1000"]);
         // Newer ones do not have the second any more
         let older = if assets::is_oldest_kubernetes() { ",-cloud-node-lifecycle-controller" } else { "" };
@@ -95,7 +95,7 @@ impl ControlPlane {
         command
     }
 
-    /// Returns the command line of kube-scheduler, also for whoever starts it again after it has ended.
+    /// Returns the command line of kube-scheduler, also for a caller that restarts it after it has exited.
     pub(crate) fn scheduler(&self) -> Command {
         let mut command = self.program("kube-scheduler");
         self.add_serving_options(&mut command, "scheduler.kubeconfig");

@@ -27,7 +27,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the directories, the files in them and the disks that do not exist.
+    /// Creates the directories, the files in them and the disks that do not exist.
     pub(super) fn create(spec: &GuestSpec) -> Result<Self> {
         let me = Process::current()?;
         let prefix = format!("{PREFIX}{}-{}.", me.pid, me.start_time);
@@ -100,7 +100,7 @@ impl Scratch {
         fs::read(self.console()).map(|text| String::from_utf8_lossy(&text).replace('\r', "")).unwrap_or_default()
     }
 
-    /// Returns the last messages of the guest beside the command's output.
+    /// Returns the last messages of the guest other than the command's output.
     pub(super) fn last_messages(&self) -> String {
         let errors =
             fs::read(self.errors()).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default();
@@ -131,7 +131,7 @@ fn remove_stale(parent: &Path) {
     }
 }
 
-/// Returns the program that made a directory, by the directory's name.
+/// Returns the program that created a directory, by the directory's name.
 fn owner(name: &OsStr) -> Option<Process> {
     let (process, _) = name.to_str()?.strip_prefix(PREFIX)?.split_once('.')?;
     let (pid, start_time) = process.split_once('-')?;

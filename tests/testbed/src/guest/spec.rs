@@ -21,14 +21,13 @@ pub enum GuestKind {
 pub struct GuestSpec {
     /// Kind of machine.
     pub kind: GuestKind,
-    /// Memory in bytes. It takes what it uses; a quarter of it cannot be used for files.
+    /// Memory in bytes. Only used memory is taken from the machine; a quarter of it cannot be used for files.
     pub memory: u64,
-    /// Sizes in bytes of the blank disks `/dev/ubda`, `/dev/ubdb`, ... They take what is written to them, of the
-    /// machine's memory.
+    /// Sizes in bytes of the blank disks `/dev/ubda`, `/dev/ubdb`, ... Only written blocks take memory of the machine.
     pub disks: Vec<u64>,
-    /// A directory of the machine for the files of the disks. Files that exist are used with their contents, the others
-    /// are made; they stay when the guest has ended, so that another guest can use them. Without it disks are blank and
-    /// are removed with the guest.
+    /// A directory of the machine for the files of the disks. Existing files are used with their contents, the others
+    /// are created; they stay when the guest has ended, so that another guest can use them. Without it disks are blank
+    /// and are removed with the guest.
     pub disk_dir: Option<PathBuf>,
     /// Files of the machine that are disks after those: other guests may have them at the same time, as nodes have a
     /// LUN.
@@ -37,9 +36,9 @@ pub struct GuestSpec {
     pub timeout: Duration,
     /// CPU that it is pinned to; the one with the fewest guests when not given.
     pub cpu: Option<usize>,
-    /// Program and arguments of the command. Programs of the machine are there at their own paths.
+    /// Program and arguments of the command. Programs of the machine are available at their paths.
     pub command: Vec<String>,
-    /// Environment of the command, beside `PATH`, `HOME` and `LC_ALL`.
+    /// Environment of the command, in addition to `PATH`, `HOME` and `LC_ALL`.
     pub env: BTreeMap<String, String>,
     /// Working directory of the command.
     pub cwd: PathBuf,
@@ -58,7 +57,7 @@ pub struct GuestSpec {
 pub struct Network {
     /// The namespace in which the tap is; the guest's kernel runs in it.
     pub netns: NetNs,
-    /// The tap device, which must be there already.
+    /// The tap device, which must exist.
     pub tap: String,
     /// The guest's address with its prefix length: `10.0.0.2/24`.
     pub address: String,

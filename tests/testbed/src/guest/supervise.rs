@@ -25,7 +25,7 @@ const REDIRECT: &str = r#"ulimit -n "$(ulimit -Hn)"; exec 4>&2 5>"$1" 2>"$2"; sh
 
 /// Reason of a guest's end.
 enum End {
-    OfItself,
+    Exited,
     TimedOut,
     Interrupted,
     Unwanted,
@@ -47,7 +47,7 @@ pub(super) fn supervise(shared: &Shared, kernel: &Kernel, layer: Option<&Path>) 
         wait_for_end(shared, &mut child, deadline)
     })?;
     let reason = match end {
-        End::OfItself => match shared.scratch.status() {
+        End::Exited => match shared.scratch.status() {
             Some(status) => return Ok(finish(shared, status)),
             None => "the guest died before its command had ended".to_owned(),
         },
@@ -72,10 +72,10 @@ fn finish(shared: &Shared, status: i32) -> Finished {
 /// Waits until the guest has ended, or kills it. No process of it runs after this.
 fn wait_for_end(shared: &Shared, child: &mut Child, deadline: Instant) -> Result<End> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no process id")?;
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
     let end = loop {
-        match waitid(WaitId::Pid(pid), look) {
-            Ok(Some(_)) => break Ok(End::OfItself),
+        match waitid(WaitId::Pid(pid), options) {
+            Ok(Some(_)) => break Ok(End::Exited),
             Err(e) => break Err(e).context("wait for the guest"),
             Ok(None) if shared.unwanted.load(Ordering::Acquire) => break Ok(End::Unwanted),
             Ok(None) if interrupt::is_requested() => break Ok(End::Interrupted),
@@ -127,8 +127,8 @@ fn uml(shared: &Shared, kernel: &Kernel, layer: Option<&Path>, cpu: usize) -> Co
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "sh", "-c", REDIRECT, "sh"]).arg(scratch.console()).arg(scratch.errors());
     command.arg(boot.get_program()).args(boot.get_args());
-    // A group of its own: Ctrl-C at the terminal is this program's business, and everything of the guest can be ended
-    // at once.
+    // A separate process group: this program handles Ctrl-C at the terminal, and can end all processes of the guest at
+    // once.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -136,7 +136,7 @@ fn uml(shared: &Shared, kernel: &Kernel, layer: Option<&Path>, cpu: usize) -> Co
 /// Copies an output of the command to where it belongs.
 fn copy(from: Option<impl Read>, output: Output, kept: &Mutex<Vec<u8>>, mut own: impl io::Write) {
     let Some(mut from) = from else { return };
-    // Goes on reading when the output has nowhere to go, or the guest would wait for ever.
+    // Continues to read when the output cannot be written, or the guest would block forever.
     let copied = chunks(&mut from, |data| {
         match output {
             Output::Keep => lock(kept).extend(data),

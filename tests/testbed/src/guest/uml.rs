@@ -36,7 +36,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) arguments: Vec<OsString>,
 }
 
-/// A tap device that is there already.
+/// An existing tap device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tap<'a> {
     /// Network namespace that it is in.

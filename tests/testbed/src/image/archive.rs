@@ -19,7 +19,8 @@ const MEDIA_TYPE: &str = "application/vnd.oci.image";
 /// Compression of the layers of images in an archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// None: a guest would have to decompress at every start what saves nothing on a file of this machine.
+    /// None: compression saves nothing for a file of this machine, and a guest would have to decompress it at every
+    /// start.
     None,
     /// gzip, which every container engine and registry reads.
     Gzip,
@@ -75,7 +76,7 @@ fn contents(images: &[Image], compression: Compression) -> Result<BTreeMap<Strin
             "layers": layers.iter().map(|layer| layer.descriptor(&json!({}))).collect::<Vec<_>>(),
         });
         let manifest = Blob::new("manifest.v1+json", serde_json::to_vec(&manifest)?);
-        // containerd looks at the first of these, skopeo and podman at the second
+        // containerd reads the first of these, skopeo and podman the second
         let names = json!({ "io.containerd.image.name": image.name, "org.opencontainers.image.ref.name": image.name });
         manifests.push(manifest.descriptor(&names));
         files.extend(

@@ -14,8 +14,7 @@ enum Entry {
     Directory { mode: u32 },
 }
 
-/// The files of an image by path, sorted, so that a directory comes before what is in it. Paths are without a slash at
-/// the beginning.
+/// The files of an image by path, sorted, so that a directory comes before what is in it. Paths have no leading slash.
 #[derive(Default)]
 #[expect(missing_debug_implementations, reason = "megabytes of contents")]
 pub struct Files(BTreeMap<String, Entry>);

@@ -54,7 +54,7 @@ impl Node {
         self.target().wait(end.saturating_duration_since(Instant::now()))?;
         self.wait_until(end, "is not Ready", || {
             let Some(node) = self.api_object()? else { return Ok(false) };
-            // The Node of a machine that is gone stays Ready for 40 s.
+            // The Node of a stopped machine stays Ready for 40 s.
             Ok(is_ready(&node) && boot_id(&node) != old_boot_id)
         })?;
         self.wait_until(end, "has no images", || Ok(fs::exists(&images)?))

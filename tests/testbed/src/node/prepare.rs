@@ -27,7 +27,7 @@ impl Node {
             let file = File::create_new(disk).with_context(|| format!("create {}", disk.display()))?;
             file.set_len(size).with_context(|| format!("make {} {size} bytes long", disk.display()))?;
         }
-        // Two file systems of their own: the volumes of /var/lib/kubelet must be able to propagate, and containerd's
+        // Two separate file systems: the volumes of /var/lib/kubelet must be able to propagate, and containerd's
         // overlays cannot lie on the overlay that the guest's root is.
         let formats: Vec<_> = disks.iter().take(2).map(|disk| (disk, make_file_system(disk))).collect();
 
@@ -117,7 +117,7 @@ pub(super) fn start_script(request: &Request) -> String {
     exports.chain([command, String::new()]).collect::<Vec<_>>().join("\n")
 }
 
-/// Quotes a text as one word for a shell.
+/// Quotes a text as one argument for a shell.
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

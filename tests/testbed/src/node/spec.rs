@@ -17,12 +17,12 @@ pub struct NodeSpec {
     pub name: String,
     /// Address, from 10.77.0.2 to 10.77.0.254. Its pods are in 10.244.N.0/24, N being the last number.
     pub address: Ipv4Addr,
-    /// Sizes in bytes of the disks of the volume group `myvg1`: `/dev/ubdc`, `/dev/ubdd`, ... They take what is written
-    /// to them.
+    /// Sizes in bytes of the disks of the volume group `myvg1`: `/dev/ubdc`, `/dev/ubdd`, ... Only written blocks take
+    /// memory of the machine.
     pub vg_disks: Vec<u64>,
     /// Sizes in bytes of blank disks that nothing uses, after those of `myvg1`.
     pub spare_disks: Vec<u64>,
-    /// Memory in bytes. It takes what it uses.
+    /// Memory in bytes. Only used memory is taken from the machine.
     pub memory: u64,
     /// RAID 6 in the kernel, which then measures at boot which of its algorithms is the fastest, for 0.9 s. Without, a
     /// RAID 6 volume crashes the node.

@@ -19,7 +19,7 @@ pub fn controller_socket(cluster: &Cluster) -> PathBuf {
     cluster.directory().join("controller/csi.sock")
 }
 
-/// Returns true when the metrics of the controller at this address of the cluster's namespace say that it leads.
+/// Returns true when the metrics of the controller at this address of the cluster's namespace show that it leads.
 pub fn is_leading(cluster: &Cluster, address: &str) -> Result<bool> {
     let url = format!("http://{address}/metrics");
     let output = cluster.command("curl").args(["-sf", "--max-time", "5", &url]).output().context("run curl")?;
@@ -38,7 +38,7 @@ pub fn start_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     Ok(())
 }
 
-/// Returns the command line of a topolvm-controller that serves on `socket`, in a directory that is made. A test may
+/// Returns the command line of a topolvm-controller that serves on `socket`, in a directory that is created. A test may
 /// add to it, for example for a second replica.
 pub fn controller_command(cluster: &Cluster, spec: &TopolvmSpec, socket: &Path) -> Result<Command> {
     if let Some(directory) = socket.parent() {
@@ -46,7 +46,7 @@ pub fn controller_command(cluster: &Cluster, spec: &TopolvmSpec, socket: &Path) 
     }
     let mut command: Command = cluster.command(spec.programs.join(CONTROLLER));
     command.arg("--csi-socket").arg(socket);
-    // A kubeconfig, unlike a pod, has no namespace of its own
+    // A kubeconfig, unlike a pod, has no namespace
     command.arg(format!("--leader-election-namespace={NAMESPACE}")).args(&spec.controller_arguments);
     command.env("POD_NAMESPACE", NAMESPACE);
     command.env("KUBECONFIG", controller_kubeconfig(cluster)).envs(spec.environment());

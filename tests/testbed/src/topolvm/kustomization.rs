@@ -42,12 +42,13 @@ pub(super) fn apply_manifests(cluster: &Cluster, directory: &Path, is_wanted: im
     cluster.kubectl_ok(apply.iter().map(Path::new).chain([file.as_path()])).map(drop)
 }
 
-/// Returns true for an object in YAML that makes pods.
+/// Returns true for an object in YAML that creates pods.
 pub(super) fn is_workload(object: &str) -> bool {
     object.lines().any(|line| ["kind: Deployment", "kind: DaemonSet", "kind: PodDisruptionBudget"].contains(&line))
 }
 
-/// Writes a kubeconfig with a token of a ServiceAccount, so that a right that the manifests forget is missing here too.
+/// Writes a kubeconfig with a token of a ServiceAccount, so that permissions missing from the manifests are missing
+/// here too.
 pub(super) fn write_account_kubeconfig(
     cluster: &Cluster,
     account: &str,
@@ -58,7 +59,7 @@ pub(super) fn write_account_kubeconfig(
     cluster.write_kubeconfig(path, &Credential::Token(&token))
 }
 
-/// Makes a token of a ServiceAccount. One for a node is bound to it, as the token of a pod is.
+/// Creates a token of a ServiceAccount. One for a node is bound to it, as the token of a pod is.
 pub fn account_token(cluster: &Cluster, account: &str, node: Option<&str>) -> Result<String> {
     let mut arguments = vec!["create", "token", account, "--namespace", NAMESPACE, "--duration=24h"];
     if let Some(node) = node {

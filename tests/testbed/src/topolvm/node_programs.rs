@@ -53,7 +53,7 @@ pub fn start_node_programs(cluster: &Cluster, node: &Node, spec: &TopolvmSpec) -
     start_agent(cluster, node, spec)
 }
 
-/// Starts topolvm-node alone; also after a test has stopped it with [`Node::stop_kept`].
+/// Starts only topolvm-node; also after a test has stopped it with [`Node::stop_kept`].
 pub fn start_agent(cluster: &Cluster, node: &Node, spec: &TopolvmSpec) -> Result<()> {
     // The node sees its directory as /run/node.
     write_account_kubeconfig(cluster, NODE, Some(node.name()), &node.directory().join("topolvm-node.kubeconfig"))?;
@@ -82,7 +82,7 @@ pub fn wait_for_driver(cluster: &Cluster, node: &Node, flavor: ApiFlavor) -> Res
     let end = Instant::now() + START_TIMEOUT;
     let path = format!("/apis/storage.k8s.io/v1/csinodes/{}", node.name());
     loop {
-        // kubelet makes the CSINode some time after the Node.
+        // kubelet creates the CSINode some time after the Node.
         let csi_node: Result<CSINode> = cluster.get(&path);
         if csi_node.as_ref().is_ok_and(|node| node.spec.drivers.iter().any(|registered| registered.name == driver)) {
             return Ok(());

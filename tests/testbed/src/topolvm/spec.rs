@@ -25,7 +25,7 @@ pub const THIN_OVERPROVISION: u64 = 20;
 /// those of the second by the class `mirrored` of options for lvcreate.
 pub const RAID_CLASSES: [&str; 2] = ["raid", "plain"];
 
-/// lvmd.yaml with one device class on the volume group that every node of the test bed has. Nothing is spare, so that
+/// lvmd.yaml with one device class on the volume group that every node of the test bed has. The spare is 0, so that
 /// sizes are easy to calculate.
 const DEFAULT_LVMD_CONFIG: &str = "\
 socket-name: /run/topolvm/lvmd.sock
@@ -67,8 +67,8 @@ pub struct TopolvmSpec {
 }
 
 impl TopolvmSpec {
-    /// Returns a specification with this number of standard nodes, csi-provisioner and csi-resizer, and the programs
-    /// that cargo built beside this one.
+    /// Returns a specification with this number of standard nodes, csi-provisioner and csi-resizer, and the programs in
+    /// this program's directory.
     pub fn nodes(number: u8) -> Result<Self> {
         Ok(Self {
             flavor: ApiFlavor::TopoLvm,
@@ -112,13 +112,13 @@ impl TopolvmSpec {
         self
     }
 
-    /// The environment that makes the programs speak the flavor.
+    /// The environment that sets the flavor of the programs.
     pub(super) fn environment(&self) -> Option<(String, String)> {
         (self.flavor == ApiFlavor::Legacy).then(|| ("USE_LEGACY".to_owned(), "true".to_owned()))
     }
 
     /// Adds the device class [`THIN_CLASS`]: a thin pool of 6 GiB, overprovisioned [`THIN_OVERPROVISION`] times, in the
-    /// volume group [`THIN_VG`] on a disk of its own.
+    /// volume group [`THIN_VG`] on a separate disk.
     #[must_use]
     pub fn with_thin_class(mut self) -> Self {
         for node in &mut self.nodes {
@@ -140,7 +140,7 @@ impl TopolvmSpec {
         self
     }
 
-    /// Adds the device classes [`RAID_CLASSES`], each in a volume group of its own name on two disks of 512 MiB. After
+    /// Adds the device classes [`RAID_CLASSES`], each in a volume group of the same name on two disks of 512 MiB. After
     /// [`with_thin_class`](Self::with_thin_class).
     #[must_use]
     pub fn with_raid_classes(mut self) -> Self {
@@ -158,8 +158,8 @@ impl TopolvmSpec {
     }
 }
 
-/// Returns the directory of the workspace's programs, where cargo puts them: beside this program, or above it when this
-/// is a test.
+/// Returns the directory of the workspace's programs, where cargo puts them: the directory of this program, or its
+/// parent when this is a test.
 fn built_programs() -> Result<PathBuf> {
     let program = std::env::current_exe().context("find this program's file")?;
     let mut directory = program.parent().context("this program is in no directory")?;
