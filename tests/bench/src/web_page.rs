@@ -11,7 +11,7 @@ use topolvm_api::LogicalVolume;
 
 use crate::figure::{Figure, median};
 use crate::memory::{AT_REST, ResidentMemory, peak_mebibytes};
-use system_tests::browser::{Browser, LOOKS};
+use system_tests::browser::{Browser, VIEWPORTS};
 use system_tests::web_page::{LV, WebPage};
 
 /// Prefix of the names of its figures.
@@ -50,7 +50,7 @@ pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     wait_until_cached(&page)?;
     let alone = rest(&page)?;
     let browser = Browser::start(directory)?;
-    browser.set_look(LOOKS[0])?;
+    browser.set_viewport(VIEWPORTS[0])?;
     let (mut loads, mut updates, mut largest) = (Vec::new(), Vec::new(), 0.0_f64);
     let read_memory = || Ok::<_, anyhow::Error>(ResidentMemory::read(page.controller())?.mebibytes());
     for _ in 0..ROUNDS {

@@ -149,7 +149,7 @@ struct ObjectRef {
 impl Event {
     fn request(self) -> Option<Request> {
         let ObjectRef { resource, subresource, api_group, name } = self.object_ref?;
-        // client-go says the name of the program, a slash and its version
+        // client-go sends the name of the program, a slash and its version
         let agent = self.user_agent.split('/').next().unwrap_or_default();
         let account = self.user.username.rsplit(':').next().unwrap_or_default();
         let program = if SIDECARS.contains(&agent) { agent } else { account };

@@ -1,4 +1,4 @@
-//! A headless Chromium that tests look at web pages with, driven by WebDriver.
+//! A headless Chromium with which tests open web pages, driven by WebDriver.
 
 mod web_driver;
 
@@ -30,9 +30,9 @@ pub const ARROW_RIGHT: &str = "\u{e014}";
 /// See [`TAB`].
 pub const ARROW_DOWN: &str = "\u{e015}";
 
-/// Size and colours with which somebody looks.
+/// Size and colour scheme of the browser window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct Viewport {
     /// For file names: `phone-dark`.
     pub name: &'static str,
     /// Width in CSS pixels.
@@ -43,12 +43,12 @@ pub struct Look {
     pub is_dark: bool,
 }
 
-/// The looks of a desktop and of a phone.
-pub const LOOKS: [Look; 4] = [
-    Look { name: "desktop-light", width: 1280, height: 900, is_dark: false },
-    Look { name: "desktop-dark", width: 1280, height: 900, is_dark: true },
-    Look { name: "phone-light", width: 360, height: 740, is_dark: false },
-    Look { name: "phone-dark", width: 360, height: 740, is_dark: true },
+/// The viewports of a desktop and of a phone.
+pub const VIEWPORTS: [Viewport; 4] = [
+    Viewport { name: "desktop-light", width: 1280, height: 900, is_dark: false },
+    Viewport { name: "desktop-dark", width: 1280, height: 900, is_dark: true },
+    Viewport { name: "phone-light", width: 360, height: 740, is_dark: false },
+    Viewport { name: "phone-dark", width: 360, height: 740, is_dark: true },
 ];
 
 /// A browser with one window; it ends when this is dropped.
@@ -82,7 +82,7 @@ impl Browser {
         self.driver.post("/url", &json!({"url": url})).map(drop)
     }
 
-    /// Runs a script, the body of a function, and returns what it returns or what its promise gives.
+    /// Runs a script, the body of a function, and returns its value or the result of its Promise.
     pub fn run(&self, script: &str) -> Result<Value> {
         self.driver.post("/execute/sync", &json!({"script": script, "args": []}))
     }
@@ -90,16 +90,16 @@ impl Browser {
     /// Waits until an expression is true, for as long as WebDriver lets a script run.
     pub fn wait_for(&self, expression: &str) -> Result<()> {
         let script = format!(
-            "return new Promise((done) => {{ const look = () => {{ let is = false; \
-             try {{ is = {expression}; }} catch {{}} is ? done(true) : setTimeout(look, 20); }}; look(); }})"
+            "return new Promise((done) => {{ const poll = () => {{ let is = false; \
+             try {{ is = {expression}; }} catch {{}} is ? done(true) : setTimeout(poll, 20); }}; poll(); }})"
         );
         let waited = self.run(&script).map(drop);
         waited.with_context(|| format!("{expression} does not become true; the page says: {}", self.text()))
     }
 
     /// Sets size and colours.
-    pub fn set_look(&self, look: Look) -> Result<()> {
-        let Look { width, height, is_dark, .. } = look;
+    pub fn set_viewport(&self, viewport: Viewport) -> Result<()> {
+        let Viewport { width, height, is_dark, .. } = viewport;
         let scheme = if is_dark { "dark" } else { "light" };
         let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
         self.command("Emulation.setEmulatedMedia", &json!({"features": features}))?;
@@ -115,7 +115,7 @@ impl Browser {
         self.driver.post("/actions", &keyboard).map(drop)
     }
 
-    /// Writes what is to be seen into a PNG file.
+    /// Writes a screenshot into a PNG file.
     pub fn screenshot(&self, file: &Path) -> Result<()> {
         let picture = self.driver.get("/screenshot")?;
         let bytes = decode_base64(picture.as_str().context("no picture")?)?;

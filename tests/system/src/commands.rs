@@ -1,5 +1,5 @@
-//! Commands of the documentation, which tests run as they stand on the pages: the code blocks marked `sh`. `cargo xtask
-//! lint` looks for a test of each section that has one.
+//! Commands of the documentation, which tests run unchanged: the code blocks marked `sh`. `cargo xtask lint` checks
+//! that each section with such a block has a test.
 
 use std::fs;
 use std::path::Path;
@@ -28,19 +28,19 @@ impl Commands {
         Ok(Self { place: format!("{page}, section {section:?}"), script })
     }
 
-    /// Replaces a word that stands on the page for something that readers have, by what the bed has.
+    /// Replaces a value of the page, an example for what readers have, by that of the test cluster.
     pub fn with(self, written: &str, here: &str) -> Result<Self> {
         ensure!(self.script.contains(written), "{} does not say {written:?}: {}", self.place, self.script);
         Ok(Self { script: self.script.replace(written, here), ..self })
     }
 
-    /// Sets a shell variable before the commands, which the page tells readers to set.
+    /// Sets a shell variable before the commands, which readers of the page must set.
     #[must_use]
     pub fn set(self, name: &str, value: &str) -> Self {
         Self { script: format!("{name}='{value}'\n{}", self.script), ..self }
     }
 
-    /// Returns the commands, for whoever runs them in a guest that is no node.
+    /// Returns the commands, for a caller that runs them in a guest that is not a node.
     pub fn script(&self) -> &str {
         &self.script
     }
@@ -94,8 +94,8 @@ pub fn manifests(page: &str, section: &str) -> Result<String> {
     Ok(objects.join("---\n"))
 }
 
-/// Returns the queries in the blocks marked `promql` of a section, without comments. Each begins a line, and goes on in
-/// lines that are indented.
+/// Returns the queries in the blocks marked `promql` of a section, without comments. Each begins a line, and continues
+/// in indented lines.
 pub fn queries(page: &str, section: &str) -> Result<Vec<String>> {
     let mut queries: Vec<String> = Vec::new();
     let blocks = read_blocks(page, section, "promql")?;

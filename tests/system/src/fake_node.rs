@@ -1,5 +1,5 @@
 //! Nodes without a machine: the objects that kubelet would write, the real topolvm-node as a process of this machine,
-//! and the real lvmd in this process over a fake LVM. Volumes are made in milliseconds, and no pod ever runs.
+//! and the real lvmd in this process over a fake LVM. Volumes are created in milliseconds, and no pod ever runs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -82,8 +82,8 @@ impl<'a> FakeNodes<'a> {
         self.client.clone()
     }
 
-    /// Creates the Node as kubelet registers it, and the CSINode with the driver. Nobody renews its Lease, so that
-    /// after a minute only pods run there that tolerate all taints.
+    /// Creates the Node as kubelet registers it, and the CSINode with the driver. Its Lease is not renewed, so after a
+    /// minute only pods that tolerate all taints run there.
     async fn create_objects(&self, name: &str) -> Result<()> {
         let topology_key = TopoLvm.topology_key();
         let resources = json!({"cpu": "64", "memory": "256Gi", "pods": "500"});

@@ -19,7 +19,7 @@ pub fn up(directory: &Path, spec: &TopolvmSpec) -> Result<Topolvm> {
 
 fn complete(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Vec<Node>> {
     sidecars::apply_snapshot_crds(cluster)?;
-    // It knows no driver, and this socket not either
+    // It does not use the socket of the driver
     Sidecar::SnapshotController.start(cluster, &controller_socket(cluster))?;
     cluster.add_nodes(&spec.nodes)
 }

@@ -5,8 +5,8 @@ use anyhow::{Result, bail, ensure};
 /// Measurements until one is not too low.
 const ATTEMPTS: u32 = 3;
 
-/// Checks that a rate is its limit, give or take a tenth. Who has to wait for the machine may do less for a while, and
-/// never more. Returns the rate.
+/// Checks that a rate is within 10 % of its limit. On a busy machine the rate may be lower for a while, and never
+/// higher. Returns the rate.
 pub fn check_rate(limit: u64, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
     for _ in 0..ATTEMPTS {
         let rate = measure()?;

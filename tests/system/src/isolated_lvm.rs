@@ -3,8 +3,8 @@
 /// Path of the device for the command.
 pub const DEVICE: &str = "/dev/vda";
 
-/// Shell script, for a mount namespace of its own, that runs a command of LVM with one device: its arguments are the
-/// path of the device and the command.
+/// Shell script, for a separate mount namespace, that runs a command of LVM with one device: its arguments are the path
+/// of the device and the command.
 pub const RUN_WITH_ONE_DEVICE: &str = r#"
     dev=$(mktemp -d /run/dev.XXXX)
     mkdir $dev/mapper

@@ -16,7 +16,7 @@ pub struct Kustomization<'a> {
     pub components: &'a [&'a str],
     /// Further files of the directory, with objects.
     pub resources: &'a [&'a str],
-    /// Patches as kustomize knows them, see [`patch`].
+    /// Patches in the format of kustomize, see [`patch`].
     pub patches: Vec<Value>,
 }
 

@@ -30,7 +30,7 @@ pub fn webhook_endpoints(addresses: &[Ipv4Addr]) -> String {
     if !assets::is_oldest_kubernetes() {
         return slice.to_string();
     }
-    // There the API server looks for these before it calls a webhook
+    // The API server reads these endpoints before it calls a webhook
     let endpoints = json!({
         "apiVersion": "v1", "kind": "Endpoints",
         "metadata": {
@@ -144,7 +144,7 @@ pub fn pod(name: &str, claim: &str, mode: VolumeMode) -> Value {
     })
 }
 
-/// Returns a Node without a machine, as virtual-kubelet makes one.
+/// Returns a Node without a machine, as virtual-kubelet creates one.
 pub fn virtual_node() -> Value {
     let labels = json!({"kubernetes.io/os": "linux", "type": "virtual-kubelet"});
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "virtual", "labels": labels}})
@@ -173,7 +173,7 @@ pub fn vault(namespace: &str, container: &Value) -> Value {
         "spec": {
             "replicas": 3, "serviceName": "vault", "podManagementPolicy": "Parallel",
             "selector": {"matchLabels": labels},
-            // Nobody renews the Leases of nodes without a kubelet
+            // The Leases of nodes without a kubelet are not renewed
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {"containers": [container], "tolerations": [{"operator": "Exists"}]},

@@ -16,7 +16,7 @@ const NOT_LISTED: [&str; 5] = [
     "events.events.k8s.io",
     "leases.coordination.k8s.io",
 ];
-/// Fields of metadata that differ though nobody changed the object.
+/// Fields of metadata that differ in an object without changes.
 const NOT_COMPARED: [&str; 3] = ["generation", "managedFields", "resourceVersion"];
 
 /// All objects of a cluster, without their status and without Events and Leases.
@@ -55,7 +55,7 @@ fn name(object: &Value) -> String {
 }
 
 fn without_changing_fields(mut object: Value) -> Value {
-    // The checks of the controller write there what they find, whenever they run
+    // The checks of the controller write their findings there, whenever they run
     let is_of_checks = object.pointer("/metadata/name").is_some_and(|name| name == "topolvm-doctor");
     if let Some(fields) = object.as_object_mut() {
         drop(fields.remove("status"));
@@ -70,7 +70,7 @@ fn without_changing_fields(mut object: Value) -> Value {
     object
 }
 
-/// Removes empty lists and maps: whoever removes the last entry leaves an empty one or none.
+/// Removes empty lists and maps: removing the last entry leaves an empty one or none.
 fn remove_empty(value: &mut Value) {
     if let Some(fields) = value.as_object_mut() {
         fields.values_mut().for_each(remove_empty);

@@ -47,7 +47,7 @@ pub fn shell(cluster: &Cluster, script: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// Has a shell run a line, as an administrator who copies what the plugin has printed.
+/// Has a shell run a line, as an administrator who copies the output of the plugin.
 pub fn run_line(cluster: &Cluster, line: &str) -> Result<()> {
     let output = shell(cluster, line)?.output().context("run sh")?;
     ensure!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -78,14 +78,14 @@ pub fn run_printed_commands(cluster: &Cluster) -> Result<Vec<String>> {
     Ok(commands)
 }
 
-/// Runs the plugin as an administrator with `-o json` and parses its output, whatever the exit status.
+/// Runs the plugin as an administrator with `-o json` and parses its output, with any exit status.
 pub fn json(cluster: &Cluster, arguments: &[&str]) -> Result<Value> {
     let arguments: Vec<_> = arguments.iter().copied().chain(["-o", "json"]).collect();
     let answer = run(cluster, &cluster.inner_kubeconfig(), &arguments)?;
     serde_json::from_str(&answer.text).with_context(|| format!("kubectl topolvm prints no JSON: {answer:?}"))
 }
 
-/// Waits until a check of `doctor` finds each of these: words of what is found, and of its remedy or a command.
+/// Waits until a check of `doctor` finds each of these: parts of the finding, and of its remedy or a command.
 pub fn wait_for_findings(cluster: &Cluster, check: &str, expected: &[(&str, &str)]) -> Result<()> {
     cluster.ready("apiserver", || {
         let checked = run_check(cluster, check)?;
@@ -113,7 +113,7 @@ pub fn wait_until_ok(cluster: &Cluster, check: &str) -> Result<()> {
     })
 }
 
-/// Runs `doctor` and returns what one of its checks says.
+/// Runs `doctor` and returns the result of one of its checks.
 fn run_check(cluster: &Cluster, name: &str) -> Result<Value> {
     let report = json(cluster, &["doctor"])?;
     let mut checks = report.get("checks").and_then(Value::as_array).into_iter().flatten();

@@ -23,7 +23,7 @@ const FAILING: &str = "fails-to-mount";
 /// Duration in which the product may report nothing more.
 const QUIET: Duration = Duration::from_mins(1);
 
-/// Replaces names that each pod and container has of its own.
+/// Replaces names that are unique to each pod and container.
 const NORMALIZE: &str = "sed -E -e 's/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/UID/g' -e 's/[0-9a-f]{64}/ID/g' \
                          -e 's#(kubelet/[a-z-]+)/[0-9]+$#\\1/NUMBER#' \
                          -e 's/kube-api-access-[a-z0-9]{5}/kube-api-access/g' \
@@ -49,8 +49,8 @@ const LISTS: [(&str, &str); 11] = [
     ("zombies", "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | xargs -r grep -h ^Name: || :"),
 ];
 
-/// Restarts every container and kubelet so many times and fails to publish a volume each time, while another pod has a
-/// volume of the StorageClass. Compares what is on the host after the first time and after the last.
+/// Restarts every container and kubelet this number of times and fails to publish a volume each time, while another pod
+/// has a volume of the StorageClass. Compares the state of the host after the first time and after the last.
 pub fn check_host(cluster: &Cluster, node: &Node, class: &str, size: &str, rounds: u32) -> Result<()> {
     cluster.apply(&claim(POD, class, size, VolumeMode::Filesystem).to_string())?;
     cluster.apply(&pod(POD, POD, VolumeMode::Filesystem).to_string())?;
@@ -65,7 +65,7 @@ pub fn check_host(cluster: &Cluster, node: &Node, class: &str, size: &str, round
     for _ in 0..rounds {
         disturb(cluster, node, size)?;
     }
-    // Old pods take a moment to be gone for kubelet and containerd
+    // kubelet and containerd take a moment to remove old pods
     cluster.ready("apiserver", || {
         let differences = before.differences(&HostState::read(cluster, node)?);
         ensure!(differences.is_empty(), "after {rounds} restarts:\n{}", differences.join("\n"));
@@ -83,7 +83,7 @@ pub fn check_quiet(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Returns how often the product has sent each Event that is there.
+/// Returns the count of each Event of the product.
 fn count_events(cluster: &Cluster) -> Result<BTreeMap<String, usize>> {
     let events: Value = cluster.get("/api/v1/events")?;
     let mut counts = BTreeMap::new();
@@ -138,7 +138,7 @@ pub fn wait_for_old_pods(cluster: &Cluster, selector: &str) -> Result<()> {
     })
 }
 
-/// Entries of each list, with how often each is there.
+/// Entries of each list, with their counts.
 struct HostState(BTreeMap<String, BTreeMap<String, usize>>);
 
 impl HostState {
@@ -156,7 +156,7 @@ impl HostState {
         Ok(Self(lists))
     }
 
-    /// Returns what is there more or less often than before, a line each.
+    /// Returns the entries whose count has changed, a line each.
     fn differences(&self, after: &Self) -> Vec<String> {
         let none = BTreeMap::new();
         let all = self.0.iter();
@@ -164,7 +164,7 @@ impl HostState {
     }
 }
 
-/// Returns the entries of a list that are there more or less often than before, a line each.
+/// Returns the entries of a list whose count has changed, a line each.
 fn differences_of(list: &str, before: &BTreeMap<String, usize>, after: &BTreeMap<String, usize>) -> Vec<String> {
     let entries = before.keys().chain(after.keys().filter(|entry| !before.contains_key(*entry)));
     let line = |entry: &String| {

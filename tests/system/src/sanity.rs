@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use testbed::node::Node;
 
-/// Sizes of the volumes that the suite makes: one and two GiB, whole extents, because sizes are compared exactly.
+/// Sizes of the volumes that the suite creates: one and two GiB, whole extents, because sizes are compared exactly.
 const VOLUME_BYTES: u64 = 1 << 30;
 
 /// Reason for skipping a spec that csi-sanity itself marks as pending.
@@ -74,7 +74,7 @@ pub fn run(node: &Node, plugin: &Plugin<'_>, access: AccessType) -> Result<Repor
         .with_context(|| format!("csi-sanity wrote no report:\n{}", String::from_utf8_lossy(&output.stdout)))?;
     node.exec(&["rm", "-rf", work])?.success()?;
     let report = Report::parse(&report)?;
-    // The exit status also tells of failures outside of specs
+    // The exit status also reports failures outside of specs
     ensure!(output.status == 0 || !report.failed.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
     Ok(report)
 }

@@ -1,5 +1,5 @@
-//! The main use case, step by step: a pod writes to a volume that was made in a real volume group. The demo prints the
-//! steps, the cluster tests assert them.
+//! The main use case, step by step: a pod writes to a volume in a real volume group. The demo prints the steps, the
+//! cluster tests assert them.
 
 use std::time::Instant;
 
@@ -158,8 +158,8 @@ impl Scenario<'_> {
     /// Returns kubectl's description of the objects concerned, for a failure.
     fn describe(&self) -> String {
         let objects = format!("get pods,pvc,pv,{} -o wide", self.kind());
-        let looks = [objects.as_str(), "describe pod demo", "describe persistentvolumeclaim demo"];
-        let looks = looks.map(|words| self.kubectl(words).unwrap_or_else(|error| format!("{error:#}")));
-        looks.join("\n")
+        let texts = [objects.as_str(), "describe pod demo", "describe persistentvolumeclaim demo"];
+        let texts = texts.map(|command| self.kubectl(command).unwrap_or_else(|error| format!("{error:#}")));
+        texts.join("\n")
     }
 }

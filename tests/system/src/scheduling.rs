@@ -1,5 +1,5 @@
 //! Bursts of pods with volumes over nodes that are nearly full, with a real kube-scheduler, the stock csi-provisioner
-//! and the product. No node may be given more than it has, and no pod may be left waiting although there is room.
+//! and the product. No node may get more volumes than fit, and no pod may wait although a node has free space.
 
 mod burst;
 mod extender;

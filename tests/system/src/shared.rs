@@ -1,5 +1,5 @@
-//! Pools of clusters that the trials of a test program share. The first trial that needs one starts it, so that listing
-//! the trials starts nothing.
+//! Pools of clusters that the tests of a test program share. The first test that needs one starts it, so that listing
+//! the tests starts nothing.
 
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 
 use crate::fresh_cluster;
 
-/// A cluster with the product, in a directory of its own.
+/// A cluster with the product, in a separate directory.
 #[derive(Debug)]
 pub struct TestCluster {
     /// The cluster.
@@ -98,7 +98,7 @@ impl TestCluster {
     }
 }
 
-/// A pool of at most `limit` values of `T`: a [`TestCluster`], or something with one in it. A trial has exclusive use
+/// A pool of at most `limit` values of `T`: a [`TestCluster`], or a value that contains one. A test has exclusive use
 /// of one.
 #[derive(Debug)]
 pub struct ClusterPool<T> {
@@ -109,7 +109,7 @@ pub struct ClusterPool<T> {
 
 #[derive(Debug)]
 struct State<T> {
-    /// Values that no trial uses.
+    /// Values that no test uses.
     idle: Vec<T>,
     /// Number of values that are started or starting.
     up: usize,
@@ -122,7 +122,7 @@ impl<T> ClusterPool<T> {
         Self { limit, state: Mutex::new(State { idle: Vec::new(), up: 0 }), given_back: Condvar::new() }
     }
 
-    /// Runs a trial with an idle value. If there is none, `up` starts another, or the trial waits at the limit.
+    /// Runs a test with an idle value. If there is none, `up` starts another, or the test waits at the limit.
     pub fn run_with(&self, up: impl FnOnce() -> Result<T>, body: impl FnOnce(&T) -> Result<()>) -> Result<()> {
         let mut taken = Taken { pool: self, one: self.take_idle() };
         body(match &mut taken.one {
@@ -131,7 +131,7 @@ impl<T> ClusterPool<T> {
         })
     }
 
-    /// Stops the values that no trial uses.
+    /// Stops the values that no test uses.
     pub fn stop_idle(&self, down: impl Fn(T) -> Result<()>) -> Result<()> {
         let mut state = self.lock();
         let idle = mem::take(&mut state.idle);
@@ -158,7 +158,7 @@ impl<T> ClusterPool<T> {
     }
 }
 
-/// A guard that returns a value to the pool when the trial ends or panics.
+/// A guard that returns a value to the pool when the test ends or panics.
 struct Taken<'a, T> {
     pool: &'a ClusterPool<T>,
     one: Option<T>,

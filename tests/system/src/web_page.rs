@@ -1,4 +1,4 @@
-//! topolvm-controller with its web page over a fake API server, which has exactly the objects that somebody puts there.
+//! topolvm-controller with its web page over a fake API server, which has exactly the objects that a test creates.
 
 mod agents;
 
@@ -46,8 +46,8 @@ pub struct WebPage {
 }
 
 impl WebPage {
-    /// Starts a controller over an empty API server, with its files in `directory`. Its checks run as often as
-    /// `--doctor-interval` says.
+    /// Starts a controller over an empty API server, with its files in `directory`. Its checks run at
+    /// `--doctor-interval`.
     pub fn start(directory: &Path, doctor_interval: &str) -> Result<Self> {
         let api = ApiServer::new();
         #[expect(clippy::disallowed_methods, reason = "objects are as old for the controller as they are")]
@@ -59,7 +59,7 @@ impl WebPage {
         let kubeconfig = directory.join("kubeconfig");
         fake_api_server::write_kubeconfig(&kubeconfig, &server)?;
         let address = fake_api_server::free_address()?;
-        #[expect(clippy::disallowed_methods, reason = "the program is what is looked at")]
+        #[expect(clippy::disallowed_methods, reason = "the program is under test")]
         let mut command = Command::new(TopolvmSpec::nodes(0)?.programs.join(CONTROLLER));
         command
             .args(["--metrics-bind-address=", "--health-probe-bind-address=", "--leader-election=false"])
@@ -104,7 +104,7 @@ impl WebPage {
         self.controller.id()
     }
 
-    /// Adds a node with the driver, the free GiB of its device classes, and an agent that tells of all volumes.
+    /// Adds a node with the driver, the free GiB of its device classes, and an agent that reports all volumes.
     pub fn add_node(&self, name: &str, classes: &[(&str, u64)]) {
         let mut built = node(name).finalizer("topolvm.io/node");
         for (class, gib) in classes {
@@ -118,13 +118,13 @@ impl WebPage {
         self.api.apply_json(self.agents.pod(name));
     }
 
-    /// Adds a volume of a claim `NAMESPACE/NAME`, which its agent has made. Returns the object.
+    /// Adds a volume of a claim `NAMESPACE/NAME`, which its agent has created. Returns the object.
     pub fn add_volume(&self, name: &str, node: &str, class: &str, gib: u64, claim: &str) -> LogicalVolume {
         let size = format!("{gib}Gi");
         let volume = logical_volume(name).on(node).class(class).sized(&size).annotation("topolvm.io/claim", claim);
         let volume = volume.ready(name, &size).build();
         self.api.apply_json(&volume);
-        self.agents.tell(&volume, claim);
+        self.agents.report(&volume, claim);
         volume
     }
 }
@@ -135,7 +135,7 @@ impl Drop for WebPage {
         let pid = i32::try_from(self.controller.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
             // One that has ended already needs no signal
-            let _told = kill_process(pid, Signal::TERM);
+            let _signalled = kill_process(pid, Signal::TERM);
         }
         drop(self.controller.wait());
     }

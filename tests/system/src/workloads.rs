@@ -16,7 +16,7 @@ pub fn lvmd_config(cluster: &Cluster) -> Result<Value> {
     map.pointer_mut("/data/lvmd.yaml").map(Value::take).context("the ConfigMap has no lvmd.yaml")
 }
 
-/// Sets the lvmd.yaml of lvmd in pods, and has kubelet look at it at once.
+/// Sets the lvmd.yaml of lvmd in pods, and has kubelet update it at once.
 pub fn set_lvmd_config(cluster: &Cluster, text: &Value) -> Result<()> {
     let patch = json!({"data": {"lvmd.yaml": text}}).to_string();
     cluster.kubectl_ok(["patch", "configmap", "-n", NAMESPACE, LVMD_CONFIG, "--type=merge", "-p", &patch])?;
@@ -27,7 +27,7 @@ pub fn set_lvmd_config(cluster: &Cluster, text: &Value) -> Result<()> {
     cluster.kubectl_ok(["annotate", "pods", "-n", NAMESPACE, selector, "--overwrite", &annotation]).map(drop)
 }
 
-/// Reads of how many nodes a DaemonSet wants pods and on how many they are ready, as `2 2`.
+/// Reads the numbers of desired and of ready pods of a DaemonSet, as `2 2`.
 pub fn wanted_and_ready(cluster: &Cluster, daemon_set: &str) -> Result<String> {
     let path = "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}";
     cluster.kubectl_ok(["get", "daemonset", daemon_set, "-n", NAMESPACE, "-o", path])

@@ -16,7 +16,7 @@ use topolvm_api::ApiFlavor;
 #[derive(Debug, Parser)]
 #[command(about = "A pod writes to a volume that was cut from a real LVM volume group, in a real cluster")]
 struct Args {
-    /// Leave the cluster up at the end, and say how to use and stop it.
+    /// Keep the cluster at the end, and print how to use and stop it.
     #[arg(long)]
     keep: bool,
     /// Run the product as processes instead of pods: a few seconds faster, and nothing is built into an image.
@@ -75,7 +75,7 @@ fn run(args: &Args) -> Result<()> {
         cluster.keep()?;
         let dir = args.dir.display();
         println!("\nThe cluster stays up. Use it:  export KUBECONFIG={}", cluster.kubeconfig().display());
-        println!("Look into the node:            cargo run -q -p testbed -- node-exec {dir} node1 lvs");
+        println!("Inspect the node:             cargo run -q -p testbed -- node-exec {dir} node1 lvs");
         println!("Stop it:                       make cluster-down DIR={dir}");
     } else {
         cluster.down(None)?;

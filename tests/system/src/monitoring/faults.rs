@@ -1,6 +1,6 @@
-//! Faults that are planted one after the other in a cluster with everything that the rules look at: the scheduling mode
-//! extender with its webhooks, thin pools, a class that wipes, disks that can be taken away. Each raises its alerts, in
-//! fast time, and is mended.
+//! Injects faults one after the other into a cluster with all features that the rules cover: the scheduling mode
+//! extender with its webhooks, thin pools, a class that wipes, disks that can be disconnected. Each fault raises its
+//! alerts, in fast time, and is repaired.
 
 mod absence;
 mod bed;
@@ -32,16 +32,16 @@ use self::bed::Bed;
 use super::queries::{read_rules, rules_in_fast_time};
 use super::server::Prometheus;
 
-/// A group of faults that are planted together.
+/// A group of faults that are injected together.
 #[derive(Debug)]
 struct Group {
     /// The alerts that they raise.
     alerts: &'static [&'static str],
-    /// Plants the faults, waits for all the alerts, and mends the faults.
+    /// Injects the faults, waits for all the alerts, and repairs the faults.
     run: fn(&Bed<'_>) -> Result<()>,
 }
 
-/// The groups in their order. kube-scheduler does not ask the extender before the first one has ended.
+/// The groups in their order. kube-scheduler does not call the extender before the end of the first one.
 const GROUPS: [Group; 13] = [
     Group { alerts: &extender::ALERTS, run: extender::leave_extender_unused },
     Group { alerts: &full_classes::ALERTS, run: full_classes::fill_class },
@@ -58,9 +58,9 @@ const GROUPS: [Group; 13] = [
     Group { alerts: &absence::ALERTS, run: absence::take_programs_away },
 ];
 
-/// Plants the faults of all groups in a cluster of [`faults_spec`], with a Prometheus whose files are in a directory.
-/// Fails if an alert does not fire, or lacks a value in its text, and if a panel of the dashboard has no data that has
-/// none in the cluster trial. Returns what was raised and how long it took.
+/// Injects the faults of all groups into a cluster of [`faults_spec`], with a Prometheus whose files are in a
+/// directory. Fails if an alert does not fire, or lacks a value in its text, and if a panel of the dashboard without
+/// data in the cluster test has none here either. Returns the alerts and the time until each fired.
 pub fn check_faults(cluster: &Cluster, node: &Node, spec: &TopolvmSpec, directory: &Path) -> Result<String> {
     let rules = rules_in_fast_time(read_rules()?)?;
     let prometheus = Prometheus::start(cluster, directory, &rules)?;
@@ -68,7 +68,7 @@ pub fn check_faults(cluster: &Cluster, node: &Node, spec: &TopolvmSpec, director
     let (mut report, mut wrong) = (String::new(), Vec::new());
     for group in &GROUPS {
         let (start, alerts) = (Instant::now(), group.alerts.join(", "));
-        // The others tell something all the same
+        // Run the other groups also after a failure
         wrong.extend((group.run)(&bed).err().map(|error| format!("{alerts}: {error:#}\n{}", bed.logs())));
         writeln!(report, "{alerts} after {:.0} s", start.elapsed().as_secs_f64())?;
     }
@@ -87,12 +87,12 @@ mod tests {
 
     #[test]
     fn each_alert_has_exactly_one_injected_fault() {
-        let of_trial = [&OF_REFUSED_CLASS[..], &OF_VOLUMES, &WITHOUT_LVMD].concat();
+        let of_test = [&OF_REFUSED_CLASS[..], &OF_VOLUMES, &WITHOUT_LVMD].concat();
         let of_groups: Vec<&str> = GROUPS.iter().flat_map(|group| group.alerts).copied().collect();
-        let planted = [of_trial, of_groups].concat();
+        let injected = [of_test, of_groups].concat();
         let alerts = rule_names(&read_rules().unwrap()).alerts;
         let as_set = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<BTreeSet<_>>();
-        assert_eq!(as_set(&planted), alerts.iter().cloned().collect());
-        assert_eq!(planted.len(), alerts.len(), "an alert is planted twice");
+        assert_eq!(as_set(&injected), alerts.iter().cloned().collect());
+        assert_eq!(injected.len(), alerts.len(), "a fault is injected twice");
     }
 }

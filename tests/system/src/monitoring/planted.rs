@@ -1,8 +1,8 @@
-//! The alerts whose faults the cluster trial plants; those of [`super::check_faults`] are all others.
+//! The alerts whose faults the cluster test injects; those of [`super::check_faults`] are all others.
 
-/// The alert about a StorageClass with which csi-provisioner makes no volume.
+/// The alert about a StorageClass with which csi-provisioner creates no volume.
 pub const OF_REFUSED_CLASS: [&str; 1] = ["TopolvmDoctorFinding"];
-/// Alerts about a full volume group, volumes that LVM has otherwise than the API server, a full filesystem and an
+/// Alerts about a full volume group, volumes that differ between LVM and the API server, a full filesystem and an
 /// lvmd.yaml that is not valid.
 pub const OF_VOLUMES: [&str; 7] = [
     "TopolvmDeviceClassNearlyFull",
@@ -30,7 +30,7 @@ pub const WITHOUT_DATA_FOR_CAPACITY: [(&str, &str); 8] = [
 ];
 const NO_WEBHOOK: &str = "with storage capacity tracking there are no webhooks";
 const NO_SCHEDULER: &str = "with storage capacity tracking there is no topolvm-scheduler";
-const NO_WIPING: &str = "no device class of the bed wipes";
+const NO_WIPING: &str = "no device class of the test cluster wipes";
 
 #[cfg(test)]
 mod tests {

@@ -55,8 +55,8 @@ pub fn rule_names(rules: &Value) -> RuleNames {
     names
 }
 
-/// Returns the rules with alerts that fire 900 times sooner after their condition is true, and that look back over
-/// seconds where they would over hours. Ranges of minutes stay: rates have a value as soon as there are two samples.
+/// Returns the rules with alerts that fire 900 times sooner after their condition is true, and with ranges of seconds
+/// instead of hours. Ranges of minutes stay: rates have a value as soon as there are two samples.
 pub fn rules_in_fast_time(mut rules: Value) -> Result<Value> {
     let groups = rules.get_mut("groups").and_then(Value::as_array_mut).context("no groups of rules")?;
     for rule in groups.iter_mut().filter_map(|group| group.get_mut("rules")?.as_array_mut()).flatten() {
@@ -129,7 +129,7 @@ fn queries_of_variables(dashboard: &Value) -> Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// Returns the expression with a series for each value of a label: Prometheus does not know Grafana's
+/// Returns the expression with a series for each value of a label: Prometheus does not support Grafana's
 /// `label_values(METRIC, LABEL)`.
 fn as_expression(query: &str) -> Option<String> {
     let (metric, label) = query.strip_prefix("label_values(")?.strip_suffix(')')?.rsplit_once(", ")?;

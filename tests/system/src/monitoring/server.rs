@@ -1,4 +1,4 @@
-//! Prometheus in the network namespace of a cluster, configured as `deploy/monitoring/prometheus.yml` says.
+//! Prometheus in the network namespace of a cluster, configured as in `deploy/monitoring/prometheus.yml`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -51,7 +51,7 @@ impl<'a> Prometheus<'a> {
     }
 
     /// Writes the targets: each port of each container, with the labels that Prometheus would get from the API server.
-    /// The Prometheus of Debian cannot ask there.
+    /// Debian's Prometheus cannot query it.
     pub fn find_pods(&self) -> Result<()> {
         let pods = self.cluster.kubectl_ok(["get", "pods", "-n", NAMESPACE, "-o", "json"])?;
         let pods: Value = serde_json::from_str(&pods).context("kubectl prints no JSON")?;
@@ -86,7 +86,7 @@ impl<'a> Prometheus<'a> {
         self.alerts_in("pending")
     }
 
-    /// Returns for how many of the last `seconds` no alert has fired, apart from those that are `known`.
+    /// Returns the number of the last `seconds` in which no alert has fired, apart from those that are `known`.
     pub(super) fn silent_seconds(&self, known: &[&str], seconds: u64) -> Result<f64> {
         let firing = format!("ALERTS{{alertstate=\"firing\",alertname!~\"{}\"}}", known.join("|"));
         let samples = self.query(&format!("count_over_time(absent({firing})[{seconds}s:1s])"))?;
@@ -155,7 +155,7 @@ fn configuration() -> Result<Value> {
     let mut config: Value = serde_saphyr::from_str(&text).with_context(|| format!("{} is no YAML", path.display()))?;
     let jobs = config.get_mut("scrape_configs").and_then(Value::as_array_mut).context("nothing is scraped")?;
     for job in jobs.iter_mut().filter_map(Value::as_object_mut) {
-        job.remove("kubernetes_sd_configs").context("a job does not look for pods")?;
+        job.remove("kubernetes_sd_configs").context("a job does not discover pods")?;
         job.insert("file_sd_configs".to_owned(), json!([{"files": ["targets.json"]}]));
     }
     let settings = config.as_object_mut().context("no configuration")?;

@@ -21,9 +21,9 @@ impl Reporter for Count {
     }
 }
 
-/// Makes, grows and deletes volumes for a time, one after the other, with the rules as they ship in a Prometheus whose
-/// files are in a directory. Fails if an alert has fired, or would if this went on: what is pending at the end has to
-/// end when nothing is done any more.
+/// Creates, expands and deletes volumes for a time, one after the other, with the rules as they ship in a Prometheus
+/// whose files are in a directory. Fails if an alert has fired, or would have fired later: alerts that are pending at
+/// the end must end when the cluster is idle.
 pub fn check_silence(cluster: &Cluster, node: &Node, directory: &Path, duration: Duration) -> Result<String> {
     let prometheus = Prometheus::start(cluster, directory, &read_rules()?)?;
     let (start, mut steps) = (Instant::now(), Count(0));
@@ -33,7 +33,7 @@ pub fn check_silence(cluster: &Cluster, node: &Node, directory: &Path, duration:
     let seconds = duration.as_secs();
     let fired = prometheus.query(&format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{seconds}s:1s])"))?;
     let pending = prometheus.query(&format!("max_over_time(ALERTS{{alertstate=\"pending\"}}[{seconds}s:1s])"))?;
-    let looks = prometheus.query(&format!("min(count_over_time(up[{seconds}s]))"))?;
+    let scrapes = prometheus.query(&format!("min(count_over_time(up[{seconds}s]))"))?;
     let settled = prometheus.ready(|| {
         let left = prometheus.pending()?;
         ensure!(left.is_empty(), "alerts are pending at the end: {left:?}");
@@ -42,7 +42,7 @@ pub fn check_silence(cluster: &Cluster, node: &Node, directory: &Path, duration:
     prometheus.stop()?;
     settled?;
     ensure!(fired.is_empty(), "alerts have fired: {fired:#?}");
-    ensure!(looks.iter().any(|sample| sample.value > 0.0), "nothing was scraped");
+    ensure!(scrapes.iter().any(|sample| sample.value > 0.0), "nothing was scraped");
     let pending: Vec<_> = pending.iter().filter_map(|sample| sample.labels.get("alertname")).collect();
     Ok(format!("no alert has fired in {seconds} s and {} steps; pending for a while were: {pending:?}", steps.0))
 }

@@ -1,4 +1,4 @@
-//! Waits for alerts, for their end and for data, and checks what alerts say.
+//! Waits for alerts, for their end and for data, and checks the texts of alerts.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use super::server::Prometheus;
 
 impl Prometheus<'_> {
     /// Waits until each of these alerts has fired since the call, not necessarily all at once, and checks the texts of
-    /// all alerts meanwhile. `before_look` is called before each look.
-    pub fn wait_for_alerts(&self, wanted: &[&str], mut before_look: impl FnMut() -> Result<()>) -> Result<()> {
+    /// all alerts. `before_poll` is called before each poll.
+    pub fn wait_for_alerts(&self, wanted: &[&str], mut before_poll: impl FnMut() -> Result<()>) -> Result<()> {
         let mut silent: BTreeSet<&str> = wanted.iter().copied().collect();
         let mut with_gaps = BTreeSet::new();
         self.ready(|| {
-            before_look()?;
+            before_poll()?;
             let firing = self.firing()?;
             with_gaps.extend(self.texts()?.into_iter().filter(|text| has_gap(text)));
             silent.retain(|name| !firing.contains(*name));
@@ -24,7 +24,7 @@ impl Prometheus<'_> {
         Ok(())
     }
 
-    /// Waits until none of these alerts fires. Pods that have gone meanwhile are not scraped any more.
+    /// Waits until none of these alerts fires. Deleted pods are no longer scraped.
     pub fn wait_for_end(&self, gone: &[&str]) -> Result<()> {
         self.ready(|| {
             self.find_pods()?;

@@ -33,14 +33,14 @@ const VG: &str = "vg";
 const LVMD_CONFIG: &str = "device-classes: [{name: ssd, volume-group: vg, default: true, spare-gb: 0}]";
 /// Name of the StorageClass, and label of what belongs to a burst.
 const CLASS: &str = "burst";
-/// Volumes that fill the nodes beforehand are so many times as large as what is free.
+/// The volumes that fill the nodes beforehand are this many times as large as the free space.
 const FILLED: u64 = 4;
 /// Number of requests at the same time.
 const AT_ONCE: usize = 20;
-/// Interval at which the cluster is looked at.
+/// Interval at which the cluster is polled.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Time without a change after which a pod that waits is believed to wait for ever. kube-scheduler tries again ten
-/// seconds after a failure at the latest, and csi-provisioner publishes free space once in [`CAPACITY_INTERVAL`].
+/// Time without a change after which a waiting pod counts as waiting forever. kube-scheduler retries ten seconds after
+/// a failure at the latest, and csi-provisioner publishes free space once in [`CAPACITY_INTERVAL`].
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Runs a burst in a cluster with the programs of its mode, and removes all that belongs to it.
@@ -87,7 +87,7 @@ struct State {
 
 impl State {
     fn waits_for_nothing(&self) -> bool {
-        self.waiting.values().all(|reason| *reason == Reason::NoRoom)
+        self.waiting.values().all(|reason| *reason == Reason::NoSpace)
     }
 
     fn names(&self, wanted: &Reason) -> Vec<String> {
@@ -97,7 +97,7 @@ impl State {
 }
 
 impl Burst<'_> {
-    /// Waits until kube-scheduler, or its extender, can know what each node has free.
+    /// Waits until the free space of each node is published for kube-scheduler, or its extender.
     fn wait_published(&self, nodes: &FakeNodes<'_>) -> Result<()> {
         self.cluster.ready(CONTROLLER, || {
             let published = nodes.block_on(self.published())?;
@@ -140,7 +140,7 @@ impl Burst<'_> {
         let mut is_settled = false;
         while last_change.elapsed() < PATIENCE {
             tokio::time::sleep(INTERVAL).await;
-            // A connection that breaks is no change; the next look is through another one
+            // A broken connection is not a change; the next poll uses another one
             let Ok(now) = self.state().await else { continue };
             let changed = (now.scheduled, now.volumes) != (state.scheduled, state.volumes);
             if now.scheduled > state.scheduled {
@@ -157,7 +157,7 @@ impl Burst<'_> {
         Ok(Outcome {
             settings: self.settings,
             scheduled: state.scheduled,
-            without_room: state.names(&Reason::NoRoom),
+            without_space: state.names(&Reason::NoSpace),
             overlooked: [state.names(&Reason::Overlooked), state.names(&Reason::InProgress)].concat(),
             stranded: state.names(&Reason::Stranded),
             excess: state.excess,
@@ -187,7 +187,7 @@ impl Burst<'_> {
         stream::iter(creates).buffer_unordered(AT_ONCE).try_collect().await
     }
 
-    /// Deletes all pods and claims. Without a kubelet nobody ends a pod.
+    /// Deletes all pods and claims. Without a kubelet no pod terminates.
     async fn delete_all(&self) -> Result<()> {
         let ours = ListParams::default().labels(CLASS);
         self.pods().delete_collection(&DeleteParams::default().grace_period(0), &ours).await?;
@@ -204,7 +204,7 @@ impl Burst<'_> {
             "spec": {
                 "containers": [{"name": "main", "image": "none", "volumeDevices": devices.collect::<Vec<_>>()}],
                 "volumes": volumes.collect::<Vec<_>>(),
-                // No kubelet says that the nodes are well
+                // No kubelet reports that the nodes are ready
                 "tolerations": [{"operator": "Exists"}],
             },
         });
@@ -233,7 +233,7 @@ impl Burst<'_> {
                 continue;
             }
             let index = pod.name_any().trim_start_matches("burst-").parse::<usize>().context("a strange pod")?;
-            let sizes = self.workload.pods.get(index).context("a pod of nobody")?;
+            let sizes = self.workload.pods.get(index).context("a pod outside of the workload")?;
             let claims: Vec<_> = (0..)
                 .zip(sizes)
                 .map(|(number, bytes)| claim_state(claims.get(&claim_name(index, number)), *bytes, &provisioned))

@@ -1,4 +1,4 @@
-//! topolvm-scheduler as a process beside kube-scheduler of the bed.
+//! topolvm-scheduler as a process next to kube-scheduler of the test cluster.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub fn options_of_overlays() -> PathBuf {
     manifests().join("components/scheduler-daemonset/scheduler-options.yaml")
 }
 
-/// Returns the path of the configuration for extenders by themselves, which reserve nothing.
+/// Returns the path of the configuration for standalone extenders, which reserve nothing.
 pub(super) fn options_without_reservations() -> PathBuf {
     scheduler_config("scheduler-options.yaml")
 }
@@ -37,7 +37,7 @@ pub fn start_extender(cluster: &Cluster, programs: &Path, options: &Path, kubeco
     restart_kube_scheduler(cluster, "scheduler-config.yaml", |config| config).context("start kube-scheduler again")
 }
 
-/// Starts kube-scheduler again as the bed does, and then stops the extender.
+/// Restarts kube-scheduler as the test bed does, and then stops the extender.
 pub fn stop_extender(cluster: &Cluster) -> Result<()> {
     restart_without_extender(cluster)?;
     cluster.stop(EXTENDER, Duration::ZERO)

@@ -1,4 +1,4 @@
-//! kube-scheduler of the bed with the configurations that ship.
+//! kube-scheduler of the test cluster with the configurations that ship.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result};
 use testbed::cluster::{Cluster, SCHEDULER_PROCESS};
 use testbed::topolvm::manifests;
 
-/// Starts kube-scheduler of the bed again with a configuration that ships, with the kubeconfig of the bed, and as
-/// `edit` changes it.
+/// Restarts kube-scheduler of the test cluster with a configuration that ships, with the kubeconfig of the cluster, and
+/// with the changes of `edit`.
 pub fn restart_kube_scheduler(cluster: &Cluster, file: &str, edit: impl FnOnce(String) -> String) -> Result<()> {
     let config = fs::read_to_string(scheduler_config(file)).context("read the shipped configuration")?;
     let kubeconfig = cluster.directory().join("scheduler.kubeconfig");
@@ -24,7 +24,7 @@ pub fn restart_kube_scheduler(cluster: &Cluster, file: &str, edit: impl FnOnce(S
     cluster.spawn(SCHEDULER_PROCESS, &scheduler)
 }
 
-/// Starts kube-scheduler of the bed again as the bed does, without a configuration that ships.
+/// Restarts kube-scheduler as the test bed does, without a configuration that ships.
 pub fn restart_without_extender(cluster: &Cluster) -> Result<()> {
     cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
     cluster.spawn(SCHEDULER_PROCESS, &cluster.scheduler_command())

@@ -27,7 +27,7 @@ pub enum Mode {
     EmbeddedCapacity,
     /// topolvm-scheduler, an extender of kube-scheduler, for pods with the marker resource.
     Extender,
-    /// The same without reservations, to see what these are for.
+    /// The same without reservations, to show their effect.
     ExtenderWithoutReservations,
 }
 
@@ -57,20 +57,20 @@ impl Mode {
         outcome
     }
 
-    /// Returns true if kube-scheduler asks the extender about pods.
+    /// Returns true if kube-scheduler calls the extender for pods.
     #[must_use]
     pub fn asks_extender(self) -> bool {
         matches!(self, Self::Extender | Self::ExtenderWithoutReservations)
     }
 
-    /// Returns how many volumes may be refused in a burst. The extender is asked about each pod and knows what it has
-    /// answered about the others. In the other modes kube-scheduler goes by objects that are written after it has
-    /// chosen, so that it chooses full nodes in a burst, and again after the refusal.
+    /// Returns the number of volumes that may be refused in a burst. The extender filters nodes for each pod and
+    /// reserves the space of earlier pods. In the other modes kube-scheduler reads objects that are updated only after
+    /// its decisions, so it selects full nodes in a burst, and again after the refusal.
     pub(super) fn most_refused(self) -> Option<u64> {
         (self == Self::Extender).then_some(0)
     }
 
-    /// Adds to a pod what the pod webhook adds in this mode, given the bytes that it wants of each device class.
+    /// Adds to a pod what the pod webhook adds in this mode, given the bytes that it requests of each device class.
     pub fn mark_pod(self, pod: &mut Value, wanted: &BTreeMap<&str, u64>) {
         if self.asks_extender()
             && !wanted.is_empty()

@@ -12,33 +12,34 @@ pub struct Outcome {
     pub settings: Settings,
     /// Number of pods that were scheduled.
     pub scheduled: usize,
-    /// Names of the pods that no node has room for.
-    pub without_room: Vec<String>,
-    /// Names of the pods that wait although a node has room for them.
+    /// Names of the pods that no node has space for.
+    pub without_space: Vec<String>,
+    /// Names of the pods that wait although a node has space for them.
     pub overlooked: Vec<String>,
-    /// Names of the pods of which some volumes are on a node that has no room for the others.
+    /// Names of the pods with some volumes on a node that has no space for the others.
     pub stranded: Vec<String>,
-    /// Bytes by which the volumes of nodes exceed what they have. lvmd makes none that does not fit, so that this is
-    /// about lvmd, and `refused` about whoever has chosen nodes.
+    /// Bytes by which the volumes of nodes exceed the capacity. lvmd refuses volumes that do not fit, so this counts
+    /// faults of lvmd, and `refused` those of the scheduler.
     pub excess: u64,
-    /// Number of CreateVolume calls that were answered with ResourceExhausted: of promises that could not be kept.
+    /// Number of CreateVolume calls that were answered with ResourceExhausted: the selected node had no space.
     pub refused: u64,
     /// Time from the first request until the last pod was scheduled.
     pub last_scheduled: Duration,
 }
 
 impl Outcome {
-    /// Returns true if no node was promised more than it has, where the mode can know, and no pod waits without reason.
+    /// Returns true if no node was selected for more volumes than fit, where the mode has reservations, and no pod
+    /// waits without reason.
     pub fn is_right(&self) -> bool {
         let most_refused = self.settings.mode.most_refused();
-        let is_promised_too_much = most_refused.is_some_and(|most| self.refused > most);
-        self.excess == 0 && !is_promised_too_much && self.overlooked.is_empty() && self.stranded.is_empty()
+        let is_refused_too_often = most_refused.is_some_and(|most| self.refused > most);
+        self.excess == 0 && !is_refused_too_often && self.overlooked.is_empty() && self.stranded.is_empty()
     }
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { settings, scheduled, without_room, overlooked, stranded, excess, refused, last_scheduled } = self;
+        let Self { settings, scheduled, without_space, overlooked, stranded, excess, refused, last_scheduled } = self;
         write!(
             f,
             "{} SEED={}: {scheduled} of {} pods scheduled, the last after {:.1} s; {} without space, {} overlooked, \
@@ -47,7 +48,7 @@ impl fmt::Display for Outcome {
             settings.seed,
             settings.pods,
             last_scheduled.as_secs_f64(),
-            without_room.len(),
+            without_space.len(),
             overlooked.len(),
             stranded.len(),
         )?;
@@ -92,7 +93,7 @@ mod tests {
         Outcome {
             settings: Settings { mode, seed: 1, pods: 1, claims: 1 },
             scheduled: 1,
-            without_room: Vec::new(),
+            without_space: Vec::new(),
             overlooked: Vec::new(),
             stranded: Vec::new(),
             excess: 0,

@@ -17,12 +17,12 @@ pub(super) struct ClaimState {
 pub(super) enum Reason {
     /// All its volumes exist, or are being created.
     InProgress,
-    /// Some of its volumes are on a node that has no room for the others.
+    /// Some of its volumes are on a node that has no space for the others.
     Stranded,
-    /// A node has room for it.
+    /// A node has space for it.
     Overlooked,
-    /// No node has room for it.
-    NoRoom,
+    /// No node has space for it.
+    NoSpace,
 }
 
 /// Returns the reason of a pod with these claims, given the free bytes of each node.
@@ -36,7 +36,7 @@ pub(super) fn reason_of(claims: &[ClaimState], free: &BTreeMap<String, u64>) -> 
         Some(node) if free.get(node).is_some_and(|free| *free >= wanted) => Reason::Overlooked,
         Some(_) => Reason::Stranded,
         None if free.values().any(|free| *free >= wanted) => Reason::Overlooked,
-        None => Reason::NoRoom,
+        None => Reason::NoSpace,
     }
 }
 
@@ -52,7 +52,7 @@ mod tests {
     fn waiting_pod_is_justified_only_if_no_node_fits_its_volumes() {
         let free = BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 1)]);
         assert_eq!(reason_of(&[claim(3, None)], &free), Reason::Overlooked);
-        assert_eq!(reason_of(&[claim(2, None), claim(2, None)], &free), Reason::NoRoom);
+        assert_eq!(reason_of(&[claim(2, None), claim(2, None)], &free), Reason::NoSpace);
         assert_eq!(reason_of(&[claim(9, Some("a")), claim(3, None)], &free), Reason::Overlooked);
         assert_eq!(reason_of(&[claim(9, Some("b")), claim(3, None)], &free), Reason::Stranded);
     }

@@ -1,4 +1,4 @@
-//! The sizes of a burst, made from its seed: free space of the nodes and the claims of the pods.
+//! The sizes of a burst, generated from its seed: free space of the nodes and the claims of the pods.
 
 use crate::random::Random;
 
@@ -14,8 +14,8 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// Makes so many pods of one claim or of up to `claims`, of 1 to 4 GiB each. The nodes together have from 90 to
-    /// 110 % of what all pods want, and none has more than twice as much as another.
+    /// Generates this number of pods with one claim or up to `claims`, of 1 to 4 GiB each. The nodes together have from
+    /// 90 to 110 % of the requests of all pods, and none has more than twice as much as another.
     pub(super) fn new(seed: u64, pods: usize, claims: usize) -> Self {
         let mut random = Random::new(seed);
         let most = u64::try_from(claims).unwrap_or(1);

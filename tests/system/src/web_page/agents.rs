@@ -1,4 +1,4 @@
-//! One server in the place of the agents of all nodes, with the metrics of volumes that somebody writes to.
+//! One server in place of the agents of all nodes, with the metrics of volumes under load.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,8 +62,8 @@ impl Agents {
         })
     }
 
-    /// Tells of a volume from now on, unless there are as many already as a node may have.
-    pub(super) fn tell(&self, volume: &LogicalVolume, claim: &str) {
+    /// Reports a volume from now on, unless the number of volumes is at the limit of a node.
+    pub(super) fn report(&self, volume: &LogicalVolume, claim: &str) {
         let (namespace, name) = claim.split_once('/').unwrap_or(("", claim));
         let labels = format!(
             r#"namespace="{namespace}",persistentvolumeclaim="{name}",device_class="{}",pod="{name}-0""#,
@@ -78,7 +78,7 @@ impl Agents {
     }
 }
 
-/// Returns the metrics after so many seconds in which somebody has read and written.
+/// Returns the metrics after this number of seconds of reads and writes.
 fn metrics(volumes: &[Volume], seconds: u64) -> String {
     let mut page = String::new();
     for (number, Volume { labels, info, bytes }) in (0_u64..).zip(volumes) {
@@ -91,7 +91,7 @@ fn metrics(volumes: &[Volume], seconds: u64) -> String {
             ("read_bytes_total", seconds * share * 40_000),
             ("written_bytes_total", seconds * share * 90_000),
         ];
-        // A text in memory takes everything
+        // Writing to a text in memory does not fail
         let _written = writeln!(page, "topolvm_volume_info{{{info}}} 1");
         for (name, value) in series {
             let _written = writeln!(page, "topolvm_volume_{name}{{{labels}}} {value}");

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use system_tests::browser::{Browser, LOOKS};
+use system_tests::browser::{Browser, VIEWPORTS};
 use system_tests::commands::Commands;
 use system_tests::plugin;
 use system_tests::shared::TestCluster;
@@ -67,7 +67,7 @@ fn look(shared: &TestCluster, forwarding: &mut Child, claim: &str) -> Result<()>
 fn look_with_browser(url: &str, claim: &str, pod: &str) -> Result<()> {
     let directory = tempfile::tempdir_in("/var/tmp").context("create a directory")?;
     let browser = Browser::start(directory.path())?;
-    browser.set_look(LOOKS[0])?;
+    browser.set_viewport(VIEWPORTS[0])?;
     browser.open(url)?;
     browser.wait_for("document.querySelectorAll('#nodes .node').length >= 1")?;
     browser.wait_for(&format!("document.querySelector('#rows .row').innerText.includes('{claim}')"))?;

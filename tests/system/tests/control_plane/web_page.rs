@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use system_tests::browser::{
-    ARROW_DOWN, ARROW_LEFT, ARROW_RIGHT, ARROW_UP, Browser, END, ENTER, ESCAPE, HOME, LOOKS, Look, TAB,
+    ARROW_DOWN, ARROW_LEFT, ARROW_RIGHT, ARROW_UP, Browser, END, ENTER, ESCAPE, HOME, TAB, VIEWPORTS, Viewport,
 };
 use system_tests::web_page::{LV, WebPage};
 use testbed::suite;
@@ -37,7 +37,7 @@ fn look_at_all() -> Result<()> {
     let page = WebPage::start(directory.path(), "1s")?;
     let browser = Browser::start(directory.path())?;
     let pictures = pictures()?;
-    browser.set_look(LOOKS[0])?;
+    browser.set_viewport(VIEWPORTS[0])?;
     browser.open(&page.url)?;
     let look = |state: &str| look_at(&browser, &pictures, state).context(state.to_owned());
 
@@ -53,10 +53,10 @@ fn look_at_all() -> Result<()> {
     browser.wait_for("document.querySelectorAll('#rows .used .gauge').length > 5")?;
     look("healthy")?;
     // The one of docs/web-page.md
-    browser.set_look(Look { name: "overview", width: 1280, height: 1330, is_dark: false })?;
+    browser.set_viewport(Viewport { name: "overview", width: 1280, height: 1330, is_dark: false })?;
     browser.wait_for("document.querySelectorAll('#rows .io:not(:empty)').length > 8")?;
     browser.screenshot(&pictures.join("overview.png"))?;
-    browser.set_look(LOOKS[0])?;
+    browser.set_viewport(VIEWPORTS[0])?;
     find_with_the_keyboard(&browser).context("keyboard")?;
     keep_focus_while_it_changes(&page, &browser).context("changes")?;
     look_at_disks(&page, &browser).context("disks")?;
@@ -87,8 +87,8 @@ fn pictures() -> Result<PathBuf> {
 
 /// Takes a picture of top and volumes in each look, and checks console and accessibility.
 fn look_at(browser: &Browser, pictures: &Path, state: &str) -> Result<()> {
-    for look in LOOKS {
-        browser.set_look(look)?;
+    for look in VIEWPORTS {
+        browser.set_viewport(look)?;
         for (part, go) in PARTS {
             let name = format!("{state}{part}-{}", look.name);
             browser.run(&format!(
@@ -101,13 +101,13 @@ fn look_at(browser: &Browser, pictures: &Path, state: &str) -> Result<()> {
         }
     }
     for width in BETWEEN {
-        browser.set_look(Look { name: "between", width, ..LOOKS[0] })?;
+        browser.set_viewport(Viewport { name: "between", width, ..VIEWPORTS[0] })?;
         // The list is laid out anew in the next frame
         browser.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")?;
         browser.wait_for(ROWS_ARE_THERE)?;
         check_layout(browser, width).with_context(|| format!("{state}, {width} wide"))?;
     }
-    browser.set_look(LOOKS[0])?;
+    browser.set_viewport(VIEWPORTS[0])?;
     let messages = browser.console()?;
     ensure!(messages.is_empty(), "the console has {messages:#?}");
     Ok(())

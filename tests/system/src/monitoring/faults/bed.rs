@@ -16,7 +16,7 @@ use crate::kustomization::{Kustomization, lvmd_config, patch};
 use crate::manifests::{VolumeMode, claim, pod, storage_class};
 use crate::{plugin, product_images};
 
-/// Name of a claim and its pod that are there from the first group on.
+/// Name of a claim and its pod that exist from the first group on.
 pub(super) const USED: &str = "used";
 /// StorageClass of the default device class, whose volumes wait for their pod.
 pub(super) const USED_CLASS: &str = "waiting";
@@ -24,9 +24,9 @@ pub(super) const USED_CLASS: &str = "waiting";
 /// StorageClasses that bind at once, and device classes of the same name.
 pub(super) const IMMEDIATE: [&str; 3] = ["ssd", "wiped", "twice"];
 
-/// Makes the volume groups of the device classes. That of `wiped` is on a disk whose blocks can be made to fail: a loop
-/// device, because LVM looks at no other device above device-mapper, which does not begin where the disk does, so that
-/// LVM sees one label and not two. `pulled` has a disk that can be taken away.
+/// Creates the volume groups of the device classes. The one of `wiped` is on a disk with injectable block errors: a
+/// loop device, because LVM scans no other device on top of device-mapper, at an offset from the start of the disk, so
+/// that LVM sees one label and not two. `pulled` has a disk that can be disconnected.
 const NODE_SCRIPT: &str = "
 vgs tight >/dev/null 2>&1 && exit
 vgcreate -q tight /dev/ubdd
@@ -138,7 +138,7 @@ impl Bed<'_> {
         self.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{name}"), "--timeout=180s"]).map(drop)
     }
 
-    /// Deletes objects of the namespace `default`, such as `pvc/a`, and waits until they are gone.
+    /// Deletes objects of the namespace `default`, such as `pvc/a`, and waits until they are deleted.
     pub(super) fn delete(&self, objects: &[&str]) -> Result<()> {
         self.kubectl(&[&["delete", "--timeout=180s"], objects].concat()).map(drop)
     }
@@ -158,7 +158,7 @@ impl Bed<'_> {
         self.prometheus.wait_for_alerts(alerts, || self.prometheus.find_pods())
     }
 
-    /// Waits until `doctor` finds each of these in the storage of nodes, with these words of the remedy.
+    /// Waits until `doctor` finds each of these in the storage of nodes, with this part of the remedy.
     pub(super) fn wait_for_storage_findings(&self, expected: &[(&str, &str)]) -> Result<()> {
         plugin::wait_for_findings(self.cluster, "storage", expected)
     }

@@ -6,23 +6,23 @@ use super::bed::Bed;
 
 pub(super) const ALERTS: [&str; 1] = ["TopolvmEvacuationBlocked"];
 
-/// Does what lvmd does when it is told to empty a disk, behind its back: it would refuse this one.
-const PLANT: &str = "
+/// Tags the disk as lvmd does for an evacuation, without lvmd: it would refuse to evacuate this one.
+const INJECT: &str = "
 vgchange -qq --addtag topolvm.io/disk-group=pulled pulled
 lvcreate -qqy -l 4 -n origin pulled /dev/ubdh
 lvcreate -qqy -s -l 2 -n cow pulled/origin
 pvchange -qq -x n --addtag topolvm.io/evacuate=keep:0 /dev/ubdh";
 
-const MEND: &str = "
+const REPAIR: &str = "
 pvchange -qq -x y --deltag topolvm.io/evacuate=keep:0 /dev/ubdh
 lvremove -qqfy pulled/origin
 vgchange -qq --deltag topolvm.io/disk-group=pulled pulled";
 
 pub(super) fn block_evacuation(bed: &Bed<'_>) -> Result<()> {
-    bed.script(PLANT)?;
+    bed.script(INJECT)?;
     let findings = [("the disk /dev/ubdh of volume group pulled cannot be emptied", "do what it says")];
     let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&findings));
-    bed.script(MEND)?;
+    bed.script(REPAIR)?;
     fired?;
     bed.wait_for_end(&ALERTS)
 }

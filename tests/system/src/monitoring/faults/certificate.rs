@@ -1,4 +1,4 @@
-//! A controller that has no certificate for its webhooks and may not make one, and then a certificate for a day.
+//! A controller that has no certificate for its webhooks and may not create one, and then a certificate for a day.
 
 use anyhow::Result;
 use serde_json::json;
@@ -26,7 +26,7 @@ pub(super) fn lose_certificate(bed: &Bed<'_>) -> Result<()> {
     bed.kubectl_there(&["create", "rolebinding", RIGHT, &role, account])?;
     bed.wait_for_alerts_of_new_pods(&[EXPIRING])?;
     bed.restore_product()?;
-    // It would make one for a day once more
+    // It would create one for a day again
     let others = format!("app.kubernetes.io/component=controller,pod-template-hash!={hash}");
     bed.kubectl_there(&["wait", "--for=delete", "pod", "-l", &others, "--timeout=180s"])?;
     bed.kubectl_there(&SECRET)?;

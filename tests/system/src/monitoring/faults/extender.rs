@@ -10,8 +10,9 @@ use crate::scheduling::restart_kube_scheduler;
 
 pub(super) const ALERTS: [&str; 1] = ["TopolvmExtenderNotProven"];
 
-/// Waits for the alert, which the start of the bed raises, and gives kube-scheduler the configuration that ships. Then
-/// a pod is scheduled, the dashboard has data in the panels of extender, webhooks and wiping, and no alert fires.
+/// Waits for the alert, which the start of the test cluster raises, and starts kube-scheduler with the configuration
+/// that ships. Then a pod is scheduled, the dashboard has data in the panels of extender, webhooks and wiping, and no
+/// alert fires.
 pub(super) fn leave_extender_unused(bed: &Bed<'_>) -> Result<()> {
     bed.apply_classes()?;
     bed.wait_for_alerts(&ALERTS)?;
@@ -19,18 +20,18 @@ pub(super) fn leave_extender_unused(bed: &Bed<'_>) -> Result<()> {
         ("no probe has confirmed that kube-scheduler calls the extender", "configure kube-scheduler with the extender");
     plugin::wait_for_findings(bed.cluster, "extender-called", &[finding])?;
     let address = bed.kubectl_there(&["get", "service", "topolvm-scheduler", "-o", "jsonpath={.spec.clusterIP}"])?;
-    // kube-scheduler of the bed does not ask the DNS of the cluster
+    // kube-scheduler of the test cluster does not use the DNS of the cluster
     restart_kube_scheduler(bed.cluster, "scheduler-config-service.yaml", |config| {
         config.replace("topolvm-scheduler.topolvm-system.svc", &address)
     })?;
     bed.wait_for_end(&ALERTS)?;
     bed.start_pod(USED, USED_CLASS)?;
     bed.prometheus.wait_for_data(expressions_of_extender()?).context("the dashboard")?;
-    // Now all is well, and no other fault has been planted yet
+    // The cluster is healthy: no other fault has been injected yet
     bed.prometheus.wait_for_silence(&[]).context("a healthy cluster")
 }
 
-/// Returns the expressions of the panels that have no data in the cluster trial.
+/// Returns the expressions of the panels that have no data in the cluster test.
 fn expressions_of_extender() -> Result<Vec<String>> {
     let is_one = |panel: &str| WITHOUT_DATA_FOR_CAPACITY.iter().any(|(name, _)| *name == panel);
     let queries = queries_of_dashboard()?.into_iter().filter(|query| is_one(&query.panel));

@@ -1,4 +1,4 @@
-//! A volume group in which somebody else makes LVs: first what is available shrinks, then the spare is used.
+//! A volume group in which another program creates LVs: first the available space shrinks, then the spare is used.
 
 use anyhow::Result;
 

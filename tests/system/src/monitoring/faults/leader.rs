@@ -1,4 +1,4 @@
-//! Nodes without a default device class, and then a Lease whose holder is gone: nobody looks at them any more.
+//! Nodes without a default device class, and then a Lease whose holder is gone: no controller checks them any more.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -14,20 +14,20 @@ const DELETE_LEASE: [&str; 3] = ["delete", "lease", "topolvm"];
 
 pub(super) fn lose_lease(bed: &Bed<'_>) -> Result<()> {
     set_default_class(bed, false)?;
-    // Whoever leads next looks at once
+    // The next leader checks at once
     bed.kubectl_there(&DELETE_LEASE)?;
     bed.wait_for_alerts(&[NO_DEFAULT])?;
     let patch = json!({"spec": {"holderIdentity": "gone", "leaseDurationSeconds": 3600}}).to_string();
     bed.kubectl_there(&["patch", "lease", "topolvm", "--type=merge", "-p", &patch])?;
     bed.wait_for_alerts(&[NO_LEADER])?;
-    // What the last leader has found is not said for ever
+    // The findings of the previous leader expire
     bed.wait_for_end(&[NO_DEFAULT])?;
     set_default_class(bed, true)?;
     bed.kubectl_there(&DELETE_LEASE)?;
     bed.wait_for_end(&ALERTS)
 }
 
-/// Gives lvmd a configuration with or without a default device class, and waits until the Node says so.
+/// Gives lvmd a configuration with or without a default device class, and waits until the Node reports it.
 fn set_default_class(bed: &Bed<'_>, is_there: bool) -> Result<()> {
     set_lvmd_config(bed.cluster, &lvmd_yaml(is_there).to_string().into())?;
     bed.prometheus.ready(|| {

@@ -1,4 +1,4 @@
-//! A StorageClass with a mount option that the kernel does not know.
+//! A StorageClass with a mount option that the kernel does not support.
 
 use anyhow::{Context as _, Result};
 use serde_json::json;

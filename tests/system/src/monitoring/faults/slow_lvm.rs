@@ -1,4 +1,4 @@
-//! Somebody who holds the lock of a volume group: LVM waits for it, and csi-provisioner gives up meanwhile.
+//! A process holds the lock of a volume group: LVM waits for it, and the calls of csi-provisioner time out.
 
 use anyhow::Result;
 

@@ -13,8 +13,8 @@ pub(super) const ALERTS: [&str; 6] = [
     "TopolvmThinPoolIgnoresDiscards",
 ];
 
-/// Fills the metadata of the pool with the roots of empty thin devices, of which LVM knows nothing, and then its data
-/// with a volume.
+/// Fills the metadata of the pool with the roots of empty thin devices that are not in LVM's metadata, and then its
+/// data with a volume.
 const FILL: &str = "
 lvchange -qqy -an pool/small
 lvchange -qqy --discards ignore pool/small
@@ -30,7 +30,7 @@ done
 dd if=/dev/zero of=/dev/pool/filler bs=1M count=62 oflag=direct 2>/dev/null";
 
 /// Commands of the pages about the alerts.
-const MEND: &str = "
+const REPAIR: &str = "
 lvextend -qqy -L +192m pool/small
 lvextend -qqy --poolmetadatasize +16m pool/small
 lvremove -qqfy pool/filler
@@ -46,7 +46,7 @@ pub(super) fn fill_pool(bed: &Bed<'_>) -> Result<()> {
         ("1 thin pools of the volume group pool ignore discards", "lvchange --discards passdown"),
     ];
     let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&findings));
-    bed.script(MEND)?;
+    bed.script(REPAIR)?;
     fired?;
     bed.wait_for_end(&ALERTS)
 }

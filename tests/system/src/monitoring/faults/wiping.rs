@@ -6,15 +6,15 @@ use super::bed::Bed;
 
 pub(super) const ALERTS: [&str; 1] = ["TopolvmWipeFailing"];
 
-/// Makes all blocks fail that are not LVM's metadata.
-const PLANT: &str = "
+/// Lets all blocks fail except LVM's metadata.
+const INJECT: &str = "
 end=$(blockdev --getsz /dev/mapper/weak)
 printf '0 2048 linear /dev/ubdf 2048\\n2048 %d error\\n' $((end - 2048)) >/run/weak.table
 dmsetup suspend --noudevsync --noflush weak
 dmsetup load weak /run/weak.table
 dmsetup resume --noudevsync weak";
 
-const MEND: &str = "
+const REPAIR: &str = "
 end=$(blockdev --getsz /dev/mapper/weak)
 dmsetup suspend --noudevsync --noflush weak
 dmsetup load weak --table \"0 $end linear /dev/ubdf 2048\"
@@ -23,10 +23,10 @@ dmsetup resume --noudevsync weak";
 pub(super) fn fail_to_wipe(bed: &Bed<'_>) -> Result<()> {
     bed.apply_claim("wiped", "wiped")?;
     bed.wait_bound("wiped")?;
-    bed.script(PLANT)?;
+    bed.script(INJECT)?;
     bed.delete(&["pvc/wiped"])?;
     let fired = bed.wait_for_alerts(&ALERTS);
-    bed.script(MEND)?;
+    bed.script(REPAIR)?;
     fired?;
     bed.wait_for_end(&ALERTS)
 }
