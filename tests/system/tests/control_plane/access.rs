@@ -18,7 +18,7 @@ pub(crate) const ALL: &[(&str, Body)] = &[
     ("people_and_kubectl_find_volumes_by_their_short_name", use_short_name),
 ];
 
-/// Flag of kubectl with which it asks as topolvm-controller.
+/// Flag of kubectl for requests as topolvm-controller.
 const AS_CONTROLLER: &str = "--as=system:serviceaccount:topolvm-system:topolvm-controller";
 
 /// Patches that an agent sends for its own objects, and a thief of its token for those of others.
@@ -58,7 +58,7 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
     let (my_status, your_status) = (volume("my-volume/status"), volume("your-volume/status"));
     let uid = |name: &str| fixture.kubectl(&["get", LV, name, "-o", "jsonpath={.metadata.uid}"]);
     let (my_id, your_id) = (volume_id_patch(&uid("my-volume")?), volume_id_patch(&uid("your-volume")?));
-    // The API server takes a moment to know a new policy
+    // The API server takes a moment to load a new policy
     fixture.cluster.ready("apiserver", || ensure_refused(&patch(your_node, LABEL)?, "", "a label"))?;
     let own = [(my_node, CAPACITY), (my_node, NO_OPTION_CLASSES), (my_node, TOPOLOGY), (&my_volume, FINALIZER)];
     for (path, content) in own.into_iter().chain([(my_status.as_str(), SIZE), (&my_status, &my_id)]) {
@@ -73,7 +73,7 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
         (&your_status, SIZE, others),
         (&your_volume, GROW, others),
         (&my_volume, GROW, "may not change the spec"),
-        // Nor let a volume pass for another's, which would then be deleted and grown instead
+        // Nor set the id of another volume, which would then be deleted and expanded instead
         (&my_status, &your_id, "may only set the volume id to the UID"),
         (&my_status, &volume_id_patch("x"), "may only set the volume id to the UID"),
         (my_node, TAINTS, "may not change the spec"),
@@ -89,7 +89,7 @@ fn use_stolen_token(fixture: &Fixture) -> Result<()> {
     ] {
         ensure_refused(&patch(path, content)?, why, &format!("{path} {content}"))?;
     }
-    // Nor make another's volume one's own, or one's own another's: that the definition refuses to everybody
+    // Nor change the node of a volume, in either direction: the CRD refuses this to all users
     for (path, content) in [(&your_volume, MOVE), (&my_volume, r#"{"spec":{"nodeName":"yours"}}"#)] {
         let (status, said) = patch(path, content)?;
         ensure!(
@@ -117,12 +117,12 @@ fn check_finalizers_of_others(fixture: &Fixture, token: &str) -> Result<()> {
     let others = r#"{"metadata":{"finalizers":["example.com/x"]}}"#;
     let (status, said) = patch(others)?;
     ensure!(status == 200, "its own finalizer is not removed: {said}");
-    // With it the controller removes what is left of the Node
+    // With this finalizer the controller cleans up after the Node
     let own = r#"{"metadata":{"finalizers":["topolvm.io/node"]}}"#;
     fixture.kubectl(&["patch", "node", "mine", "--type=merge", "-p", own]).map(drop)
 }
 
-/// Uses the token of topolvm-controller, with the role of the mode `extender`, to change what runs on nodes.
+/// Uses the token of topolvm-controller, with the role of the mode `extender`, to change workloads on nodes.
 fn use_controllers_token(fixture: &Fixture) -> Result<()> {
     let rbac = topolvm::manifests().join("components/webhooks/rbac.yaml");
     let rbac = rbac.to_str().context("a path that is no UTF-8")?;
@@ -132,7 +132,7 @@ fn use_controllers_token(fixture: &Fixture) -> Result<()> {
     fixture.apply(&pod("default", "writer"))?;
     let writer = "/api/v1/namespaces/default/pods/writer";
     let nothing_else = "may only change the annotation";
-    // The API server takes a moment to know a new policy
+    // The API server takes a moment to load a new policy
     fixture.cluster.ready("apiserver", || ensure_refused(&send("PATCH", writer, LABEL)?, nothing_else, "a label"))?;
     let growth = r#"{"metadata":{"annotations":{"topolvm.io/last-resizefs-requested-at":"now"}}}"#;
     let (status, said) = send("PATCH", writer, growth)?;
@@ -189,7 +189,7 @@ fn persistent_volume(source: &Value) -> Value {
     volume
 }
 
-/// Checks rights that few runs use, by those whom they are for.
+/// Checks rights that are rarely used, for their accounts.
 fn check_granted_verbs(fixture: &Fixture) -> Result<()> {
     for (verb, what) in [
         // csi-provisioner and csi-resizer, for a claim that names a class
@@ -225,7 +225,7 @@ fn use_status(fixture: &Fixture) -> Result<()> {
     };
     fixture.cluster.ready("apiserver", || {
         let (answer, said) = patch("shown", &resources(&json!("1")))?;
-        ensure!(answer == 200, "resources of its own are refused: {said}");
+        ensure!(answer == 200, "the agent's own resources are refused: {said}");
         Ok(())
     })?;
     let shown = fixture.value("nodes", "shown", ".status.allocatable.size\\.topolvm\\.io/ssd")?;
@@ -244,7 +244,7 @@ fn use_status(fixture: &Fixture) -> Result<()> {
         ensure_refused(&patch(node, content)?, why, &format!("{node} {content}"))?;
     }
     let (answer, said) = patch("shown", &resources(&Value::Null))?;
-    ensure!(answer == 200, "its resources are not taken away: {said}");
+    ensure!(answer == 200, "its resources are not removed: {said}");
     fixture.kubectl(&["delete", "-f", rbac])?;
     for node in ["shown", "other"] {
         fixture.kubectl(&["delete", "node", node, "--timeout=180s"])?;
@@ -252,7 +252,8 @@ fn use_status(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Checks that an agent may patch everything but the id of a volume whose id, from whoever made it, is not its UID.
+/// Checks that an agent may patch all fields except the id of a volume that an older program created with an id other
+/// than its UID.
 fn check_older_id(fixture: &Fixture, token: &str) -> Result<()> {
     let (name, status) = ("old-volume", "/apis/topolvm.io/v1/logicalvolumes/old-volume/status");
     fixture.create_volume(name, "mine")?;
@@ -293,7 +294,7 @@ fn apply_over_topolvm(fixture: &Fixture) -> Result<()> {
     for account in [NODE, another] {
         fixture.create_volume(&format!("of-{account}"), "switched")?;
     }
-    // What nobody needs is gone, and with it the API server's memory of the other role
+    // An unneeded permission is removed, so the API server no longer uses the other role
     let token = account_token(&fixture.cluster, another, Some("switched"))?;
     let volume = format!("/apis/topolvm.io/v1/logicalvolumes/of-{NODE}?dryRun=All");
     let delete = || ensure_refused(&fixture.request_as(&token, "DELETE", &volume, "")?, "cannot delete", "a deletion");
@@ -356,7 +357,7 @@ fn send_agent_requests(fixture: &Fixture, token: &str, name: &str) -> Result<()>
     asks("PUT", &status, &object.to_string())?;
     let written = fixture.value(LV, name, ".status.currentSize")?;
     ensure!(written == "1Gi", "the status is not that of the agent: {written:?}");
-    // The room that is left, and a volume that has gone
+    // The free space, and a removed volume
     asks("PATCH", node, r#"{"metadata":{"finalizers":["topolvm.io/node"]}}"#)?;
     asks("PATCH", node, CAPACITY)?;
     asks("PATCH", &volume, r#"{"metadata":{"finalizers":[]}}"#)?;
@@ -385,7 +386,7 @@ fn check_refused_verbs(fixture: &Fixture) -> Result<()> {
         (&controller, "delete", "pods"),
         (&controller, "create", "persistentvolumeclaims"),
         (&controller, "delete", "nodes"),
-        // It makes, changes and deletes volumes for the sidecars, but nobody replaces one
+        // It creates, patches and deletes volumes for the sidecars, but no program replaces one
         (&controller, "update", "persistentvolumes"),
         (&controller, "delete", "storageclasses"),
         (&controller, "update", "nodes"),
@@ -400,10 +401,10 @@ fn check_refused_verbs(fixture: &Fixture) -> Result<()> {
 
 fn use_short_name(fixture: &Fixture) -> Result<()> {
     fixture.create_volume("short", "nowhere")?;
-    // kubectl keeps what it knows of the API for hours, so also a group that another trial has installed and removed
+    // kubectl caches the resources of the API for hours, including a group that another test has installed and removed
     fixture.cluster.ready("apiserver", || {
         let resources = fixture.kubectl(&["api-resources", "--cached=false", "-o", "name"])?;
-        ensure!(!resources.contains("topolvm.cybozu.com"), "the API server still serves the other trial's group");
+        ensure!(!resources.contains("topolvm.cybozu.com"), "the API server still serves the other test's group");
         Ok(())
     })?;
     let long = fixture.kubectl(&["get", LV, "short", "-o", "name"])?;

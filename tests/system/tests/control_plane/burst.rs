@@ -1,5 +1,5 @@
 //! A burst of pods with volumes on three nodes that are nearly full, with kube-scheduler and csi-provisioner, in each
-//! mode; and the same without reservations, which shows what these prevent.
+//! mode; and the same without reservations, which shows their effect.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ fn fill_nodes(fixture: &Fixture) -> Result<()> {
     fixture.check_rights()
 }
 
-/// Runs the burst of the other trial. That no promise is broken there proves something if some are here.
+/// Runs the burst of the other test. Refused volumes here show that the other test can fail.
 fn fill_nodes_without_reservations(fixture: &Fixture) -> Result<()> {
     let outcome = run(fixture, Mode::ExtenderWithoutReservations)?;
-    ensure!(outcome.refused > 0, "nothing was promised twice: {outcome}");
+    ensure!(outcome.refused > 0, "no volume was refused: {outcome}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! CSIStorageCapacity objects that the controller publishes itself.
+//! CSIStorageCapacity objects that the controller publishes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 const GONE: &str = "gone";
 
 fn publish_capacity(fixture: &Fixture) -> Result<()> {
-    // What the component embedded-capacity makes of the role
+    // The verbs of the role with the component embedded-capacity
     set_verbs(fixture, &["create", "delete", "list", "patch", "watch"])?;
     let done = publish(fixture);
     fixture.kubectl(&["delete", OBJECTS, "--all", "-n", NAMESPACE])?;
@@ -33,7 +33,7 @@ fn publish(fixture: &Fixture) -> Result<()> {
         fixture.create_node(node)?;
         set_capacity(fixture, node, gib)?;
     }
-    // What csi-provisioner has left: an object of a node that stays, and one of a node that is gone
+    // Objects of csi-provisioner: one of a node that stays, and one of a deleted node
     for (name, node) in [("csisc-adopted", "cap-1"), ("csisc-obsolete", GONE)] {
         fixture.apply(&left_object(name, node))?;
     }
@@ -47,14 +47,14 @@ fn publish(fixture: &Fixture) -> Result<()> {
             let owners: Vec<_> = object["metadata"]["ownerReferences"].as_array().into_iter().flatten().collect();
             ensure!(owners.len() == 1 && owners[0]["uid"] == owner, "not owned by the Deployment: {object}");
         }
-        ensure!(read_objects(fixture)?.contains_key("csisc-adopted"), "the object of csi-provisioner was made anew");
+        ensure!(read_objects(fixture)?.contains_key("csisc-adopted"), "the object of csi-provisioner was recreated");
         set_capacity(fixture, "cap-1", 4)?;
         wait_published(fixture, &[("cap-1", 4 * 1024), ("cap-2", 7 * 1024)])?;
         fixture.create_volume("pvc-published", "cap-2")?;
         wait_published(fixture, &[("cap-1", 4 * 1024), ("cap-2", 6 * 1024)])?;
         read_objects(fixture)
     })?;
-    // The next leader finds everything as it should be: of what it writes first only the change is new
+    // The next leader finds all objects up to date: its first writes are only the change
     fixture.with_controller(&arguments, || {
         set_capacity(fixture, "cap-1", 3)?;
         wait_published(fixture, &[("cap-1", 3 * 1024), ("cap-2", 6 * 1024)])?;
@@ -133,7 +133,7 @@ fn wait_published(fixture: &Fixture, expected: &[(&str, u64)]) -> Result<()> {
         for object in read_objects(fixture)?.values().filter(|object| object["storageClassName"] == CLASS) {
             let node = node_of(object);
             ensure!(node != GONE, "the object of a node that is not there is still there");
-            // Other trials have nodes, too
+            // Other tests have nodes, too
             if !node.starts_with("cap-") {
                 continue;
             }

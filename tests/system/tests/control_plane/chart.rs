@@ -1,5 +1,5 @@
-//! Applies the chart to a real API server: each of its sets of values is accepted, and a release of TopoLVM's chart
-//! becomes one of ours in place.
+//! Applies the chart to a real API server: each of its sets of values is accepted, and a release of TopoLVM's chart is
+//! upgraded in place to ours.
 
 use std::fs;
 use std::path::Path;
@@ -100,15 +100,15 @@ const KEPT: [&str; 6] = [
     "clusterrole/topolvm-system:controller",
 ];
 
-pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name: &str, body: fn(&Cluster, &Path) -> Result<()>| suite::test(name, move || with_cluster(body));
+pub(crate) fn tests() -> Vec<Trial> {
+    let test = |name: &str, body: fn(&Cluster, &Path) -> Result<()>| suite::test(name, move || with_cluster(body));
     vec![
-        trial("each_set_of_values_of_the_chart_is_accepted_field_by_field", apply_all_values),
-        trial("helm_upgrade_from_topolvms_chart_works_and_rolls_back", upgrade_from_topolvm),
+        test("each_set_of_values_of_the_chart_is_accepted_field_by_field", apply_all_values),
+        test("helm_upgrade_from_topolvms_chart_works_and_rolls_back", upgrade_from_topolvm),
     ]
 }
 
-/// Runs a trial with a control plane without the product, unlike the shared one.
+/// Runs a test with a control plane without the product, unlike the shared one.
 fn with_cluster(body: fn(&Cluster, &Path) -> Result<()>) -> Result<()> {
     let directory = tempfile::Builder::new().prefix("topolvm-chart-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;
@@ -127,7 +127,7 @@ fn apply_all_values(cluster: &Cluster, scratch: &Path) -> Result<()> {
         ensure!(items.len() > 20, "{}: {} objects", values.display(), items.len());
         let file = scratch.join("list.json");
         fs::write(&file, json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())?;
-        // Server-side, where a field that the API server does not know is an error
+        // Server-side, where an unknown field is an error
         let apply = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f"];
         let apply = apply.iter().map(Path::new).chain([file.as_path()]);
         cluster.kubectl_ok(apply).with_context(|| values.display().to_string())?;

@@ -25,8 +25,8 @@ fn remove_obsolete_finalizers(fixture: &Fixture) -> Result<()> {
 
 /// Deletes the claim of a StatefulSet's pod, which stays pending because no Node exists, as after its node was deleted.
 fn delete_claim_of_stateful_set(fixture: &Fixture) -> Result<()> {
-    // What the component for this flag lets the controller do; only here, so that another trial can see that it may not
-    // otherwise
+    // The rights of the component for this flag; only here, so that another test can check that the controller does not
+    // have them otherwise
     let rights = manifests().join("components/pvc-finalizer/rbac.yaml");
     let rights = rights.to_string_lossy();
     fixture.kubectl(&["apply", "--server-side", "-f", &rights])?;
@@ -77,10 +77,10 @@ fn nudge_pods(fixture: &Fixture) -> Result<()> {
         "growing",
         system_tests::manifests::VolumeMode::Filesystem,
     ))?;
-    // In the same second by the clock of the condition, which stands in the past of whoever compares it with the time
-    // of the first nudge
+    // The condition has the same time in both rounds, which is before the time of the first annotation
     let mut last = String::new();
-    // The oldest Kubernetes keeps no allocated resources: there the size is what the claim asks for, which stays
+    // The oldest Kubernetes has no allocated resources: there the size is the request of the claim, which does not
+    // change
     let sizes = if assets::is_oldest_kubernetes() { &["2Gi"][..] } else { &["2Gi", "3Gi"] };
     for size in sizes {
         let pending = json!({"status": {
@@ -94,10 +94,7 @@ fn nudge_pods(fixture: &Fixture) -> Result<()> {
         fixture.cluster.ready("apiserver", || {
             let now =
                 fixture.value("pod", "grower", r".metadata.annotations.topolvm\.io/last-resizefs-requested-at")?;
-            ensure!(
-                !now.is_empty() && now != last,
-                "kubelet is not told that the filesystem is to have {size}: {now:?}"
-            );
+            ensure!(!now.is_empty() && now != last, "the pod is not annotated for a filesystem of {size}: {now:?}");
             last = now;
             Ok(())
         })?;

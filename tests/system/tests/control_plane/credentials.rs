@@ -1,5 +1,5 @@
-//! Tokens that are bound to a Node which is deleted: programs are not ready while the API server rejects them, say so,
-//! take up a new token, and end where only a new start brings one.
+//! Tokens that are bound to a deleted Node: programs are not ready while the API server rejects them, report it, read a
+//! new token, and exit where only a restart provides one.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +22,7 @@ const OUTSIDE: &str = "topolvm-controller-outside";
 /// A process as in a container.
 const CONTAINER: &str = "topolvm-controller-container";
 const HEALTH: [(&str, &str); 2] = [(OUTSIDE, "127.0.0.1:8191"), (CONTAINER, "127.0.0.1:8192")];
-/// Runs a program where it finds what the kubelet gives to a container.
+/// Runs a program with the files that kubelet mounts into a container.
 const IN_CONTAINER: &str = r#"mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io &&
     cp -r "$1" /run/secrets/kubernetes.io/serviceaccount && shift && exec "$@""#;
 /// A watch lasts for a minute, and a container ends after two.
@@ -84,7 +84,7 @@ fn address(name: &str) -> Result<&'static str> {
     found.map(|(_, address)| *address).context("a process without an address")
 }
 
-/// Deletes the Node. The process outside goes on with a new token, the other one ends.
+/// Deletes the Node. The process outside continues with a new token, the other one exits.
 fn replace_token(fixture: &Fixture, file: &Path) -> Result<()> {
     fixture.kubectl(&["delete", "node", NODE, "--timeout=180s"])?;
     for (name, _) in HEALTH {
@@ -103,7 +103,7 @@ fn replace_token(fixture: &Fixture, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the question for readiness is answered with these words.
+/// Waits until the readiness probe is answered with this text.
 fn wait_for_answer(fixture: &Fixture, name: &str, words: &str) -> Result<()> {
     let url = format!("http://{}/readyz", address(name)?);
     fixture.cluster.ready_within(name, PATIENCE, || {

@@ -75,7 +75,7 @@ fn change_own_alone(fixture: &Fixture) -> Result<()> {
     };
     let status = |phase: &str| json!({"status": {"phase": phase, "diskUUID": "u-1"}});
     let held = json!({"metadata": {"finalizers": [FINALIZER]}});
-    // The API server takes a moment to know a new policy
+    // The API server takes a moment to load a new policy
     fixture.cluster.ready("apiserver", || {
         ensure_refused(&ask("PATCH", "/of-yours", &held)?, "may not change objects of node yours")
     })?;

@@ -42,14 +42,14 @@ fn change_fields(fixture: &Fixture) -> Result<()> {
                 let expected = format!("{field} says which volume this is and where, and cannot be changed");
                 ensure!(message.contains(&expected), "{kind} {name}: {field}: {message:?}");
             }
-            // What TopoLVM changes, and what says the same in other words
+            // Fields that TopoLVM changes, and equivalent values
             change(name, json!({"size": "2Gi"}))?;
             change(name, json!({"lvcreateOptionClass": "raid"}))?;
             patch(name, "status", &json!({"status": {"volumeID": name, "currentSize": "2Gi"}}))?;
         }
         change("plain", json!({"deviceClass": "", "source": ""}))?;
         change("plain", json!({"deviceClass": null, "source": null, "size": "3Gi"}))?;
-        ensure!(change("full", json!({"deviceClass": null})).is_err(), "a class is taken away");
+        ensure!(change("full", json!({"deviceClass": null})).is_err(), "a class is removed");
         fixture.kubectl(&["delete", &kind, "plain", "full", "--timeout=180s"])?;
     }
     fixture.kubectl(&["delete", "crd", "logicalvolumes.topolvm.cybozu.com", "--timeout=180s"]).map(drop)

@@ -1,4 +1,4 @@
-//! The control plane that the trials share, and operations on its objects.
+//! The control plane that the tests share, and operations on its objects.
 
 use std::fs;
 use std::ops::Deref;
@@ -43,8 +43,8 @@ impl Deref for Fixture {
     }
 }
 
-/// Runs a trial with the shared control plane.
-pub(crate) fn run_trial(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
+/// Runs a test with the shared control plane.
+pub(crate) fn run_test(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
     let up = || Ok(Fixture { shared: TestCluster::up("control-plane", &spec(&[])?)? });
     SHARED.run_with(up, |fixture| body(fixture).with_state(|| fixture.state()))
 }
@@ -116,7 +116,7 @@ impl Fixture {
         self.wait("--for=jsonpath={.status.phase}=Bound", "pvc", claim)
     }
 
-    /// Waits until an Event of this type and reason is about an object, with these words.
+    /// Waits until an object has an Event of this type and reason, with this text.
     pub(crate) fn wait_event(&self, kind: &str, name: &str, what: &str, words: &str) -> Result<()> {
         let selector = format!("--field-selector=involvedObject.kind={kind},involvedObject.name={name}");
         let format = r#"jsonpath={range .items[*]}{.type} {.reason}: {.message}{"\n"}{end}"#;
@@ -151,8 +151,8 @@ pub(crate) fn spec(arguments: &[&str]) -> Result<TopolvmSpec> {
     Ok(TopolvmSpec { sidecars: Vec::new(), controller_arguments, ..TopolvmSpec::nodes(0)? })
 }
 
-/// Writes the manifests of the overlay `extender`, for a controller that is a process of the bed: no pod is behind its
-/// Service. Returns their directory.
+/// Writes the manifests of the overlay `extender`, for a controller that is a process of the test bed: no pod is behind
+/// its Service. Returns their directory.
 pub(crate) fn write_extender_manifests(cluster: &Cluster) -> Result<PathBuf> {
     let directory = cluster.directory().join("extender");
     let without_selector = json!([{"op": "remove", "path": "/spec/selector"}]);

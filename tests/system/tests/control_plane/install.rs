@@ -27,7 +27,7 @@ fn run(fixture: &Fixture, arguments: &[&str]) -> Result<Answer> {
 }
 
 fn render(fixture: &Fixture, flags: &[&str]) -> Result<String> {
-    // No API server is asked
+    // No API server is contacted
     let arguments = [&["install", "--render", "--kubeconfig", "/nonexistent"], flags].concat();
     let answer = plugin::run(&fixture.cluster, Path::new("/nonexistent"), &arguments)?;
     ensure!(answer.is_success, "{flags:?}: {answer:?}");
@@ -112,7 +112,7 @@ fn dry_run(fixture: &Fixture) -> Result<()> {
         let step = steps.iter().find(|step| step["kind"] == kind && step["name"] == name);
         step.map(|step| step["action"].clone()).with_context(|| format!("{kind} {name} is not planned: {plan:#}"))
     };
-    // The objects are there without our label, workloads are not, and a StorageClass stays as it is
+    // The objects exist without our label, workloads do not exist, and a StorageClass is unchanged
     ensure!(action("CSIDriver", "topolvm.io")? == "change", "{plan:#}");
     ensure!(action("DaemonSet", "topolvm-lvmd")? == "create", "{plan:#}");
     ensure!(action("StorageClass", "topolvm-provisioner")? == "keep", "{plan:#}");
@@ -143,7 +143,7 @@ fn check_refusals(fixture: &Fixture) -> Result<()> {
     ])?;
     let before = Objects::list(fixture)?;
 
-    // The fixture's driver was applied by somebody else
+    // The fixture's driver was not applied by the plugin
     let answer = run(fixture, &["install"])?;
     let words = "the CSIDriver topolvm.io already exists and was not created by this command";
     ensure!(!answer.is_success && answer.errors.contains(words), "{answer:?}");
@@ -204,7 +204,7 @@ fn uninstall_in_use(fixture: &Fixture) -> Result<()> {
     for words in ["LogicalVolume used of node used", "PersistentVolumeClaim default/waits", "--keep-volumes"] {
         ensure!(answer.errors.contains(words), "{words}: {answer:?}");
     }
-    // The driver is not ours in this cluster, and is left alone
+    // The driver was not installed by the plugin in this cluster, and is unchanged
     ensure!(plan.is_success && !plan.text.contains("CSIDriver"), "{plan:?}");
     same
 }

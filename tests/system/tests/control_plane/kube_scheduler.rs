@@ -1,5 +1,5 @@
-//! topolvm-scheduler, asked by a real kube-scheduler. Nodes are objects without machines, which is enough to see where
-//! pods are bound, and what is said of those that are not.
+//! topolvm-scheduler, called by a real kube-scheduler. Nodes are objects without machines, which is enough to check the
+//! bindings of pods, and the reasons for unschedulable pods.
 
 mod preemption;
 mod restart;
@@ -98,7 +98,7 @@ impl Bed<'_> {
         self.start_extender(&format!("{tls}node-cache: true\n"))?;
         let status = self.curl(&format!("https://{ADDRESS}/status")).output().context("run curl")?.status;
         ensure!(!status.success(), "it answers without a certificate");
-        // The error before was not the last word
+        // kube-scheduler retries after the error
         self.wait_bound("early", "roomy")?;
         self.check_filter("names")?;
         self.create(&[with_preference(pod("heavy", &[("ssd", 1)]))])?;
@@ -110,11 +110,11 @@ impl Bed<'_> {
         let reserving = format!("{tls}node-cache: true\nreservations: true\n");
         self.start_extender(&reserving)?;
         self.check_reservations()?;
-        self.check_promises_after_restart(&reserving)
+        self.check_reservations_after_restart(&reserving)
     }
 
     /// Checks that of two pods at once, each with a claim that fits alone, one gets the node, and the other one when
-    /// the first has gone. There is nobody who makes volumes, so that kube-scheduler binds neither.
+    /// the first has gone. No provisioner runs, so kube-scheduler binds neither.
     fn check_reservations(&self) -> Result<()> {
         self.set_capacity_tracking(false)?;
         let pods = ["first", "second"];
@@ -129,9 +129,9 @@ impl Bed<'_> {
             }
         })?;
         self.wait_condition(refused, "Unschedulable", "1 out of VG free space")?;
-        ensure!(self.fixture.value("pvc", refused, SELECTED_NODE)?.is_empty(), "the node is promised twice");
-        // A claim that is being deleted reserves nothing, and stays until its pod has gone. The other way round
-        // kube-scheduler would try the other pod when this one goes, and not again when the claim does.
+        ensure!(self.fixture.value("pvc", refused, SELECTED_NODE)?.is_empty(), "the node is reserved twice");
+        // A claim that is being deleted reserves nothing, and stays until its pod is deleted. In the other order
+        // kube-scheduler would retry the other pod when this one is deleted, and not again when the claim is.
         self.fixture.kubectl(&["delete", "pvc", chosen, "--wait=false"])?;
         self.fixture.kubectl(&["delete", "pod", chosen, "--force", "--grace-period=0"])?;
         self.fixture.wait_value("pvc", refused, SELECTED_NODE, "small")
@@ -143,7 +143,7 @@ impl Bed<'_> {
         self.fixture.kubectl(&["patch", "csidriver", "topolvm.io", "--type=merge", "-p", &patch]).map(drop)
     }
 
-    /// Checks what becomes of pods that fit, do not fit, and fit in one of two classes.
+    /// Checks the scheduling of pods that fit, do not fit, and fit in one of two classes.
     fn check_filter(&self, prefix: &str) -> Result<()> {
         let name = |name: &str| format!("{prefix}-{name}");
         let (large, other, both, huge) = (name("large"), name("other-class"), name("both-classes"), name("huge"));
@@ -161,8 +161,8 @@ impl Bed<'_> {
             self.fixture.wait_event("Pod", &huge, "Warning FailedScheduling", reason)?;
         }
         // As the agent writes it when the volume group has grown
-        let room = format!("capacity.topolvm.io/ssd={}", 256 * GIB);
-        self.fixture.kubectl(&["annotate", "node", "bare", &room])?;
+        let capacity = format!("capacity.topolvm.io/ssd={}", 256 * GIB);
+        self.fixture.kubectl(&["annotate", "node", "bare", &capacity])?;
         if assets::is_oldest_kubernetes() {
             // An annotation of a node is no reason for it to try again before five minutes are over
             self.fixture.kubectl(&["delete", "pod", &huge, "--force", "--grace-period=0"])?;
@@ -186,7 +186,7 @@ impl Bed<'_> {
         self.fixture.wait_value("pod", pod, ".spec.nodeName", node)
     }
 
-    /// Waits until the condition `PodScheduled` is false with this reason and these words.
+    /// Waits until the condition `PodScheduled` is false with this reason and this text.
     fn wait_condition(&self, pod: &str, reason: &str, words: &str) -> Result<()> {
         self.fixture.cluster.ready("apiserver", || {
             let path = r#".status.conditions[?(@.type=="PodScheduled")]"#;
@@ -198,7 +198,7 @@ impl Bed<'_> {
         })
     }
 
-    /// Starts topolvm-scheduler anew with these settings, and waits until it is ready.
+    /// Restarts topolvm-scheduler with these settings, and waits until it is ready.
     fn start_extender(&self, settings: &str) -> Result<()> {
         self.fixture.cluster.stop(PROGRAM, GRACE)?;
         self.spawn_extender(PROGRAM, ADDRESS, settings)
@@ -215,7 +215,7 @@ impl Bed<'_> {
         cluster.ready(process, || self.ask(&format!("{scheme}://{address}/readyz"), None)).map(drop)
     }
 
-    /// Starts kube-scheduler anew with these fields of its extender.
+    /// Restarts kube-scheduler with these fields of its extender.
     fn start_kube_scheduler(&self, scheme: &str, fields: &str) -> Result<()> {
         let resources = "managedResources: [{name: topolvm.io/capacity, ignoredByScheduler: true}]";
         let verbs = "filterVerb: predicate, prioritizeVerb: prioritize, httpTimeout: 30s";

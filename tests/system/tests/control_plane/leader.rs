@@ -1,5 +1,5 @@
-//! Leader election between two replicas, and with a program of client-go that wants the same Lease, as TopoLVM's
-//! controller is.
+//! Leader election between two replicas, and with a client-go program that contends for the same Lease, as TopoLVM's
+//! controller does.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -20,11 +20,12 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 ];
 
 const SECOND: &str = "topolvm-controller-2";
-/// Process name of kube-scheduler, which elects with client-go as TopoLVM's controller does, and schedules no pod here.
+/// Process name of kube-scheduler, which uses client-go's leader election as TopoLVM's controller does, and schedules
+/// no pod here.
 const CONTENDER: &str = "contender";
 /// Addresses at which the replicas serve metrics.
 const METRICS: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:8090"];
-/// Flags for an election in which a machine that stands still for a while takes the Lease from nobody.
+/// Flags of a leader election that tolerates short pauses of the machine.
 const PATIENT_ELECTION: [&str; 3] = [
     "--leader-election-lease-duration=6s",
     "--leader-election-renew-deadline=4s",
@@ -34,8 +35,8 @@ const PATIENT_ELECTION: [&str; 3] = [
 const LEASE_SECONDS: f64 = 6.0;
 /// Time for a process to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
-/// Lease duration that is longer than any trial.
-const FOR_EVER: &str = "600s";
+/// Lease duration that is longer than any test.
+const LONG_DURATION: &str = "600s";
 
 fn take_over(fixture: &Fixture) -> Result<()> {
     run_and_restore(fixture, stop_and_kill_replicas)
@@ -45,7 +46,7 @@ fn client_go(fixture: &Fixture) -> Result<()> {
     run_and_restore(fixture, contend_with_client_go)
 }
 
-/// Runs a trial, and returns when the usual controller leads and no other program wants the Lease, also after a
+/// Runs a test, and returns when the usual controller leads and no other program contends for the Lease, also after a
 /// failure.
 fn run_and_restore(fixture: &Fixture, body: fn(&Fixture) -> Result<()>) -> Result<()> {
     fixture.cluster.stop(CONTROLLER, GRACE)?;
@@ -104,9 +105,9 @@ fn contend_with_client_go(fixture: &Fixture) -> Result<()> {
     let ours = wait_for_expiry(fixture, &last)?;
     check_reconciles(fixture, "after-contender")?;
 
-    // One that holds for ever is given back when its holder is told to stop
+    // A Lease with a long duration is released when its holder is stopped
     cluster.stop(CONTROLLER, GRACE)?;
-    let arguments = ["--leader-election-lease-duration", FOR_EVER].map(str::to_owned).into();
+    let arguments = ["--leader-election-lease-duration", LONG_DURATION].map(str::to_owned).into();
     topolvm::start_controller(cluster, &TopolvmSpec { controller_arguments: arguments, ..spec(&[])? })?;
     let ours = wait_for_other_holder(fixture, &ours.holder)?;
     ensure!(ours.seconds == 600, "{ours:?}");
@@ -151,7 +152,7 @@ fn start_contender(fixture: &Fixture) -> Result<()> {
     wait_for_log(fixture, "attempting to acquire leader lease")
 }
 
-/// Waits until the contender has logged these words.
+/// Waits until the contender has logged this text.
 fn wait_for_log(fixture: &Fixture, words: &str) -> Result<()> {
     fixture.cluster.ready(CONTENDER, || {
         let log = fs::read_to_string(fixture.cluster.log(CONTENDER))?.to_lowercase();
@@ -177,7 +178,7 @@ fn read_lease(fixture: &Fixture) -> Result<LeaseState> {
     let LeaseSpec { holder_identity, lease_transitions, lease_duration_seconds, acquire_time, renew_time, .. } =
         lease.spec.context("an empty Lease")?;
     Ok(LeaseState {
-        holder: holder_identity.filter(|holder| !holder.is_empty()).context("nobody holds the Lease")?,
+        holder: holder_identity.filter(|holder| !holder.is_empty()).context("the Lease has no holder")?,
         transitions: lease_transitions.context("no leaseTransitions")?,
         seconds: lease_duration_seconds.context("no leaseDurationSeconds")?,
         acquired: acquire_time.context("no acquireTime")?.0,
@@ -194,7 +195,7 @@ fn wait_for_other_holder(fixture: &Fixture, from: &str) -> Result<LeaseState> {
     })
 }
 
-/// Waits until the holder has renewed the Lease for twice its duration, whoever else wants it.
+/// Waits until the holder has renewed the Lease for twice its duration, despite contenders.
 fn wait_for_renewals(fixture: &Fixture, since: &LeaseState) -> Result<LeaseState> {
     let start = read_lease(fixture)?.renewed;
     let now = fixture.cluster.ready("apiserver", || {
@@ -213,13 +214,13 @@ fn wait_for_expiry(fixture: &Fixture, last: &LeaseState) -> Result<LeaseState> {
     let next = wait_for_other_holder(fixture, &last.holder)?;
     ensure!(next.transitions == last.transitions + 1, "{last:?}, then {next:?}");
     let seconds = next.acquired.duration_since(last.renewed).as_secs_f64();
-    // The programs wait by a clock that only goes on; these times are of one that the machine's host may correct
-    // meanwhile
+    // The programs wait by a monotonic clock; these times are of the wall clock, which the host of the machine may
+    // adjust
     ensure!(seconds >= LEASE_SECONDS - 0.5, "taken after {seconds} s: {last:?}, then {next:?}");
     Ok(next)
 }
 
-/// Returns for each replica if its metrics say that it leads.
+/// Returns for each replica whether its metrics show that it leads.
 fn read_leading(fixture: &Fixture) -> Result<[bool; 2]> {
     let [first, second] = METRICS.map(|address| topolvm::is_leading(&fixture.cluster, address));
     Ok([first?, second?])

@@ -1,7 +1,7 @@
 //! The controllers, the roles and the admission policy against a real API server and a real kube-controller-manager.
-//! Nodes are objects without machines, so that this takes seconds. One control plane serves all trials, one after the
+//! Nodes are objects without machines, so the tests take seconds. All tests share one control plane, one after the
 //! other.
-#![expect(clippy::print_stderr, clippy::indexing_slicing, reason = "tests, and progress for whoever waits")]
+#![expect(clippy::print_stderr, clippy::indexing_slicing, reason = "tests, and progress for the user")]
 
 mod access;
 mod burst;
@@ -36,18 +36,18 @@ use testbed::suite::{self, InSoak};
 /// Tests that a soak runs.
 const IN_SOAK: InSoak = InSoak {
     only: &[
-        // Decoders of older kube-schedulers are built for it alone
+        // Decoders of older kube-schedulers are built for this test only
         "older_kube_schedulers_read_the_configurations_that_ship",
         // `make soak ONLY=scheduling` does this with more pods
         "burst_without_reservations_exceeds_the_capacity_of_nodes",
-        // Minutes, with a control plane of its own
+        // Minutes, with a separate control plane
         "scheduling_mode_change_schedules_pods_at_each_step",
     ],
     // With helm 3
     also: &["helm_upgrade_from_topolvms_chart_works_and_rolls_back"],
 };
 
-/// A trial's function, which runs with the control plane.
+/// The function of a test, which runs with the control plane.
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
@@ -71,13 +71,10 @@ fn main() -> ExitCode {
         plugin::ALL,
         install::ALL,
     ];
-    let shared = groups.concat().into_iter().map(|(name, body)| suite::test(name, move || fixture::run_trial(body)));
-    let trials = shared
-        .chain(chart::trials())
-        .chain(postmortem::trials())
-        .chain(mode_change::trials())
-        .chain(web_page::trials());
-    let code = suite::on_host(IN_SOAK.select(trials.collect()));
+    let shared = groups.concat().into_iter().map(|(name, body)| suite::test(name, move || fixture::run_test(body)));
+    let tests =
+        shared.chain(chart::tests()).chain(postmortem::tests()).chain(mode_change::tests()).chain(web_page::tests());
+    let code = suite::on_host(IN_SOAK.select(tests.collect()));
     if let Err(error) = fixture::down() {
         eprintln!("control plane: taking it down failed: {error:#}");
         return ExitCode::FAILURE;

@@ -32,12 +32,12 @@ fn check_authorization(fixture: &Fixture) -> Result<()> {
         // The server and the roles take a moment
         fixture.cluster.ready("apiserver", || {
             let (status, page) = request_metrics(fixture, "https", Some(&scraper))?;
-            ensure!(status == 200, "who has the right gets {status}: {page}");
+            ensure!(status == 200, "a client with the right gets {status}: {page}");
             ensure!(page.contains("leader_election_master_status"), "these are no metrics: {page}");
             Ok(())
         })?;
         for (who, token, expected) in [
-            ("nobody", None, 401),
+            ("a client without a token", None, 401),
             ("an unknown token", Some("made.up.token"), 401),
             ("a token without the right", Some(stranger.as_str()), 403),
         ] {

@@ -1,6 +1,6 @@
 //! A cluster that is changed from storage capacity tracking to the extender, back, and to the extender again in another
-//! order, as scheduling.md says: after each step a Deployment with a claim gets its pod scheduled and its volume made,
-//! and nothing happens to the pods of earlier steps. Pods that wait since before the change are named and made anew.
+//! order, as in scheduling.md: after each step a Deployment with a claim gets its pod scheduled and its volume created,
+//! and the pods of earlier steps stay. Pods that wait since before the change are named and recreated.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,17 +25,17 @@ use topolvm_testkit::lvm::FakeLvm;
 use crate::fixture::{CLASS, spec, write_extender_manifests};
 
 const LVMD_CONFIG: &str = "device-classes: [{name: ssd, volume-group: ssd, default: true, spare-gb: 0}]";
-/// The nodes that are there from the beginning, and the bytes of their volume groups.
+/// The nodes that exist from the beginning, and the bytes of their volume groups.
 const NODES: [(&str, u64); 2] = [("small-1", 24 << 30), ("small-2", 24 << 30)];
-/// Size of the claims that no node has room for before [`ROOMY`] comes.
+/// Size of the claims that no node has space for before [`ROOMY`] is added.
 const LARGE: &str = "32Gi";
-/// The node that comes when pods wait for room.
+/// The node that is added when pods wait for space.
 const ROOMY: (&str, u64) = ("roomy", 200 << 30);
 const RESOURCE: &str = "topolvm.io/capacity";
 const REFUSED: &str = "out of VG free space";
 const INSUFFICIENT: &str = "Insufficient topolvm.io/capacity";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "scheduling_mode_change_schedules_pods_at_each_step";
     vec![suite::test(name, run_in_own_cluster)]
 }
@@ -43,7 +43,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn run_in_own_cluster() -> Result<()> {
     let shared = TestCluster::up("mode", &mode_spec(&["--scheduling-mode=capacity"])?)?;
     let nodes = FakeNodes::new(&shared.cluster, &spec(&[])?)?;
-    let mut bed = Bed { shared: &shared, nodes: &nodes, landed: BTreeMap::new() };
+    let mut bed = Bed { shared: &shared, nodes: &nodes, scheduled: BTreeMap::new() };
     let outcome = bed.change_modes().with_state(|| bed.state());
     nodes.stop()?;
     shared.down()?;
@@ -55,47 +55,47 @@ fn mode_spec(arguments: &[&str]) -> Result<TopolvmSpec> {
     Ok(TopolvmSpec { sidecars: Vec::new(), ..spec(arguments)? })
 }
 
-/// The cluster, and what has become of the pods until now.
+/// The cluster, and the scheduled pods until now.
 struct Bed<'a> {
     shared: &'a TestCluster,
     nodes: &'a FakeNodes<'a>,
     /// UIDs of the pods that were scheduled, by their Deployment.
-    landed: BTreeMap<&'static str, String>,
+    scheduled: BTreeMap<&'static str, String>,
 }
 
 impl Bed<'_> {
     fn change_modes(&mut self) -> Result<()> {
         NODES.iter().try_for_each(|(name, bytes)| self.add_node(name, *bytes))?;
         self.start_provisioner(true)?;
-        self.land_unmarked("before")?;
+        self.schedule_unmarked("before")?;
 
         self.start_extender()?;
-        self.land_unmarked("extender-runs")?;
+        self.schedule_unmarked("extender-runs")?;
         self.set_extender_mode()?;
         // Marked or not: the proof may come at any moment
-        self.land("extender-mode")?;
+        self.schedule("extender-mode")?;
         self.wait_for_proof()?;
-        self.land_marked("extender-proven")?;
+        self.schedule_marked("extender-proven")?;
 
         self.leave_waiting()?;
         self.delete_webhook()?;
-        self.land_unmarked("without-webhook")?;
+        self.schedule_unmarked("without-webhook")?;
         self.set_capacity_mode()?;
-        self.land_unmarked("capacity-mode")?;
+        self.schedule_unmarked("capacity-mode")?;
         restart_without_extender(&self.shared.cluster)?;
-        self.land_unmarked("without-file")?;
+        self.schedule_unmarked("without-file")?;
         self.shared.cluster.stop(EXTENDER, Duration::ZERO)?;
-        self.land_unmarked("without-extender")?;
+        self.schedule_unmarked("without-extender")?;
         self.restart_waiting()?;
 
-        // The other order: nobody asks the extender when the mode is changed, and what was proven before is forgotten
+        // The other order: the extender is not called when the mode is changed, and the earlier proof is discarded
         self.shared.kubectl(&["wait", "--for=delete", "configmap/topolvm-extender-probe", "-n", NAMESPACE])?;
         self.set_extender_mode()?;
-        self.land_unmarked("mode-first")?;
+        self.schedule_unmarked("mode-first")?;
         self.start_extender()?;
         self.wait_for_proof()?;
-        self.land_marked("proven-again")?;
-        self.check_landed()
+        self.schedule_marked("proven-again")?;
+        self.check_scheduled()
     }
 
     fn add_node(&self, name: &str, bytes: u64) -> Result<()> {
@@ -120,7 +120,7 @@ impl Bed<'_> {
         self.start_provisioner(publishes)
     }
 
-    /// Changes the mode to `extender`. The first pods may meet a webhook that nobody serves yet, and are tried again.
+    /// Changes the mode to `extender`. The webhook of the first pods may not be served yet; their creation is retried.
     fn set_extender_mode(&self) -> Result<()> {
         let webhooks = ["--enable-webhooks", "--webhook-namespace=topolvm-system"];
         let flags = [&["--scheduling-mode=extender", "--extender-probe-interval=1s"][..], &webhooks].concat();
@@ -157,31 +157,33 @@ impl Bed<'_> {
         })
     }
 
-    fn land_unmarked(&mut self, name: &'static str) -> Result<()> {
-        let pod = self.land(name)?;
+    fn schedule_unmarked(&mut self, name: &'static str) -> Result<()> {
+        let pod = self.schedule(name)?;
         ensure!(marker(&pod).is_null(), "{name} is marked: {pod}");
         Ok(())
     }
 
-    fn land_marked(&mut self, name: &'static str) -> Result<()> {
-        let pod = self.land(name)?;
+    fn schedule_marked(&mut self, name: &'static str) -> Result<()> {
+        let pod = self.schedule(name)?;
         ensure!(*marker(&pod) == "1", "{name} is not marked: {pod}");
         Ok(())
     }
 
     /// Creates a Deployment with a claim, and waits until its pod is scheduled and the claim is Bound. Returns the pod.
-    fn land(&mut self, name: &'static str) -> Result<Value> {
-        self.create_deployment(name, "1Gi").and_then(|()| self.wait_landed(name)).with_context(|| format!("at {name}"))
+    fn schedule(&mut self, name: &'static str) -> Result<Value> {
+        self.create_deployment(name, "1Gi")
+            .and_then(|()| self.wait_scheduled(name))
+            .with_context(|| format!("at {name}"))
     }
 
-    fn wait_landed(&mut self, name: &'static str) -> Result<Value> {
+    fn wait_scheduled(&mut self, name: &'static str) -> Result<Value> {
         let pod = self.shared.cluster.ready(SCHEDULER_PROCESS, || {
             let pod = self.pod_of(name)?;
             ensure!(pod["spec"]["nodeName"].is_string(), "the pod of {name} is on no node: {}", pod["status"]);
             Ok(pod)
         })?;
         self.shared.wait_value("pvc", name, ".status.phase", "Bound")?;
-        self.landed.insert(name, pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
+        self.scheduled.insert(name, pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned());
         Ok(pod)
     }
 
@@ -205,7 +207,8 @@ impl Bed<'_> {
         pod.with_context(|| format!("the Deployment {name} has no pod"))
     }
 
-    /// Creates marked pods for which no node has room: one of a Deployment, and one that nobody would make again.
+    /// Creates marked pods that fit on no node: one of a Deployment, and one without a controller that would recreate
+    /// it.
     fn leave_waiting(&self) -> Result<()> {
         self.create_deployment("waiting", LARGE)?;
         self.create_alone()?;
@@ -217,7 +220,7 @@ impl Bed<'_> {
         self.shared.apply(&user("alone"))
     }
 
-    /// Waits until kube-scheduler says these words about both pods that wait.
+    /// Waits until kube-scheduler reports this reason for both waiting pods.
     fn wait_refused(&self, words: &str) -> Result<()> {
         self.shared.cluster.ready(SCHEDULER_PROCESS, || {
             let alone = self.shared.value("pod", "alone", ".status.conditions")?;
@@ -228,8 +231,8 @@ impl Bed<'_> {
         })
     }
 
-    /// Checks that the marked pods that wait are named, and that each is scheduled when it was made anew and there is
-    /// room.
+    /// Checks that the waiting marked pods are named, and that each is scheduled after it was recreated and a node has
+    /// space.
     fn restart_waiting(&mut self) -> Result<()> {
         self.wait_refused(INSUFFICIENT)?;
         let command = "kubectl topolvm restart-pending -n default";
@@ -247,15 +250,15 @@ impl Bed<'_> {
         self.create_alone()?;
         self.wait_refused("did not have enough free storage")?;
         self.add_node(ROOMY.0, ROOMY.1)?;
-        let waiting = self.wait_landed("waiting")?;
+        let waiting = self.wait_scheduled("waiting")?;
         ensure!(marker(&waiting).is_null() && waiting["spec"]["nodeName"] == ROOMY.0, "{waiting}");
         self.shared.wait_value("pod", "alone", ".spec.nodeName", ROOMY.0)?;
         self.shared.wait_value("pvc", "alone", ".status.phase", "Bound")
     }
 
     /// Checks that the pods of all steps are those that were scheduled then.
-    fn check_landed(&self) -> Result<()> {
-        for (name, uid) in &self.landed {
+    fn check_scheduled(&self) -> Result<()> {
+        for (name, uid) in &self.scheduled {
             let pod = self.pod_of(name)?;
             ensure!(pod["metadata"]["uid"] == uid.as_str(), "the pod of {name} is another one: {pod}");
         }
@@ -274,15 +277,14 @@ impl Bed<'_> {
     }
 }
 
-/// Returns a pod with the claim of its name. Nobody renews the Leases of its nodes, which have no kubelet.
+/// Returns a pod with the claim of its name. The Leases of its nodes, which have no kubelet, are not renewed.
 fn user(name: &str) -> Value {
     let mut user = pod(name, name, VolumeMode::Filesystem);
     user["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
     user
 }
 
-/// Returns the amount of the resource that a pod requests, by which kube-scheduler knows that the extender is to be
-/// asked; null if none.
+/// Returns the amount of the resource that a pod requests, which lets kube-scheduler call the extender; null if none.
 fn marker(pod: &Value) -> &Value {
     &pod["spec"]["containers"][0]["resources"]["requests"][RESOURCE]
 }

@@ -18,7 +18,7 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 const STORAGE: &str = "nodestorages.topolvm.io";
 const PATH: &str = "/apis/topolvm.io/v1/nodestorages";
 
-/// Returns the object that the agent of a node makes.
+/// Returns the object that the agent of a node creates.
 fn object(fixture: &TestCluster, node: &str) -> Result<Value> {
     let uid = fixture.kubectl(&["get", "node", node, "-o", "jsonpath={.metadata.uid}"])?;
     let storage = topolvm_api::NodeStorage::new(ApiFlavor::TopoLvm, node, &uid);
@@ -39,10 +39,10 @@ fn write_own_alone(fixture: &Fixture) -> Result<()> {
     let (ours, theirs) = (object(fixture, "ours")?, object(fixture, "theirs")?);
     let mut of_another = ours.clone();
     of_another["metadata"]["ownerReferences"] = theirs["metadata"]["ownerReferences"].clone();
-    let mut of_nobody = ours.clone();
-    of_nobody["metadata"]["ownerReferences"] = json!([]);
-    // The API server takes a moment to know a new policy
-    fixture.cluster.ready("apiserver", || ensure_refused(&ask("POST", PATH, &of_nobody)?, "must be owned by"))?;
+    let mut without_owner = ours.clone();
+    without_owner["metadata"]["ownerReferences"] = json!([]);
+    // The API server takes a moment to load a new policy
+    fixture.cluster.ready("apiserver", || ensure_refused(&ask("POST", PATH, &without_owner)?, "must be owned by"))?;
     ensure_refused(&ask("POST", PATH, &of_another)?, "must be owned by")?;
     ensure_refused(&ask("POST", PATH, &theirs)?, "node ours may not change objects of node theirs")?;
 
@@ -67,7 +67,7 @@ fn write_own_alone(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// An agent changes nothing but the status of its object: the role does not allow more.
+/// An agent may only change the status of its object: the role does not allow more.
 fn refuse_metadata(ask: &impl Fn(&str, &str, &Value) -> Result<(u16, String)>) -> Result<()> {
     for metadata in [
         json!({"annotations": {"example.com/x": "y"}}),
@@ -103,7 +103,7 @@ fn keep_all_fields(fixture: &Fixture) -> Result<()> {
     let (answer, said) = fixture.request_as(&token, "PATCH", &status_path("full"), &unknown)?;
     ensure!(answer == 422 && said.contains("unknown field"), "an unknown field is answered with {answer}: {said}");
 
-    // kubectl keeps what it knows of the API for hours
+    // kubectl caches the resources of the API for hours
     fixture.cluster.ready("apiserver", || {
         let resources = fixture.kubectl(&["api-resources", "--cached=false", "-o", "name"])?;
         ensure!(resources.contains(STORAGE) && !resources.contains("topolvm.cybozu.com"), "{resources}");
@@ -115,7 +115,7 @@ fn keep_all_fields(fixture: &Fixture) -> Result<()> {
     ensure!(lines[1][..5] == ["full", "False", "PhysicalVolumeMissing", "20Gi", "5Gi"], "{table}");
     ensure!(lines[1][6..].join(" ") == "a disk is missing", "{table}");
     fixture.kubectl(&["delete", "node", "full", "--timeout=180s"])?;
-    // doctor, which other trials run, would name its problems
+    // doctor, which other tests run, would name its problems
     fixture.kubectl(&["wait", "--for=delete", &format!("{STORAGE}/full"), "--timeout=180s"]).map(drop)
 }
 

@@ -28,7 +28,7 @@ fn delete_node(fixture: &Fixture) -> Result<()> {
     fixture.create_claim("immediate", &json!({PROVISIONER: "topolvm.io"}), &[])?;
     fixture.bind_claim("immediate", "pvc-n1")?;
     bind_by_hand(fixture)?;
-    // Scheduled to the first node, and the volume was made on the second: a copy, or because the first seemed to be
+    // Scheduled to the first node, and the volume was created on the second: a copy, or because the first seemed to be
     // full
     fixture.create_claim("made-elsewhere", &json!({PROVISIONER: "topolvm.io", SELECTED: "n1"}), &[])?;
     fixture.bind_claim("made-elsewhere", "pvc-n2")?;
@@ -77,8 +77,8 @@ fn delete_node(fixture: &Fixture) -> Result<()> {
     fixture.check_rights()
 }
 
-/// Binds a claim to a volume of the first node as people do: a PersistentVolume of any name, and a claim without a
-/// class that names it. No annotation says whose the claim is, or where.
+/// Binds a claim to a volume of the first node as an administrator does: a PersistentVolume of any name, and a claim
+/// without a class that names it. The claim has no annotation with the provisioner or the node.
 fn bind_by_hand(fixture: &Fixture) -> Result<()> {
     fixture.create_volume("pvc-by-hand", "n1")?;
     let handle = fixture.value(LV, "pvc-by-hand", ".metadata.uid")?;

@@ -1,6 +1,6 @@
 //! Placement of volumes with a real kube-scheduler and csi-provisioner, with storage capacity tracking and with the
-//! extender: each volume lands where it has to be, or an Event says why not. Two nodes without a machine are enough,
-//! because binding is all that counts.
+//! extender: each volume is created on the right node, or an Event reports the reason. Two nodes without a machine are
+//! enough, because binding is all that counts.
 
 mod bed;
 mod changes;
@@ -27,9 +27,9 @@ fn track_capacity(fixture: &Fixture) -> Result<()> {
         classes::place_by_class(bed)?;
         classes::refuse_other_keys(bed)?;
         selected_node::select_by_hand(bed)?;
-        copies::place_beside_source(bed)?;
+        copies::place_next_to_source(bed)?;
         immediate::place_at_once(bed)?;
-        template_node::promise_capacity(bed)?;
+        template_node::publish_capacity(bed)?;
         changes::change_capacity(bed)
     })
 }
@@ -38,7 +38,7 @@ fn use_extender(fixture: &Fixture) -> Result<()> {
     run_in_mode(fixture, Mode::Extender, |bed| {
         classes::place_by_class(bed)?;
         selected_node::select_by_hand(bed)?;
-        copies::place_beside_source(bed)?;
+        copies::place_next_to_source(bed)?;
         immediate::place_at_once(bed)?;
         changes::change_capacity(bed)
     })

@@ -16,7 +16,7 @@ const CLASS: &str = "vault-storage";
 /// Volume group of each node.
 pub(crate) const GROUP: &str = "ssd";
 
-/// The checks that have to find something, with words of what they find.
+/// The checks that must have findings, with parts of their texts.
 const EXPECTED: [(&str, &str); 23] = [
     ("controller", "deployment/topolvm-controller: none of 0 replicas is ready"),
     ("leases", "in the future"),
@@ -43,37 +43,37 @@ const EXPECTED: [(&str, &str); 23] = [
     ("leftovers", "node n2 has annotations of topolvm.cybozu.com"),
 ];
 
-/// The checks whose findings the printed commands mend: another device class is for a person to choose.
-const MENDED: [&str; 4] = ["capacity-tracking", "unscheduled-pods", "selected-nodes", "leftovers"];
+/// The checks whose findings the printed commands fix: a person must choose another device class.
+const FIXED: [&str; 4] = ["capacity-tracking", "unscheduled-pods", "selected-nodes", "leftovers"];
 
-/// Plants the faults and checks that they are named, that nothing else is, and that the printed commands mend those for
-/// which there are commands.
+/// Injects the faults and checks that they are named, that nothing else is, and that the printed commands fix those
+/// with commands.
 pub(crate) fn check_faults(shared: &TestCluster, lvms: &[FakeLvm]) -> Result<()> {
-    // It would take off the annotation of a node that does not exist
+    // It would remove the annotation of a node that does not exist
     Sidecar::Provisioner.stop(&shared.cluster)?;
-    plant_in_pods_and_claims(shared)?;
-    plant_in_nodes(shared)?;
-    plant_in_driver(shared)?;
-    // As somebody does with lvremove
+    inject_in_pods_and_claims(shared)?;
+    inject_in_nodes(shared)?;
+    inject_in_driver(shared)?;
+    // As an administrator does with lvremove
     let volume = |lvm: &FakeLvm| Some((lvm.clone(), lvm.volumes(GROUP).pop()?));
     let (lvm, volume) = lvms.iter().find_map(volume).context("no node has a volume")?;
     lvm.remove_volume(GROUP, &volume);
     let expected: BTreeSet<_> = EXPECTED.iter().map(|(name, _)| *name).collect();
     wait_for_findings(shared, &expected, &EXPECTED)?;
     plugin::run_printed_commands(&shared.cluster)?;
-    let left = expected.into_iter().filter(|name| !MENDED.contains(name)).collect();
+    let left = expected.into_iter().filter(|name| !FIXED.contains(name)).collect();
     wait_for_findings(shared, &left, &[])?;
     switch_mode(shared)
 }
 
-/// Checks that nodes whose lvmd has ended are named, though no metrics tell of it.
+/// Checks that nodes whose lvmd has ended are named, although no metrics report it.
 pub(crate) fn check_without_lvmd(shared: &TestCluster) -> Result<()> {
     let named = ["n1", "n2"].map(|node| format!("node {node}: topolvm-node cannot reach lvmd"));
     let named = named.each_ref().map(|words| (words.as_str(), "check that lvmd runs on the node"));
     plugin::wait_for_findings(&shared.cluster, "storage", &named)
 }
 
-/// Waits until these checks and no others find something: these words.
+/// Waits until only these checks have findings, with these texts.
 fn wait_for_findings(shared: &TestCluster, expected: &BTreeSet<&str>, named: &[(&str, &str)]) -> Result<()> {
     shared.cluster.ready("apiserver", || {
         let report = plugin::json(&shared.cluster, &["doctor"])?;
@@ -115,7 +115,7 @@ fn switch_mode(shared: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-fn plant_in_pods_and_claims(shared: &TestCluster) -> Result<()> {
+fn inject_in_pods_and_claims(shared: &TestCluster) -> Result<()> {
     for name in ["held", "misplaced"] {
         shared.apply(&claim(name, CLASS, "1Gi", VolumeMode::Filesystem))?;
     }
@@ -140,7 +140,7 @@ fn plant_in_pods_and_claims(shared: &TestCluster) -> Result<()> {
     shared.apply(&marked)
 }
 
-fn plant_in_nodes(shared: &TestCluster) -> Result<()> {
+fn inject_in_nodes(shared: &TestCluster) -> Result<()> {
     let finalizer = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": "topolvm.cybozu.com/node"}]);
     shared.kubectl(&["patch", "node", "n2", "--type=json", "-p", &finalizer.to_string()])?;
     shared.kubectl(&["annotate", "node", "n2", "capacity.topolvm.cybozu.com/ssd=1"])?;
@@ -166,14 +166,14 @@ fn plant_in_nodes(shared: &TestCluster) -> Result<()> {
     }))
 }
 
-fn plant_in_driver(shared: &TestCluster) -> Result<()> {
+fn inject_in_driver(shared: &TestCluster) -> Result<()> {
     let mut impossible = storage_class(ApiFlavor::TopoLvm, "impossible", Some("tape"), false);
     impossible["parameters"]["csi.storage.k8s.io/fstype"] = json!("xfs");
     shared.apply(&impossible)?;
     let mut hasty = storage_class(ApiFlavor::TopoLvm, "hasty", Some("ssd"), false);
     hasty["volumeBindingMode"] = json!("Immediate");
     shared.apply(&hasty)?;
-    plant_in_programs(shared)?;
+    inject_in_programs(shared)?;
     shared.apply(&json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
         "metadata": {"name": "forgotten", "namespace": "topolvm-system"}, "storageClassName": CLASS, "capacity": "1Gi",
@@ -189,9 +189,9 @@ fn plant_in_driver(shared: &TestCluster) -> Result<()> {
 }
 
 /// Creates a Deployment whose csi-provisioner publishes nothing, and a webhook whose certificate is for another name.
-fn plant_in_programs(shared: &TestCluster) -> Result<()> {
+fn inject_in_programs(shared: &TestCluster) -> Result<()> {
     let labels = json!({"app": "topolvm"});
-    // A configuration that no controller serves would be a finding of its own
+    // A configuration that no controller serves would be a separate finding
     let arguments = ["--scheduling-mode=capacity", "--enable-webhooks"];
     shared.apply(&json!({
         "apiVersion": "apps/v1", "kind": "Deployment",

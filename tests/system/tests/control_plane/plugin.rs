@@ -34,7 +34,7 @@ const NODE: &str = "examined";
 
 /// Runs `body` with a Node as an agent and kubelet leave it.
 fn with_node(fixture: &Fixture, body: impl FnOnce() -> Result<()>) -> Result<()> {
-    // What another trial may have left has no driver
+    // Nodes that another test may have left have no driver
     fixture.kubectl(&["delete", "nodes", "--all", "--timeout=180s"])?;
     fixture.kubectl(&["delete", "crd", "logicalvolumes.topolvm.cybozu.com", "--ignore-not-found", "--timeout=180s"])?;
     fixture.apply(&json!({
@@ -67,8 +67,8 @@ struct Fault {
     check: &'static str,
     result: &'static str,
     words: &'static str,
-    plant: fn(&Fixture) -> Result<()>,
-    heal: fn(&Fixture) -> Result<()>,
+    inject: fn(&Fixture) -> Result<()>,
+    repair: fn(&Fixture) -> Result<()>,
 }
 
 const FAULTS: [Fault; 15] = [
@@ -76,31 +76,31 @@ const FAULTS: [Fault; 15] = [
         check: "crd",
         result: "warn",
         words: "lacks selectable .spec.nodeName",
-        plant: |fixture| {
+        inject: |fixture| {
             let patch = r#"[{"op": "remove", "path": "/spec/versions/0/selectableFields"}]"#;
             fixture.kubectl(&["patch", "crd", "logicalvolumes.topolvm.io", "--type=json", "-p", patch]).map(drop)
         },
-        heal: |fixture| fixture.apply(&serde_json::to_value(crd(ApiFlavor::TopoLvm))?),
+        repair: |fixture| fixture.apply(&serde_json::to_value(crd(ApiFlavor::TopoLvm))?),
     },
     Fault {
         check: "api-groups",
         result: "warn",
         words: "both API groups are installed",
-        plant: |fixture| fixture.apply(&serde_json::to_value(crd(ApiFlavor::Legacy))?),
-        heal: |fixture| delete_object(fixture, "crd", "logicalvolumes.topolvm.cybozu.com"),
+        inject: |fixture| fixture.apply(&serde_json::to_value(crd(ApiFlavor::Legacy))?),
+        repair: |fixture| delete_object(fixture, "crd", "logicalvolumes.topolvm.cybozu.com"),
     },
     Fault {
         check: "csidriver",
         result: "fail",
         words: "kube-scheduler does not consider free space",
-        plant: |fixture| set_storage_capacity(fixture, false),
-        heal: |fixture| set_storage_capacity(fixture, true),
+        inject: |fixture| set_storage_capacity(fixture, false),
+        repair: |fixture| set_storage_capacity(fixture, true),
     },
     Fault {
         check: "owner",
         result: "fail",
         words: "deployment/rival in the namespace default runs topolvm-controller too",
-        plant: |fixture| {
+        inject: |fixture| {
             fixture.apply(&json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "rival", "namespace": "default"},
                 "spec": {
@@ -112,88 +112,88 @@ const FAULTS: [Fault; 15] = [
                 },
             }))
         },
-        heal: |fixture| delete_object(fixture, "deployment", "rival"),
+        repair: |fixture| delete_object(fixture, "deployment", "rival"),
     },
     Fault {
         check: "node-agents",
         result: "fail",
         words: "node examined: the driver is not registered in its CSINode",
-        plant: |fixture| delete_object(fixture, "csinode", NODE),
-        heal: register_driver,
+        inject: |fixture| delete_object(fixture, "csinode", NODE),
+        repair: register_driver,
     },
     Fault {
         check: "topology-labels",
         result: "fail",
         words: "Node examined has the label topology.topolvm.io/node=elsewhere",
-        plant: |fixture| label_node(fixture, "elsewhere"),
-        heal: |fixture| label_node(fixture, NODE),
+        inject: |fixture| label_node(fixture, "elsewhere"),
+        repair: |fixture| label_node(fixture, NODE),
     },
     Fault {
         check: "controller",
         result: "fail",
         words: "the Lease",
-        plant: |fixture| fixture.cluster.stop(CONTROLLER, GRACE),
-        heal: |fixture| start_controller(&fixture.cluster, &spec(&[])?),
+        inject: |fixture| fixture.cluster.stop(CONTROLLER, GRACE),
+        repair: |fixture| start_controller(&fixture.cluster, &spec(&[])?),
     },
     Fault {
         check: "webhooks",
         result: "fail",
         words: "the Service topolvm-system/topolvm-controller, which does not exist",
-        plant: |fixture| create_webhook(fixture, &exempt()),
-        heal: |fixture| delete_object(fixture, "mutatingwebhookconfiguration", "doctored"),
+        inject: |fixture| create_webhook(fixture, &exempt()),
+        repair: |fixture| delete_object(fixture, "mutatingwebhookconfiguration", "doctored"),
     },
     Fault {
         check: "webhooks",
         result: "fail",
         words: "the Service topolvm-system/topolvm-controller of the webhooks has no ready endpoint",
-        plant: |fixture| {
+        inject: |fixture| {
             fixture.apply(&service())?;
             create_webhook(fixture, &exempt())
         },
-        heal: delete_webhook_and_service,
+        repair: delete_webhook_and_service,
     },
     Fault {
         check: "webhooks",
         result: "fail",
         words: "pvc-hook.topolvm.io: the caBundle has expired on 2020-01-02",
-        plant: |fixture| {
+        inject: |fixture| {
             create_service(fixture)?;
             create_webhook_with(fixture, &exempt(), &expired_authority()?)
         },
-        heal: delete_webhook_and_service,
+        repair: delete_webhook_and_service,
     },
     Fault {
         check: "webhook-exemptions",
         result: "warn",
         words: "applies to the namespace kube-system",
-        plant: |fixture| {
+        inject: |fixture| {
             create_service(fixture)?;
             create_webhook(fixture, &json!({}))
         },
-        heal: delete_webhook_and_service,
+        repair: delete_webhook_and_service,
     },
     Fault {
         check: "storage-classes",
         result: "warn",
         words: "no node has the device class \"hdd\"",
-        plant: |fixture| {
+        inject: |fixture| {
             fixture.apply(&json!({
                 "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "impossible"},
                 "provisioner": "topolvm.io", "volumeBindingMode": "WaitForFirstConsumer",
                 "parameters": {"topolvm.io/device-class": "hdd"},
             }))
         },
-        heal: |fixture| delete_object(fixture, "storageclass", "impossible"),
+        repair: |fixture| delete_object(fixture, "storageclass", "impossible"),
     },
     Fault {
         check: "selected-nodes",
         result: "warn",
         words: "claim default/cordoned has the selected node examined, which is cordoned",
-        plant: |fixture| {
+        inject: |fixture| {
             fixture.create_claim("cordoned", &json!({SELECTED_NODE: NODE}), &[])?;
             fixture.kubectl(&["cordon", NODE]).map(drop)
         },
-        heal: |fixture| {
+        repair: |fixture| {
             fixture.kubectl(&["uncordon", NODE])?;
             delete_object(fixture, "pvc", "cordoned")
         },
@@ -202,23 +202,23 @@ const FAULTS: [Fault; 15] = [
         check: "capacity-tracking",
         result: "warn",
         words: "of StorageClass removed on node examined: no StorageClass of this driver has this name",
-        plant: |fixture| {
+        inject: |fixture| {
             fixture.apply(&json!({
                 "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
                 "metadata": {"name": "doctored", "namespace": NAMESPACE}, "storageClassName": "removed",
                 "capacity": "1Gi", "nodeTopology": {"matchLabels": {"topology.topolvm.io/node": NODE}},
             }))
         },
-        heal: |fixture| fixture.kubectl(&["-n", NAMESPACE, "delete", "csistoragecapacity", "doctored"]).map(drop),
+        repair: |fixture| fixture.kubectl(&["-n", NAMESPACE, "delete", "csistoragecapacity", "doctored"]).map(drop),
     },
     Fault {
         check: "rights",
         result: "fail",
         words: "topolvm-system/topolvm-node may not list nodes, patch nodes, watch nodes",
-        plant: |fixture| {
+        inject: |fixture| {
             delete_object(fixture, "clusterrolebinding", BINDING).and_then(|()| bind_without_nodes(fixture))
         },
-        heal: |fixture| {
+        repair: |fixture| {
             delete_object(fixture, "clusterrolebinding", "doctored")?;
             delete_object(fixture, "clusterrole", "doctored")?;
             bind_role(fixture, BINDING, "topolvm-system:node")
@@ -332,33 +332,33 @@ fn bind_role(fixture: &Fixture, name: &str, role: &str) -> Result<()> {
 fn find_faults(fixture: &Fixture) -> Result<()> {
     with_node(fixture, || {
         wait_until_healthy(fixture)?;
-        // The API server of the oldest Kubernetes drops what the first one takes away
+        // The API server of the oldest Kubernetes drops the field that the first fault removes
         let not_there = usize::from(assets::is_oldest_kubernetes());
         for fault in FAULTS.iter().skip(not_there) {
-            (fault.plant)(fixture)?;
+            (fault.inject)(fixture)?;
             let named = wait_until_named(fixture, fault);
-            (fault.heal)(fixture)?;
+            (fault.repair)(fixture)?;
             named.with_context(|| format!("the fault of {}", fault.check))?;
-            wait_until_healthy(fixture).with_context(|| format!("after {} was healed", fault.check))?;
+            wait_until_healthy(fixture).with_context(|| format!("after {} was repaired", fault.check))?;
         }
         Ok(())
     })
 }
 
-/// Returns the checks of a report that are not ok, without the one that cannot tell: the agent that would have metrics
-/// is no pod.
+/// Returns the checks of a report that are not ok, without the one that is unknown: the agent that would have metrics
+/// is not a pod.
 fn find_bad(report: &Value) -> Result<Vec<&Value>> {
     let checks = report["checks"].as_array().context("a report without checks")?;
     ensure!(checks.len() == 25, "doctor says: {report:#}");
-    let untold = checks.iter().find(|check| check["name"] == "storage").context("storage is not checked")?;
+    let storage = checks.iter().find(|check| check["name"] == "storage").context("storage is not checked")?;
     let words = "no metrics of pods report the volume groups and thin pools of node examined";
     let has_driver = !checks.iter().any(|check| check["name"] == "node-agents" && check["result"] == "fail");
-    let is_untold = untold["result"] == "unknown" && untold["findings"][0]["found"] == words;
-    ensure!(is_untold == has_driver, "of what nobody tells doctor says {untold:#}");
+    let is_unknown = storage["result"] == "unknown" && storage["findings"][0]["found"] == words;
+    ensure!(is_unknown == has_driver, "without metrics of the storage doctor says {storage:#}");
     Ok(checks.iter().filter(|check| check["result"] != "ok" && check["name"] != "storage").collect())
 }
 
-/// Waits until all checks of `doctor` are ok, but for the one that cannot tell.
+/// Waits until all checks of `doctor` are ok, except the one that is unknown.
 fn wait_until_healthy(fixture: &Fixture) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let report = plugin::json(&fixture.cluster, &["doctor"])?;
@@ -411,7 +411,7 @@ fn run_without_rights(fixture: &Fixture) -> Result<()> {
         let finding = &answer["findings"][0];
         ensure!(answer["result"] == "unknown" && finding["found"] == right, "{check}: {answer:#}");
     }
-    // Commands that cannot go on without a right name it too
+    // Commands that fail without a right name it too
     let answer = plugin::run(&fixture.cluster, &kubeconfig, &["status"])?;
     ensure!(!answer.is_success && answer.errors.contains("you may not list"), "{answer:?}");
     Ok(())

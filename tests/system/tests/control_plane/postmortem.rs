@@ -1,7 +1,7 @@
 //! A cluster in which two faults keep pods waiting: kube-scheduler does not call the extender for which the webhook
-//! prepares pods, and a StorageClass asks for a default class that no node has. `doctor` names both, as the controller
-//! does by itself, and what it prints mends them. There is no kubelet: that a pod is bound to a node on which its
-//! volumes have been made is as far as it goes.
+//! prepares pods, and a StorageClass requests a default class that no node has. `doctor` names both, as the controller
+//! does automatically, and its printed commands fix them. There is no kubelet: the test ends when the pods are bound to
+//! nodes with their volumes.
 
 use std::fs;
 
@@ -24,10 +24,10 @@ use crate::planted;
 const NAMESPACE: &str = "vault";
 const NODES: [&str; 2] = ["n1", "n2"];
 const LVMD_CONFIG: &str = "device-classes: [{name: ssd, volume-group: ssd, spare-gb: 0}]";
-/// The checks that find what keeps the pods waiting.
+/// The checks that find why the pods wait.
 const CHECKS: [&str; 3] = ["storage-classes", "extender-called", "blocked-pods"];
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "doctor_commands_fix_both_faults_of_waiting_pods";
     vec![suite::test(name, run_in_own_cluster)]
 }
@@ -80,7 +80,7 @@ fn create_vault(shared: &TestCluster) -> Result<()> {
 
 fn check_both_faults(shared: &TestCluster) -> Result<()> {
     create_vault(shared)?;
-    // All pods have been looked at when all are named
+    // All pods have been checked when all are named
     shared.cluster.ready("apiserver", || {
         for check in CHECKS {
             let found = finding(shared, check)?;
@@ -108,11 +108,11 @@ fn check_both_faults(shared: &TestCluster) -> Result<()> {
     wait_for_volumes(shared)?;
     shared.cluster.ready("apiserver", || {
         let report = plugin::json(&shared.cluster, &["doctor"])?;
-        // The agents, which would have metrics of the storage, are no pods, but they tell of it in their objects
+        // The agents, which would have metrics of the storage, are not pods, but they report it in their objects
         ensure!(report["result"] == "ok", "doctor says: {report:#}");
         ensure!(
             report.to_string().contains("2 nodes report healthy"),
-            "the nodes do not tell of their storage: {report:#}"
+            "the nodes do not report their storage: {report:#}"
         );
         Ok(())
     })?;
@@ -120,7 +120,7 @@ fn check_both_faults(shared: &TestCluster) -> Result<()> {
     CHECKS.into_iter().try_for_each(|check| wait_for_metric(shared, check, 0))
 }
 
-/// Waits until all pods are bound to nodes, and all claims to volumes that lvmd has made.
+/// Waits until all pods are bound to nodes, and all claims to volumes that lvmd has created.
 fn wait_for_volumes(shared: &TestCluster) -> Result<()> {
     let list = |arguments: &[&str], path: &str| shared.kubectl(&[arguments, &["-o", path]].concat());
     shared.cluster.ready("scheduler", || {
@@ -134,7 +134,7 @@ fn wait_for_volumes(shared: &TestCluster) -> Result<()> {
     })
 }
 
-/// Waits until the condition that the controller keeps has this status, and these words in its message.
+/// Waits until the condition of the controller has this status, and this text in its message.
 fn wait_for_condition(shared: &TestCluster, status: &str, words: &str) -> Result<()> {
     shared.cluster.ready(CONTROLLER, || {
         let map = shared.kubectl(&["-n", "topolvm-system", "get", "configmap", "topolvm-doctor", "-o", "json"])?;
@@ -157,7 +157,7 @@ fn wait_for_metric(shared: &TestCluster, check: &str, count: usize) -> Result<()
     })
 }
 
-/// Returns what a check that has failed has found.
+/// Returns the finding of a failed check.
 fn finding(shared: &TestCluster, name: &str) -> Result<String> {
     let report = plugin::json(&shared.cluster, &["doctor"])?;
     let mut checks = report["checks"].as_array().into_iter().flatten();

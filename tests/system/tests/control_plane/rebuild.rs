@@ -1,4 +1,4 @@
-//! Claims of lost nodes, which StatefulSets make again.
+//! Claims of lost nodes, which StatefulSets recreate.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::fixture::{CLASS, Fixture, LV};
 
 pub(crate) const ALL: &[(&str, Body)] = &[("claims_of_lost_nodes_are_recreated_where_requested", rebuild)];
 
-/// Names of a node and of the StatefulSet whose claim has its volume there, and when the claim is to be made again.
+/// Names of a node and of the StatefulSet whose claim has its volume there, and when the claim is to be recreated.
 const CASES: [(&str, &str); 4] = [
     ("deleted", "on-node-deleted"),
     ("outofservice", "on-out-of-service-taint"),
@@ -18,7 +18,8 @@ const CASES: [(&str, &str); 4] = [
 ];
 
 fn rebuild(fixture: &Fixture) -> Result<()> {
-    // What the component lets the controller do; only here, so that another trial can see that it may not otherwise
+    // The rights of the component; only here, so that another test can check that the controller does not have them
+    // otherwise
     let rights = manifests().join("components/rebuild/rbac.yaml");
     let rights = rights.to_string_lossy();
     fixture.kubectl(&["apply", "--server-side", "-f", &rights])?;
@@ -33,7 +34,7 @@ fn lose_nodes(fixture: &Fixture) -> Result<()> {
         create_stateful_set(fixture, name, when)?;
     }
     let old = CASES.map(|(name, _)| uids(fixture, name));
-    // A pod that runs there as far as Kubernetes knows: its own pod garbage collector has to end it
+    // A pod that runs there according to its status: the pod garbage collector of Kubernetes has to delete it
     bind_pod(fixture, "outofservice")?;
     let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}).to_string();
     fixture.kubectl(&["patch", "node", "notready", "--subresource=status", "--type=merge", "-p", &not_ready])?;
@@ -56,10 +57,10 @@ fn lose_nodes(fixture: &Fixture) -> Result<()> {
         ensure!(kept.is_empty() || policy == kept, "reclaim policy of {name}: {policy}");
         ensure!(fixture.exists(LV, &format!("pvc-{name}"))?, "the controller has removed a LogicalVolume itself");
     }
-    // Looked at each time that those above were
+    // These are evaluated in the same passes as those above
     for index in [2, 3] {
         let (name, before) = (CASES[index].0, old[index].as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?);
-        ensure!(uids(fixture, name)? == *before, "claim or pod of {name} were made again");
+        ensure!(uids(fixture, name)? == *before, "claim or pod of {name} were recreated");
     }
     fixture.check_rights()?;
     clean_up(fixture)

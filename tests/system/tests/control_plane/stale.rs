@@ -30,14 +30,14 @@ fn delete_stale_volumes(fixture: &Fixture) -> Result<()> {
         fixture.kubectl(&["delete", LV, "forgotten", "referred", "alive", "--wait=false"])?;
         fixture.wait("--for=delete", LV, "forgotten")?;
         fixture.wait_event("LogicalVolume", "forgotten", "Normal StaleVolumeForgotten", "vanished")?;
-        // Both have been looked at when there are Events about them
+        // Both have been checked when they have Events
         for (name, why) in [("referred", "referrer"), ("alive", "alive")] {
             fixture.wait_event("LogicalVolume", name, "Warning StaleVolume", why)?;
             ensure!(fixture.exists(LV, name)?, "{name} has gone");
         }
-        ensure!(fixture.exists(LV, "kept")?, "a volume that nobody deleted has gone");
+        ensure!(fixture.exists(LV, "kept")?, "a volume was deleted without a request");
         fixture.check_rights()?;
-        // Nobody refers to it any more
+        // Nothing refers to it any more
         fixture.kubectl(&["delete", "pv", "referrer", "--timeout=180s"])?;
         fixture.wait("--for=delete", LV, "referred")?;
         // Its Node is deleted, which ends it at once

@@ -1,5 +1,5 @@
 //! The web page in a headless Chromium: an empty, a healthy, a full and a broken cluster in light and dark, at the
-//! width of a desktop and of a phone. The API server is a fake, whose objects are those of one cluster alone.
+//! width of a desktop and of a phone. The API server is a fake, with the objects of one cluster.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,34 +16,34 @@ use topolvm_testkit::fixtures::storage_class;
 
 const NAMESPACES: [&str; 4] = ["bank", "media", "search", "shop"];
 const CLAIMS: [&str; 5] = ["data-postgres", "cache-redis", "broker-kafka", "index-search", "media-store"];
-/// Parts of the page that somebody looks at: what is added to the name of the picture, and how to get there.
+/// Parts of the page that are checked: the suffix of the screenshot's name, and the script that scrolls there.
 const PARTS: [(&str, &str); 2] =
     [("", "scrollTo(0, 0)"), ("-volumes", "document.getElementById('volumes').scrollIntoView()")];
-/// Widths between those of the pictures: on both sides of where the columns of the list become lines, and of where
-/// margins shrink.
+/// Widths between those of the screenshots: on both sides of the breakpoint where the columns of the list become lines,
+/// and of the one where margins shrink.
 const BETWEEN: [u32; 4] = [1100, 1099, 641, 640];
 /// Rows are on the screen, unless the list begins below it, and each of them is filled; or there is no volume.
 const ROWS_ARE_THERE: &str = "document.getElementById('table').hidden || ((rows) => (rows.length > 0 \
      || document.getElementById('rows').getBoundingClientRect().top >= innerHeight) \
      && rows.every((row) => !row.classList.contains('waiting')))([...document.querySelectorAll('#rows .row')])";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "web_page_is_accessible_in_each_state_and_at_each_width";
-    vec![suite::test(name, look_at_all)]
+    vec![suite::test(name, check_all)]
 }
 
-fn look_at_all() -> Result<()> {
+fn check_all() -> Result<()> {
     let directory = tempfile::tempdir_in("/var/tmp").context("create a directory")?;
     let page = WebPage::start(directory.path(), "1s")?;
     let browser = Browser::start(directory.path())?;
     let pictures = pictures()?;
     browser.set_viewport(VIEWPORTS[0])?;
     browser.open(&page.url)?;
-    let look = |state: &str| look_at(&browser, &pictures, state).context(state.to_owned());
+    let check = |state: &str| check_state(&browser, &pictures, state).context(state.to_owned());
 
     browser.wait_for("document.body.innerText.includes('no node has storage for this driver')")?;
     browser.wait_for("document.querySelector('#nodes h3').innerText === 'No node offers storage yet'")?;
-    look("empty")?;
+    check("empty")?;
 
     page.api.apply_json(storage_class("topolvm-provisioner").device_class("ssd").build());
     fill(&page, 12, 5, |number| 40 + number * 7);
@@ -51,7 +51,7 @@ fn look_at_all() -> Result<()> {
     browser.wait_for("document.querySelectorAll('#nodes .node').length === 12")?;
     browser.wait_for("document.getElementById('matched').innerText === '60 volumes'")?;
     browser.wait_for("document.querySelectorAll('#rows .used .gauge').length > 5")?;
-    look("healthy")?;
+    check("healthy")?;
     // The one of docs/web-page.md
     browser.set_viewport(Viewport { name: "overview", width: 1280, height: 1330, is_dark: false })?;
     browser.wait_for("document.querySelectorAll('#rows .io:not(:empty)').length > 8")?;
@@ -59,50 +59,50 @@ fn look_at_all() -> Result<()> {
     browser.set_viewport(VIEWPORTS[0])?;
     find_with_the_keyboard(&browser).context("keyboard")?;
     keep_focus_while_it_changes(&page, &browser).context("changes")?;
-    look_at_disks(&page, &browser).context("disks")?;
-    look("disks")?;
+    check_disks(&page, &browser).context("disks")?;
+    check("disks")?;
     browser.run("document.getElementById('clear').click()")?;
     browser.wait_for("document.getElementById('storage').hidden")?;
     walk_the_map(&browser, 12).context("map of cards")?;
 
     fill(&page, 300, 4, |number| if number % 5 == 0 { 9 } else { 1 });
     browser.wait_for("document.querySelectorAll('#nodes.dense .node').length === 300")?;
-    look("full")?;
+    check("full")?;
     walk_the_map(&browser, 300).context("map of squares")?;
 
     break_some(&page);
     browser.wait_for("document.querySelectorAll('#problems .finding').length >= 3")?;
-    // What is wrong stands above them, and rows are there while they are on the screen
+    // Problems are shown above them, and rows exist only while they are visible
     browser.run("document.getElementById('volumes').scrollIntoView()")?;
     browser.wait_for("document.querySelectorAll('#rows .why').length >= 3")?;
-    look("broken")
+    check("broken")
 }
 
-/// Returns the directory of the pictures, which stay for people to look at.
+/// Returns the directory of the screenshots, which are kept for review.
 fn pictures() -> Result<PathBuf> {
     let directory = std::env::current_exe()?.ancestors().nth(3).context("no target directory")?.join("web-page");
     fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
     Ok(directory)
 }
 
-/// Takes a picture of top and volumes in each look, and checks console and accessibility.
-fn look_at(browser: &Browser, pictures: &Path, state: &str) -> Result<()> {
-    for look in VIEWPORTS {
-        browser.set_viewport(look)?;
+/// Takes a screenshot of top and volumes in each viewport, and checks console and accessibility.
+fn check_state(browser: &Browser, pictures: &Path, state: &str) -> Result<()> {
+    for viewport in VIEWPORTS {
+        browser.set_viewport(viewport)?;
         for (part, go) in PARTS {
-            let name = format!("{state}{part}-{}", look.name);
+            let name = format!("{state}{part}-{}", viewport.name);
             browser.run(&format!(
                 "{go}; return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
             ))?;
             browser.wait_for(ROWS_ARE_THERE)?;
             browser.screenshot(&pictures.join(format!("{name}.png")))?;
-            check_layout(browser, look.width).context(name.clone())?;
+            check_layout(browser, viewport.width).context(name.clone())?;
             browser.check_accessibility().context(name)?;
         }
     }
     for width in BETWEEN {
         browser.set_viewport(Viewport { name: "between", width, ..VIEWPORTS[0] })?;
-        // The list is laid out anew in the next frame
+        // The list is laid out again in the next frame
         browser.run("return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")?;
         browser.wait_for(ROWS_ARE_THERE)?;
         check_layout(browser, width).with_context(|| format!("{state}, {width} wide"))?;
@@ -143,7 +143,7 @@ fn fill(page: &WebPage, nodes: u64, volumes: u64, free: impl Fn(u64) -> u64) {
 }
 
 /// Chooses a node of which a disk is missing.
-fn look_at_disks(page: &WebPage, browser: &Browser) -> Result<()> {
+fn check_disks(page: &WebPage, browser: &Browser) -> Result<()> {
     page.api.apply_json(json!({
         "apiVersion": "topolvm.io/v1", "kind": "NodeStorage", "metadata": {"name": "node-003"},
         "status": {
@@ -167,7 +167,7 @@ fn look_at_disks(page: &WebPage, browser: &Browser) -> Result<()> {
     )
 }
 
-/// Finds a volume, opens and closes its details, and goes on to the next, without a mouse.
+/// Finds a volume, opens and closes its details, and moves to the next, without a mouse.
 fn find_with_the_keyboard(browser: &Browser) -> Result<()> {
     let focused = "document.activeElement";
     browser.run("scrollTo(0, 0); document.activeElement.blur()")?;
@@ -238,7 +238,7 @@ fn walk_the_map(browser: &Browser, nodes: usize) -> Result<()> {
     ))
 }
 
-/// Changes a volume on the screen: what somebody has focused and where he has scrolled to stays.
+/// Changes a visible volume: focus and scroll position stay.
 fn keep_focus_while_it_changes(page: &WebPage, browser: &Browser) -> Result<()> {
     browser.run("document.querySelectorAll('#rows .row')[8].querySelector('button').focus()")?;
     let place = "return [document.activeElement.title, Math.round(scrollY)]";
@@ -255,7 +255,7 @@ fn keep_focus_while_it_changes(page: &WebPage, browser: &Browser) -> Result<()> 
     Ok(())
 }
 
-/// Takes a Node away, loses a volume, fails to make one, and plants a StorageClass that works nowhere.
+/// Removes a Node, loses a volume, fails to create one, and adds a StorageClass that works on no node.
 fn break_some(page: &WebPage) {
     page.api.edit("nodes", "", "node-300", |node| node["metadata"]["finalizers"] = Value::Null);
     page.api.delete("nodes", "", "node-300");

@@ -11,7 +11,7 @@ use super::{Bed, CLASS, annotations, pod};
 const PRIORITY_CLASS: &str = "urgent";
 /// Nodes whose CPU the victims take. The third node has CPU, and no device class.
 const FULL: [&str; 2] = ["roomy", "small"];
-/// Pod and claim for which the extender is not asked.
+/// Pod and claim for which the extender is not called.
 const TRACKED: &str = "tracked";
 /// End of the message of a pod for which kube-scheduler has considered preemption, and evicts nothing.
 const NO_CANDIDATE: &str = "no candidate node for preemption";
@@ -47,7 +47,7 @@ impl Bed<'_> {
         })
     }
 
-    /// Checks that kube-scheduler looks for no victims on nodes that the extender refuses, with TopoLVM's file too.
+    /// Checks that kube-scheduler selects no victims on nodes that the extender refuses, with TopoLVM's file too.
     fn check_storage_alone(&self) -> Result<()> {
         let victims: Vec<Value> = FULL.iter().map(|node| victim(node, "1")).collect();
         self.create(&victims)?;
@@ -86,11 +86,11 @@ impl Bed<'_> {
         pod["spec"]["nodeSelector"] = json!({ super::PREFERRED.0: "small" });
         self.create(&[victim, pod])?;
         self.fixture.kubectl(&["wait", "--for=delete", "pod/victim-small", "--timeout=60s"])?;
-        // As the agent writes it when the volume is gone
-        let room = |gib: u64| format!("capacity.topolvm.io/ssd={}", gib << 30);
-        self.fixture.kubectl(&["annotate", "node", "small", "--overwrite", &room(12)])?;
+        // As the agent writes it when the volume is removed
+        let capacity = |gib: u64| format!("capacity.topolvm.io/ssd={}", gib << 30);
+        self.fixture.kubectl(&["annotate", "node", "small", "--overwrite", &capacity(12)])?;
         self.wait_bound("heir", "small")?;
-        self.fixture.kubectl(&["annotate", "node", "small", "--overwrite", &room(4)])?;
+        self.fixture.kubectl(&["annotate", "node", "small", "--overwrite", &capacity(4)])?;
         self.delete_pods(&["heir"])
     }
 

@@ -1,4 +1,4 @@
-//! Promises after a restart of the extender, and in a second replica: both know them from the API objects alone.
+//! Reservations after a restart of the extender, and in a second replica: both read them from the API objects only.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -7,27 +7,27 @@ use system_tests::manifests::{VolumeMode, claim};
 use super::{ADDRESS, Bed, CLASS, NODES, PROGRAM, SELECTED_NODE, pod, pod_with_claim};
 use crate::fixture::GRACE;
 
-/// Pod and claim that come when the node has been promised to another.
+/// Pod and claim that are created when the node is reserved for another.
 pub(super) const LATE: &str = "late";
 /// Process and address of the second replica.
 const SECOND: &str = "topolvm-scheduler-2";
 const SECOND_ADDRESS: &str = "127.0.0.1:9252";
 
 impl Bed<'_> {
-    /// Starts the extender anew where a claim has been promised a node and has no volume, and checks that neither it
-    /// nor a second replica promises the node again.
-    pub(super) fn check_promises_after_restart(&self, settings: &str) -> Result<()> {
+    /// Restarts the extender while a claim has a reservation on a node and no volume, and checks that neither it nor a
+    /// second replica reserves the node again.
+    pub(super) fn check_reservations_after_restart(&self, settings: &str) -> Result<()> {
         self.start_extender(settings)?;
         self.create(&[claim(LATE, CLASS, "3Gi", VolumeMode::Filesystem), pod_with_claim(LATE)])?;
         self.wait_condition(LATE, "Unschedulable", "1 out of VG free space")?;
-        ensure!(self.fixture.value("pvc", LATE, SELECTED_NODE)?.is_empty(), "the node is promised again");
+        ensure!(self.fixture.value("pvc", LATE, SELECTED_NODE)?.is_empty(), "the node is reserved again");
         self.spawn_extender(SECOND, SECOND_ADDRESS, settings)?;
         let compared = self.compare_replicas();
         self.fixture.cluster.stop(SECOND, GRACE)?;
         compared
     }
 
-    /// Asks both replicas about a pod that is nobody's, as kube-scheduler would.
+    /// Sends both replicas a request for an unknown pod, as kube-scheduler would.
     fn compare_replicas(&self) -> Result<()> {
         let names = NODES.map(|(name, _)| name);
         let request = json!({"Pod": pod("asked", &[("ssd", 3)]), "Nodes": null, "NodeNames": names}).to_string();
@@ -40,7 +40,7 @@ impl Bed<'_> {
             ensure!(one == two, "to {path} {PROGRAM} says {one} and {SECOND} {two}");
             if path == "/predicate" {
                 ensure!(two["nodenames"] == json!(["roomy"]), "it fits elsewhere than on one node: {two}");
-                ensure!(two["failedNodes"]["small"] == "out of VG free space", "nothing is promised there: {two}");
+                ensure!(two["failedNodes"]["small"] == "out of VG free space", "nothing is reserved there: {two}");
             }
         }
         Ok(())

@@ -22,7 +22,7 @@ pub(super) const NEAR: &str = "near";
 pub(super) const FAR: &str = "far";
 /// StorageClass of the default device class, in the group `fast`.
 pub(super) const WAITING: &str = "waiting";
-/// The same for the node [`NEAR`] alone, by `allowedTopologies`.
+/// The same for the node [`NEAR`] only, by `allowedTopologies`.
 pub(super) const HERE: &str = "here";
 /// StorageClass and device class in the group `slow`.
 pub(super) const SLOW: &str = "slow";
@@ -36,7 +36,7 @@ device-classes:
 - {name: slow, volume-group: slow, spare-gb: 0}
 - {name: thin, volume-group: pooled, spare-gb: 0, type: thin, thin-pool: {name: pool, overprovision-ratio: 5}}
 ";
-/// Label of all that belongs to a trial.
+/// Label of all objects of a test.
 const LABEL: &str = "placement";
 
 /// The nodes in a cluster with the programs of a mode.
@@ -48,7 +48,7 @@ pub(super) struct Bed<'a> {
     pub(super) near: FakeLvm,
 }
 
-/// Runs a trial with the nodes, and removes all that it leaves.
+/// Runs a test with the nodes, and removes its objects.
 pub(super) fn run_in_mode(fixture: &Fixture, mode: Mode, body: impl FnOnce(&Bed<'_>) -> Result<()>) -> Result<()> {
     let cluster = &fixture.cluster;
     mode.run(cluster, &spec(&[])?, Duration::from_secs(1), || {
@@ -72,7 +72,7 @@ pub(super) fn lvm(fast: u64, slow: u64) -> FakeLvm {
     lvm
 }
 
-/// A volume that a pod wants: its StorageClass and GiB.
+/// A volume of a pod: its StorageClass and GiB.
 pub(super) type Wanted<'a> = (&'a str, u64);
 
 /// Returns a claim for a device.
@@ -128,7 +128,7 @@ impl Bed<'_> {
         self.pod_with_volumes(name, &volumes, claims.iter().map(|(_, wanted)| *wanted))
     }
 
-    /// Returns a pod with devices for these volumes, marked for what they want.
+    /// Returns a pod with devices for these volumes, marked with their requests.
     pub(super) fn pod_with_volumes<'w>(
         &self,
         name: &str,
@@ -144,7 +144,7 @@ impl Bed<'_> {
                     "volumeDevices": volumes.iter().map(device).collect::<Vec<_>>(),
                 }],
                 "volumes": volumes,
-                // No kubelet says that the nodes are well
+                // No kubelet reports that the nodes are ready
                 "tolerations": [{"operator": "Exists"}],
             },
         });
@@ -181,8 +181,8 @@ impl Bed<'_> {
         Ok(())
     }
 
-    /// Waits until an Event says that no node has room for the volumes of a pod.
-    pub(super) fn wait_no_room(&self, pod: &str) -> Result<()> {
+    /// Waits until an Event reports that no node has space for the volumes of a pod.
+    pub(super) fn wait_no_space(&self, pod: &str) -> Result<()> {
         let words = match self.mode {
             Mode::Capacity | Mode::EmbeddedCapacity => "did not have enough free storage",
             Mode::Extender | Mode::ExtenderWithoutReservations => "out of VG free space",
@@ -190,7 +190,7 @@ impl Bed<'_> {
         self.fixture.wait_event("Pod", pod, "Warning FailedScheduling", words)
     }
 
-    /// Deletes a pod, which nobody ends without a kubelet, and claims, and waits until they are gone.
+    /// Deletes a pod by force, because no kubelet terminates it, and claims, and waits until they are deleted.
     pub(super) fn delete_pod(&self, pod: &str, claims: &[&str]) -> Result<()> {
         self.fixture.kubectl(&["delete", "pod", pod, "--force", "--grace-period=0", "--timeout=180s"])?;
         self.fixture.kubectl(&[&["delete", "pvc", "--timeout=180s"], claims].concat()).map(drop)

@@ -15,7 +15,7 @@ pub(super) fn change_capacity(bed: &Bed<'_>) -> Result<()> {
     add_and_remove_node(bed)
 }
 
-/// Grows a volume and creates another at the same time, where there is room for one of both.
+/// Expands a volume and creates another at the same time, with space for one of them.
 fn grow_while_scheduling(bed: &Bed<'_>) -> Result<()> {
     bed.apply_pod("grower", &[("grower", (HERE, 30))])?;
     bed.wait_volume("grower", NEAR)?;
@@ -35,14 +35,14 @@ fn grow_while_scheduling(bed: &Bed<'_>) -> Result<()> {
         ensure!(left == 5 && lost, "{won} has won, {left} GiB are left, and it is {lost} that the other says so");
         Ok(())
     })?;
-    // What has lost would go on asking for the room that the next steps make
+    // Otherwise the rejected one would take the space that the next steps free
     let lost = if bed.fixture.value("pod", "rival", ".spec.nodeName")?.is_empty() { "rival" } else { "grower" };
     let volume = format!("pvc-{}", bed.fixture.value("pvc", lost, ".metadata.uid")?);
     bed.delete_pod(lost, &[lost])?;
     bed.fixture.wait("--for=delete", LV, &volume)
 }
 
-/// Extends the volume group for a pod that has waited for room since an earlier step.
+/// Extends the volume group for a pod that has waited for space since an earlier step.
 fn extend_group(bed: &Bed<'_>) -> Result<()> {
     bed.check_pending("kept-here")?;
     bed.near.extend_group("fast", 300 * GIB);
@@ -53,7 +53,7 @@ fn extend_group(bed: &Bed<'_>) -> Result<()> {
 fn add_and_remove_node(bed: &Bed<'_>) -> Result<()> {
     const THIRD: &str = "third";
     bed.apply_pod("huge", &[("huge", (WAITING, 2000))])?;
-    bed.wait_no_room("huge")?;
+    bed.wait_no_space("huge")?;
     bed.add_node(THIRD, &lvm(3000, 100))?;
     bed.wait_scheduled("huge", THIRD)?;
     bed.wait_volume("huge", THIRD)?;
@@ -64,7 +64,7 @@ fn add_and_remove_node(bed: &Bed<'_>) -> Result<()> {
         bed.fixture.wait("--for=delete", kind, name)?;
     }
     bed.apply_pod("homeless", &[("homeless", (WAITING, 2000))])?;
-    bed.wait_no_room("homeless")
+    bed.wait_no_space("homeless")
 }
 
 fn has_event(bed: &Bed<'_>, kind: &str, name: &str, reason: &str) -> Result<bool> {

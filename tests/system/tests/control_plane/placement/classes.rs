@@ -10,9 +10,9 @@ use super::bed::{Bed, FAR, HERE, NEAR, SLOW, WAITING, device_claim};
 use crate::fixture::LV;
 
 pub(super) fn place_by_class(bed: &Bed<'_>) -> Result<()> {
-    // Only one node has room for the first, and that has room for the second too
+    // Only one node has space for the first, and it has space for the second too
     bed.apply_pod("both", &[("both-fast", (WAITING, 300)), ("both-slow", (SLOW, 50))])?;
-    // Each node has room for one of them
+    // Each node has space for one of them
     bed.apply_pod("torn", &[("torn-fast", (WAITING, 300)), ("torn-slow", (SLOW, 300))])?;
     let scratch = json!({"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {
         "accessModes": ["ReadWriteOnce"], "volumeMode": "Block", "storageClassName": WAITING,
@@ -29,19 +29,19 @@ pub(super) fn place_by_class(bed: &Bed<'_>) -> Result<()> {
     bed.wait_volume("ephemeral-scratch", FAR)?;
     bed.wait_scheduled("allowed", NEAR)?;
     for (pod, claims) in [("torn", &["torn-fast", "torn-slow"][..]), ("kept-here", &["kept-here"])] {
-        bed.wait_no_room(pod)?;
+        bed.wait_no_space(pod)?;
         for claim in claims {
             bed.check_pending(claim)?;
             let volume = format!("pvc-{}", bed.fixture.value("pvc", claim, ".metadata.uid")?);
             bed.fixture.wait("--for=delete", LV, &volume)?;
         }
     }
-    // It would take the room that later steps make
+    // It would take the space that later steps free
     bed.delete_pod("torn", &["torn-fast", "torn-slow"])
 }
 
 /// Uses StorageClasses that allow nodes by a label which is no topology of the driver: kube-scheduler finds the node by
-/// it, and no volume is made, which `doctor` explains.
+/// it, and no volume is created, which `doctor` explains.
 pub(super) fn refuse_other_keys(bed: &Bed<'_>) -> Result<()> {
     const KEY: &str = "kubernetes.io/hostname";
     let class = |name: &str, is_immediate: bool| {

@@ -11,7 +11,7 @@ use super::bed::{Bed, FAR, NEAR, THIN, Wanted, device_claim};
 
 const WANTED: Wanted<'_> = (THIN, 1);
 
-pub(super) fn place_beside_source(bed: &Bed<'_>) -> Result<()> {
+pub(super) fn place_next_to_source(bed: &Bed<'_>) -> Result<()> {
     let pinned = |name: &str, node: &str| {
         let mut pod = bed.pod(name, &[(name, WANTED)]);
         pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
@@ -54,13 +54,13 @@ fn restore_snapshot(bed: &Bed<'_>) -> Result<()> {
     bed.wait_volume("restored", NEAR)?;
     bed.fixture.kubectl(&["delete", "volumesnapshot/taken", "volumesnapshotclass/snapshots", "--timeout=180s"])?;
     sidecars.into_iter().try_for_each(|sidecar| sidecar.stop(cluster))?;
-    // As the cluster was for other trials
+    // Restore the cluster for other tests
     let all = bed.fixture.kubectl(&["get", "crd", "-o", "name"])?;
     let ours: Vec<_> = all.lines().filter(|name| name.ends_with(".snapshot.storage.k8s.io")).collect();
     bed.fixture.kubectl(&[&["delete", "--timeout=180s"], ours.as_slice()].concat()).map(drop)
 }
 
-/// Clones for a pod that can run on another node alone, where csi-provisioner allows only the node of the pod.
+/// Clones for a pod that can only run on another node, where csi-provisioner allows only the node of the pod.
 fn refuse_strictly(bed: &Bed<'_>, pod: &Value) -> Result<()> {
     let (cluster, socket) = (&bed.fixture.cluster, controller_socket(&bed.fixture.cluster));
     let publishes = format!("--enable-capacity={}", !bed.mode.asks_extender());

@@ -16,18 +16,18 @@ pub(super) fn select_by_hand(bed: &Bed<'_>) -> Result<()> {
     pinned["spec"]["nodeName"] = json!(NEAR);
     bed.apply(&[selected("selected", 10, NEAR), device_claim("pinned", (WAITING, 10)), pinned])?;
     bed.wait_volume("selected", NEAR)?;
-    // Only now: while it is promised, nothing is left for others, and nobody would select a node again for a claim
+    // Only now: its reservation leaves no space for others, and no scheduler would select another node for a claim
     // without a pod
     bed.apply(&[selected("too-large", 150, NEAR)])?;
     let claim = "PersistentVolumeClaim";
     bed.fixture.wait_event(claim, "too-large", "Warning ProvisioningFailed", "ResourceExhausted")?;
     bed.fixture.wait_event(claim, "too-large", "Warning ProvisioningFailed", NEAR)?;
-    // Nobody has decided any more, so that the scheduler can
+    // No node is selected any more, so the scheduler can select one
     bed.apply(&[bed.pod("too-large", &[("too-large", (WAITING, 150))])])?;
     bed.wait_scheduled("too-large", FAR)?;
     bed.wait_volume("too-large", FAR)?;
 
-    // The scheduler does not see the pod, and nobody selects a node for its claim
+    // The scheduler ignores the pod, and no node is selected for its claim
     bed.fixture.wait_event(claim, "pinned", "Normal WaitForFirstConsumer", "")?;
     bed.check_pending("pinned")?;
     let annotation = format!("{SELECTED_NODE}={NEAR}");

@@ -1,5 +1,5 @@
-//! Capacity of nodes that do not exist yet, as docs/autoscaling.md says it is promised to a cluster autoscaler. What
-//! the autoscaler asks is kube-scheduler's code, about a Node with this label.
+//! Capacity of nodes that do not exist yet, published for a cluster autoscaler as in docs/autoscaling.md. The
+//! autoscaler runs kube-scheduler's code for a Node with this label.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -7,10 +7,10 @@ use testbed::sidecars::NAMESPACE;
 
 use super::bed::{Bed, WAITING};
 
-/// Label of the Nodes that cluster-autoscaler makes up.
+/// Label of the template Nodes of cluster-autoscaler.
 const TEMPLATE: &str = "cluster-autoscaler.kubernetes.io/template-node";
 
-pub(super) fn promise_capacity(bed: &Bed<'_>) -> Result<()> {
+pub(super) fn publish_capacity(bed: &Bed<'_>) -> Result<()> {
     let resources = json!({"cpu": "4", "memory": "16Gi", "pods": "110"});
     bed.apply(&[
         json!({
@@ -27,14 +27,14 @@ pub(super) fn promise_capacity(bed: &Bed<'_>) -> Result<()> {
     let status = json!({"status": {"capacity": resources, "allocatable": resources}}).to_string();
     bed.fixture.kubectl(&["patch", "node", "template", "--subresource=status", "--type=merge", "-p", &status])?;
     bed.apply_pod("scaled", &[("scaled", (WAITING, 2500))])?;
-    // kube-scheduler selects it, and csi-provisioner finds that it is none
+    // kube-scheduler selects it, and csi-provisioner finds no such node
     let words = "failed to get selected CSINode template";
     bed.fixture.wait_event("PersistentVolumeClaim", "scaled", "Warning ProvisioningFailed", words)?;
     bed.check_pending("scaled")?;
     bed.delete_pod("scaled", &["scaled"])?;
     bed.fixture.kubectl(&["delete", "node", "template", "--timeout=180s"])?;
-    let promise =
+    let object =
         bed.fixture.kubectl(&["get", "csistoragecapacity", "template-nodes", "-n", NAMESPACE, "-o", "name"])?;
-    ensure!(!promise.is_empty(), "the object that an administrator wrote has been removed");
+    ensure!(!object.is_empty(), "the object that an administrator wrote has been removed");
     bed.fixture.kubectl(&["delete", "csistoragecapacity", "template-nodes", "-n", NAMESPACE]).map(drop)
 }
