@@ -1,6 +1,5 @@
-//! Limits of I/O in the cgroups that a real systemd makes for a pod: the slices that kubelet has it make with the
-//! driver systemd, and the scopes that runc has it make for containers. The agent is the real one, over a fake API
-//! server.
+//! I/O limits in the cgroups that a real systemd creates for a pod: the slices that kubelet requests with the cgroup
+//! driver systemd, and the scopes that runc requests for containers. The agent is the real one, with a fake API server.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -26,7 +25,7 @@ use crate::node::{Node, SOCKET, THICK, call_at, run, run_ok, wait_until};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("io_limits_survive_systemd_reloads_and_agent_restarts", survive),
-    ("io_limits_removed_by_systemd_are_restored_within_seconds", come_back),
+    ("io_limits_removed_by_systemd_are_restored_within_seconds", restore_limits),
 ];
 
 const MIB: u64 = 1 << 20;
@@ -41,7 +40,7 @@ const POD_UID: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 /// Slices of a burstable pod, as kubelet names them, from the topmost one.
 const SLICES: [&str; 3] =
     ["kubepods.slice", "kubepods-burstable.slice", "kubepods-burstable-pod0a1b2c3d_1111_2222_3333_444455556666.slice"];
-/// Settings that runc's library has systemd make slices and scopes with.
+/// Settings of the slices and scopes that runc's library requests from systemd.
 const ACCOUNTING: [&str; 4] = ["CPUAccounting=yes", "MemoryAccounting=yes", "IOAccounting=yes", "TasksAccounting=yes"];
 const KUBELET: &str = "/run/kubelet";
 const CSI_SOCKET: &str = "/run/kubelet/plugins/topolvm.io/node/csi-topolvm.sock";
@@ -102,8 +101,8 @@ impl Bed {
         bed
     }
 
-    /// Sets the limit that the volume asks for, or takes it away.
-    fn ask_for(&self, limit: Option<&str>) {
+    /// Sets or removes the limit that the volume requests.
+    fn request_limit(&self, limit: Option<&str>) {
         let annotations = limit.map_or_else(|| json!({}), |limit| json!({WRITE_BYTES: limit}));
         self.api.edit(LV, "", VOLUME, |volume| {
             volume
@@ -125,7 +124,7 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // What a failed test has left must not be in the way of the next one
+        // Leftovers of a failed test must not affect the next one
         drop(run("systemctl", &["stop", SLICES[0]]));
         let request = NodeUnpublishVolumeRequest {
             volume_id: VOLUME_UID.to_owned(),
@@ -166,7 +165,7 @@ fn log_of_agent() -> String {
     String::from_utf8_lossy(&log.stdout).into_owned()
 }
 
-/// Starts a container in the slice of the pod, as runc does for containerd: systemd makes a scope for it.
+/// Starts a container in the slice of the pod, as runc does for containerd: systemd creates a scope for it.
 fn start_container(name: &str, settings: &[&str], command: &str) {
     let settings = settings.iter().map(|setting| format!(" -p {setting}")).collect::<Vec<_>>().concat();
     let scope = format!("cri-containerd-{name}.scope");
@@ -196,8 +195,8 @@ fn written_at_most(bytes: u64) -> String {
     format!("rbps=max wbps={bytes} riops=max wiops=max")
 }
 
-/// Waits until the kernel shows these limits, in the time in which they are to be in force. Returns the number of the
-/// file in which they are: the kernel makes another one when the controller is disabled and enabled again.
+/// Waits until the kernel shows these limits, within the time in which they must be enforced. Returns the inode number
+/// of their file: the kernel creates another one when the controller is disabled and enabled again.
 fn wait_in_force(limits: &str) -> u64 {
     let begun = Instant::now();
     while in_force() != limits {
@@ -208,15 +207,15 @@ fn wait_in_force(limits: &str) -> u64 {
     fs::metadata(io_max()).map_or(0, |file| file.ino())
 }
 
-/// Returns the bytes that the pod has written to the volume, by the kernel's count. What ext4 itself writes, such as
-/// its tables after it was made, is in the count of the device alone.
+/// Returns the bytes that the pod has written to the volume, by the kernel's count. The writes of ext4, such as its
+/// tables after mkfs, are only in the count of the device.
 fn written() -> u64 {
     let (counts, device) = (fs::read_to_string(io_max().with_file_name("io.stat")).unwrap_or_default(), device());
     let line = counts.lines().find(|line| line.split(' ').next() == Some(&device)).unwrap_or_default();
     line.split(' ').find_map(|pair| pair.strip_prefix("wbytes=")).map_or(0, |bytes| bytes.parse().unwrap())
 }
 
-/// Measures the bytes that are written in a second, when it has written what it may in one second, for five of them.
+/// Measures the bytes written per second, after the allowance of one second is used up, over five seconds.
 fn rate(expected: u64) -> u64 {
     let wait_for = |bytes: u64| {
         wait_until("enough is written", || written() >= bytes);
@@ -253,25 +252,25 @@ fn survive() {
     }
     check_rate(2 * MIB);
 
-    // Nobody else keeps them
+    // No other program maintains them
     let main_process = || run_ok("systemctl", &["show", "--property=MainPID", "--value", AGENT]);
     let before = main_process();
     run_ok("systemctl", &["kill", "--signal=KILL", AGENT]);
     assert_eq!(in_force(), limits);
     wait_until("another agent", || !["0\n", &before].contains(&main_process().as_str()));
-    bed.ask_for(Some("1Mi"));
+    bed.request_limit(Some("1Mi"));
     // The time in which a change is to be in force is that of an agent that runs
     wait_until("the limit is in force", || in_force() == written_at_most(MIB));
     check_rate(MIB);
-    bed.ask_for(None);
+    bed.request_limit(None);
     wait_in_force("");
     let free = rate(4 * MIB);
     assert!(free > 4 * MIB, "{free} bytes/s without a limit");
 }
 
-/// Units that do not account for I/O: systemd does not know that somebody needs the controller, and disables it at the
-/// next opportunity. The limits go with it.
-fn come_back() {
+/// Units without I/O accounting: systemd does not know that the io controller is used, and disables it at the next
+/// opportunity, which removes the limits.
+fn restore_limits() {
     let bed = Bed::start("1Mi", &[]);
     let limits = written_at_most(MIB);
     bed.start_writer("a", &[]);
@@ -283,12 +282,12 @@ fn come_back() {
     ];
     for (what, arguments) in disturb {
         run_ok("systemctl", arguments);
-        wait_until(&format!("{what} takes the limits away"), || {
+        wait_until(&format!("{what} removes the limits"), || {
             !fs::metadata(io_max()).is_ok_and(|now| now.ino() == file)
         });
         file = wait_in_force(&limits);
         check_rate(MIB);
     }
-    bed.ask_for(None);
+    bed.request_limit(None);
     wait_in_force("");
 }

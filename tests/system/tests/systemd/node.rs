@@ -149,7 +149,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // What a failed test has left must not be in the way of the next one, and may be anything.
+        // Leftovers of a failed test must not affect the next one.
         drop(fs::remove_file(HELD));
         drop(run("umount", &["--quiet", "/mnt"]));
         drop(run("systemctl", &["disable", UNIT]));
@@ -164,10 +164,10 @@ impl Drop for Node {
 
 /// File during whose presence the LVM of [`held_lvm`] waits before each `lvcreate`.
 const HELD: &str = "/run/held";
-/// File that is there while it waits.
+/// File that exists while it waits.
 const WAITS: &str = "/run/waits";
 
-/// Returns a configuration whose LVM can be held up.
+/// Returns a configuration whose LVM can be delayed.
 pub(crate) fn held_lvm() -> String {
     const LVM: &str = "/usr/local/sbin/held-lvm";
     // Commands come as lines for LVM's shell.
@@ -193,7 +193,7 @@ impl Held {
         Self(client)
     }
 
-    /// Lets LVM go on, and returns the client's result.
+    /// Resumes LVM, and returns the client's result.
     pub(crate) fn resume(self) -> Result<(), Status> {
         fs::remove_file(HELD).unwrap();
         self.0.join().unwrap()

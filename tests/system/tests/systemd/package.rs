@@ -13,7 +13,7 @@ use crate::node::{
 };
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("package_starts_lvmd_only_after_the_administrator_enables_it", starts_when_an_administrator_says_so),
+    ("package_starts_lvmd_only_after_the_administrator_enables_it", starts_after_it_is_enabled),
     ("package_upgrade_restarts_lvmd_without_disturbing_writes", upgrades_under_a_writing_program),
     ("package_removal_and_purge_keep_volumes", leaves_volumes_when_it_is_removed),
 ];
@@ -26,13 +26,13 @@ fn run_with_output(program: &str, args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
-fn starts_when_an_administrator_says_so() {
+fn starts_after_it_is_enabled() {
     let _node = Node::bare();
     install(1);
     assert_eq!(run_with_output("systemctl", &["is-enabled", "lvmd"]).1.trim(), "disabled");
     assert_eq!(property("ActiveState"), "inactive");
 
-    // Blindly started it says what to do, and is left alone.
+    // Started without a configuration it prints the required change, and is not restarted.
     let (status, hint) = run_with_output("lvmd", &["check-config"]);
     assert!(status == Some(64) && hint.contains("add at least one to device-classes"), "{hint}");
     assert!(!run("systemctl", &["start", "lvmd"]).status.success());
@@ -47,7 +47,7 @@ fn starts_when_an_administrator_says_so() {
     assert_eq!(state, ["active", "running", "notify", "main", "LVM works"]);
     assert_eq!(fs::read_link(main_process_file("exe")).unwrap(), Path::new("/usr/sbin/lvmd"));
     run_ok("lvmd", &["health"]);
-    // Not looked for on the node, which may be told to install no documentation
+    // Not checked on the node, which may be configured to install no documentation
     let contents = run_ok("dpkg-deb", &["--contents", &package(1)]);
     let documents =
         ["copyright", "changelog.gz", "lvmd.md.gz", "THIRD-PARTY-NOTICES.gz"].map(|name| format!("doc/lvmd/{name}"));
@@ -56,7 +56,7 @@ fn starts_when_an_administrator_says_so() {
     }
 }
 
-/// Makes a filesystem on a volume and mounts it at /mnt.
+/// Creates a filesystem on a volume and mounts it at /mnt.
 fn mount_volume() {
     create("thin", "data").unwrap();
     run_ok("mkfs.ext4", &["-q", "/dev/myvg1/data"]);
@@ -90,7 +90,7 @@ fn upgrades_under_a_writing_program() {
         let held = Held::start("meanwhile");
         let at_start = writes.load(Ordering::Relaxed);
         let upgrade = threads.spawn(|| install(2));
-        wait_until("lvmd is told to stop", || property("ActiveState") == "deactivating");
+        wait_until("lvmd is stopping", || property("ActiveState") == "deactivating");
         assert!(old.is_alive(), "it waits for LVM");
         assert!(held.resume().is_ok(), "a client is answered");
         upgrade.join().unwrap();

@@ -1,4 +1,4 @@
-//! The sandbox of the systemd unit: lvmd has no rights that the unit takes away, and LVM works all the same.
+//! The sandbox of the systemd unit: lvmd has no rights that the unit removes, and LVM works.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -13,7 +13,7 @@ use crate::node::{
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_reload_takes_a_new_class_over_and_refuses_a_mistake", reloads),
     ("a_stop_waits_for_lvm_and_so_does_a_restart", stops_when_lvm_has_ended),
-    ("a_killed_lvmd_comes_back_and_waits_for_the_lvm_that_it_left", comes_back_after_a_kill),
+    ("a_killed_lvmd_comes_back_and_waits_for_the_lvm_that_it_left", restarts_after_a_kill),
     ("watchdog_restarts_a_hung_lvmd_and_lvm_finishes", is_replaced_by_the_watchdog),
     ("systemctl_kill_ends_it_as_a_stop_does", ends_at_systemctl_kill),
 ];
@@ -28,7 +28,7 @@ fn reloads() {
 
     fs::write(CONFIG, CLASSES.replace("ratio: 5", "ratio: much")).unwrap();
     assert!(!run("systemctl", &["reload", "lvmd"]).status.success());
-    wait_until("the status tells", || property("StatusText").contains("the previous configuration is in use"));
+    wait_until("the status reports it", || property("StatusText").contains("the previous configuration is in use"));
     assert!(list("thin").is_ok());
     assert_eq!(property("ActiveState"), "active");
 
@@ -45,7 +45,7 @@ fn stops_when_lvm_has_ended() {
         let lvmd = main_process();
         let held = Held::start(name);
         run_ok("systemctl", &["--no-block", action, "lvmd"]);
-        wait_until("lvmd is told to stop", || property("ActiveState") == "deactivating");
+        wait_until("lvmd is stopping", || property("ActiveState") == "deactivating");
         assert!(lvmd.is_alive() && !is_whole(name));
         held.resume().unwrap();
         wait_until("the action is done", || property("ActiveState") == then);
@@ -72,7 +72,7 @@ fn check_survival(meets_its_end: impl FnOnce(&testbed::process::Process)) {
     create("thin", "w").unwrap();
 }
 
-fn comes_back_after_a_kill() {
+fn restarts_after_a_kill() {
     let _node = Node::new(&held_lvm());
     drop_in("RestartSec=100ms");
     check_survival(|_| drop(run_ok("systemctl", &["kill", "--kill-who=main", "--signal=KILL", "lvmd"])));
@@ -81,7 +81,7 @@ fn comes_back_after_a_kill() {
 
 fn is_replaced_by_the_watchdog() {
     let _node = Node::new(&held_lvm());
-    // The only numbers that a test cannot wait for; what is waited for, and what then happens, is the unit's.
+    // Only the durations are changed, which are too long for a test; the watchdog and its effect are those of the unit.
     drop_in("WatchdogSec=5s\nTimeoutAbortSec=1s\nRestartSec=100ms");
     systemctl("restart");
     check_survival(|lvmd| {
