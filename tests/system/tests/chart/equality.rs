@@ -50,8 +50,8 @@ const TOLERATIONS: [&str; 4] = [
     r#"lvmd.tolerations=[{"operator":"Exists"}]"#,
 ];
 
-/// Kinds that only kustomizations have. helm creates the namespace itself, with `--create-namespace`; a StorageClass
-/// cannot be changed, so that no kustomization has one.
+/// Kinds that only kustomizations have. helm creates the namespace with `--create-namespace`; a StorageClass cannot be
+/// changed, so that no kustomization has one.
 const ONLY_IN_KUSTOMIZATIONS: [&str; 1] = ["Namespace"];
 const ONLY_IN_THE_CHART: [&str; 1] = ["StorageClass"];
 

@@ -39,6 +39,6 @@ const TESTS: [Test; 11] = [
 
 fn main() -> ExitCode {
     let missing = machine::missing_for_go_programs().or_else(machine::missing_for_packages);
-    let trials = TESTS.into_iter().map(|(name, test)| suite::test(name, test));
-    suite::on_host_unless(missing, trials.collect())
+    let tests = TESTS.into_iter().map(|(name, test)| suite::test(name, test));
+    suite::on_host_unless(missing, tests.collect())
 }

@@ -42,8 +42,8 @@ pub(crate) fn check_mounts() -> Result<()> {
     check_mounts_of_lvm()
 }
 
-/// An LVM in the container has what it writes to, in the agent and in lvmd's own DaemonSet; with nsenter nothing of
-/// that is mounted.
+/// LVM in the container has mounts for the paths that it writes to, in the agent and in lvmd's DaemonSet; with nsenter
+/// none of them is mounted.
 fn check_mounts_of_lvm() -> Result<()> {
     let prefixes = [(r#"["/sbin/lvm"]"#, LVM_MOUNTS.len()), (r#"["nsenter", "-t1", "-m", "/sbin/lvm"]"#, 0)];
     for (lvmd, daemon_set) in [("lvmd.managed=true", "topolvm-lvmd"), (EMBEDDED, "topolvm-node")] {

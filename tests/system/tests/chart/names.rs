@@ -1,4 +1,4 @@
-//! A release with another name in another namespace: references lead to objects that are there.
+//! A release with another name in another namespace: all references are to existing objects.
 
 use std::collections::BTreeSet;
 
@@ -37,12 +37,12 @@ fn check(objects: &Objects) -> Result<()> {
     check_webhook(objects)
 }
 
-/// Checks that the role and the subjects of each binding are there.
+/// Checks that the role and the subjects of each binding exist.
 fn check_roles(objects: &Objects) -> Result<()> {
     for binding in objects.of_kind("ClusterRoleBinding").chain(objects.of_kind("RoleBinding")) {
         let text = |value: &Value| value.as_str().map(str::to_owned).context("nothing is named");
         objects.find(&text(&binding["roleRef"]["kind"])?, &text(&binding["roleRef"]["name"])?)?;
-        for subject in binding["subjects"].as_array().context("a binding for nobody")? {
+        for subject in binding["subjects"].as_array().context("a binding without subjects")? {
             ensure!(subject["namespace"] == "storage", "{binding}");
             objects.find("ServiceAccount", &text(&subject["name"])?)?;
         }
@@ -51,7 +51,7 @@ fn check_roles(objects: &Objects) -> Result<()> {
 }
 
 /// Checks that selectors find the pods of their own workload and no others, and that accounts and ConfigMaps of pods
-/// are there.
+/// exist.
 fn check_pods(objects: &Objects) -> Result<()> {
     let mut selectors = BTreeSet::new();
     for workload in objects.of_kind("Deployment").chain(objects.of_kind("DaemonSet")) {
@@ -77,8 +77,8 @@ fn check_pods(objects: &Objects) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the API server calls a Service that is there, and that a controller with a self-managed certificate has
-/// all names.
+/// Checks that the API server calls an existing Service, and that a controller with a self-managed certificate has all
+/// names.
 fn check_webhook(objects: &Objects) -> Result<()> {
     let Some(configuration) = objects.of_kind("MutatingWebhookConfiguration").next() else { return Ok(()) };
     let called = &configuration["webhooks"][0]["clientConfig"]["service"];

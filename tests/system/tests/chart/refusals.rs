@@ -72,7 +72,7 @@ const CONTRADICTIONS: [Contradiction; 22] = [
     (&["image.repository=example.com/topolvm/topolvm-with-sidecar"], None, Some("image.repository: ")),
     (&["node.volumes[0].name=a"], None, Some("use node.additionalVolumes")),
     (&["lvmd.volumes[0].name=a"], None, Some("use lvmd.additionalVolumes")),
-    // Names and types are the schema's alone
+    // Names and types are checked by the schema only
     (&["nodes.lvmdEmbedded=true"], Some("additional properties 'nodes' not allowed"), None),
     (&["controller.replicaCount=two"], Some("got string, want integer"), None),
     (&["image.other=1", "nodes.lvmdEmbedded=true"], Some("additional properties 'other' not allowed"), None),

@@ -9,18 +9,18 @@ use crate::objects::Objects;
 const SECRET: [&str; 2] = ["--set", "webhook.certManager=false,webhook.selfManaged=true,scheduling.mode=extender"];
 
 pub(crate) fn check_strategy() -> Result<()> {
-    let told = told(&[])?;
-    ensure!(told == (None, None), "without the value: {told:?}");
-    let told = self::told(&["--set", "scheduling.strategy=binpack"])?;
-    ensure!(told == (Some("binpack".to_owned()), Some("binpack".to_owned())), "with the value: {told:?}");
+    let passed = strategies(&[])?;
+    ensure!(passed == (None, None), "without the value: {passed:?}");
+    let passed = strategies(&["--set", "scheduling.strategy=binpack"])?;
+    ensure!(passed == (Some("binpack".to_owned()), Some("binpack".to_owned())), "with the value: {passed:?}");
     let own = ["--set", "scheduling.strategy=spradout,scheduler.schedulerOptions.strategy=binpack"];
-    let told = self::told(&own)?;
-    ensure!(told == (Some("spradout".to_owned()), Some("binpack".to_owned())), "with an option: {told:?}");
+    let passed = strategies(&own)?;
+    ensure!(passed == (Some("spradout".to_owned()), Some("binpack".to_owned())), "with an option: {passed:?}");
     Ok(())
 }
 
-/// Returns the strategies that controller and extender are told with these arguments of helm.
-fn told(arguments: &[&str]) -> Result<(Option<String>, Option<String>)> {
+/// Returns the strategies in the flags of controller and extender with these arguments of helm.
+fn strategies(arguments: &[&str]) -> Result<(Option<String>, Option<String>)> {
     let rendered = chart::render("topolvm", "topolvm-system", &[&SECRET, arguments].concat())?;
     let objects = Objects::parse(&rendered)?;
     let controller = objects.find("Deployment", "topolvm-controller")?;

@@ -1,4 +1,4 @@
-//! Values as overlay tools and older charts leave them: empty and null sections, and names that are no longer known.
+//! Values of overlay tools and older charts: empty and null sections, and names that are no longer supported.
 
 use std::fs;
 
@@ -59,11 +59,11 @@ fn null_sections(section: &Map<String, Value>) -> Value {
     section.iter().filter_map(|(name, value)| Some((name.clone(), null(value)?))).collect::<Map<_, _>>().into()
 }
 
-/// Renders values that people have, and looks at what became of each.
+/// Renders values that are in use, and checks the effect of each.
 fn render_some() -> Result<()> {
     let objects = |flags: &[&str]| Objects::parse(&chart::render("topolvm", "topolvm-system", flags)?);
     let host = objects(&["--set", "lvmd.managed=false", "--set-json", "lvmd.deviceClasses=[]"])?;
-    ensure!(host.find("DaemonSet", "topolvm-lvmd").is_err(), "an lvmd that is not managed is there");
+    ensure!(host.find("DaemonSet", "topolvm-lvmd").is_err(), "an lvmd that is not managed is rendered");
     let refusal = objects(&["--set-json", "lvmd.deviceClasses=[]"]).err().context("lvmd without classes is taken")?;
     ensure!(refusal.to_string().contains("lvmd.deviceClasses: "), "{refusal}");
 

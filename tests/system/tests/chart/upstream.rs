@@ -44,7 +44,7 @@ fn controller(objects: &Objects) -> Result<()> {
     let images: Vec<&Value> = containers(pod).map(|container| &container["image"]).collect();
     let sidecars = [
         "registry.example.com/csi-provisioner:v6.3.0",
-        // Not said there
+        // Not set there
         "registry.k8s.io/sig-storage/csi-resizer:v2.2.0",
         "registry.example.com/csi-snapshotter:v8.6.0",
     ];
