@@ -1,5 +1,5 @@
 //! The test bed itself: a real control plane, nodes that run pods, and no process or file left behind.
-#![expect(clippy::disallowed_methods, reason = "the test of a test bed looks at processes")]
+#![expect(clippy::disallowed_methods, reason = "the test of a test bed inspects processes")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -43,21 +43,21 @@ fn main() -> ExitCode {
     match Bed::down() {
         Ok(()) => status,
         Err(error) => {
-            // The exit status says it too.
+            // The exit status reports it too.
             drop(writeln!(std::io::stderr(), "the shared cluster did not end: {error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
-/// A cluster with two nodes, started by the first trial that wants it.
+/// A cluster with two nodes, started by the first test that needs it.
 struct Bed {
     cluster: Cluster,
     nodes: Vec<Node>,
     _directory: TempDir,
 }
 
-/// Time for whatever is waited for; how long it takes is not what these tests are about.
+/// Timeout of all waits; these tests do not measure durations.
 const LONG: Duration = Duration::from_mins(3);
 
 static SHARED: Mutex<Option<Bed>> = Mutex::new(None);

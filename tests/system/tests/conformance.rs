@@ -1,5 +1,5 @@
-//! Runs csi-sanity against our sockets: a node with real LVM, and a controller beside it, because unix sockets do not
-//! leave a guest.
+//! Runs csi-sanity against our sockets: a node with real LVM, and a controller on that node, because unix sockets do
+//! not work across guests.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the list of what the suite skips is for a person")]
 
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ const COPIES: Skipped = &[
 ];
 const STAGING: Skipped = &[("NodeStageVolume not supported", 3), ("NodeUnstageVolume not supported", 2)];
 
-/// Tests that a soak runs. What remains has each kind of volumes, each access type, and agents with and without
+/// Tests that only the soak runs. The others cover each kind of volumes, each access type, and agents with and without
 /// staging.
 const IN_SOAK: InSoak = InSoak {
     only: &[
@@ -90,17 +90,17 @@ const THIN: Kind = Kind {
 /// Thin volumes with the agent's default flags: published at once, without staging.
 const THIN_UNSTAGED: Kind = Kind { specs: 81, skipped: &[ATTACHING, GROUPS, PENDING, STAGING], ..THIN };
 
-/// All trials share a cluster; the first starts it.
+/// All tests share a cluster; the first starts it.
 static SHARED: ClusterPool<TestCluster> = ClusterPool::new(1);
 
 fn main() -> ExitCode {
-    let trial =
+    let test =
         |name: &str, kind: Kind, access| suite::test(name, move || SHARED.run_with(up, |bed| run(bed, kind, access)));
     let code = suite::on_host(IN_SOAK.select(vec![
-        trial("thick_filesystem_volumes_conform_to_csi", THICK, AccessType::Mount),
-        trial("thick_block_volumes_conform_to_csi", THICK, AccessType::Block),
-        trial("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
-        trial("thin_block_volumes_conform_to_csi", THIN, AccessType::Block),
+        test("thick_filesystem_volumes_conform_to_csi", THICK, AccessType::Mount),
+        test("thick_block_volumes_conform_to_csi", THICK, AccessType::Block),
+        test("thin_filesystem_volumes_conform_to_csi", THIN, AccessType::Mount),
+        test("thin_block_volumes_conform_to_csi", THIN, AccessType::Block),
         suite::test("thin_volumes_of_an_agent_with_default_flags_conform_to_csi", || SHARED.run_with(up, run_unstaged)),
         suite::test("thick_filesystem_volumes_with_embedded_lvmd_conform_to_csi", || {
             SHARED.run_with(up, run_with_embedded_lvmd)
@@ -125,7 +125,7 @@ fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
     let report = sanity::run(node, &plugin, access)?;
     println!("{} {access:?}: {report}", kind.controller);
     ensure!(report.failed.is_empty(), "{report}");
-    // Another number would mean that a capability got lost, or that one was left out here
+    // Another number means that a capability is lost, or missing here
     ensure!(report.passed.len() == kind.specs, "{} specs ran, not {}:\n{report}", report.passed.len(), kind.specs);
     let mut skipped = BTreeMap::new();
     report.skipped.iter().for_each(|(_, reason)| *skipped.entry(reason.as_str()).or_insert(0) += 1);

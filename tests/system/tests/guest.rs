@@ -1,5 +1,5 @@
 //! The guest that every test with real LVM uses: a command's output and status come back, and no file or process stays.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, which also look at processes from outside")]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests, which also inspect processes from outside")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,13 +52,13 @@ fn main() -> ExitCode {
         ("nothing_stays_of_a_guest_when_its_program_is_asked_to_end", nothing_stays_when_asked_to_end),
         ("a_guest_dies_with_its_program", a_guest_dies_with_its_program),
     ];
-    let trials = tests.iter().map(|&(name, test)| {
-        let trial = suite::panicking_test(name, test);
+    let tests_on_host = tests.iter().map(|&(name, test)| {
+        let test = suite::panicking_test(name, test);
         // Only the agent needs a network.
         let network = Path::new("/dev/net/tun").exists();
-        trial.with_ignored_flag(name.contains("agent") && !network)
+        test.with_ignored_flag(name.contains("agent") && !network)
     });
-    suite::on_host_unless(machine::missing_for_guests(), trials.collect())
+    suite::on_host_unless(machine::missing_for_guests(), tests_on_host.collect())
 }
 
 fn spec_with_output(script: &str) -> GuestSpec {
@@ -234,7 +234,7 @@ fn a_hanging_guest_meets_its_timeout() {
 }
 
 fn guest_without_a_waiting_caller_ends() {
-    // In a program of its own: the guests of other tests would look the same.
+    // In a separate program: the guests of other tests look identical from outside.
     let program = std::env::current_exe().unwrap();
     let output = Command::new(program).args([ROLE, "drop"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
