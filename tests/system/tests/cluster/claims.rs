@@ -1,4 +1,4 @@
-//! Claims that cannot be satisfied: an Event tells the user the reason, and no object or LV is left.
+//! Claims that cannot be satisfied: an Event reports the reason to the user, and no object or LV is left.
 
 use anyhow::{Result, ensure};
 use system_tests::manifests::{VolumeMode, claim, storage_class};
@@ -8,7 +8,7 @@ use topolvm_api::ApiFlavor;
 use crate::Body;
 use crate::fixture::{Fixture, VG, logical_volume_resource};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
         ("pvc_too_large_gets_an_event_and_binds_when_space_is_freed", refuse_too_large),
         ("a_claim_of_an_unknown_device_class_says_so", refuse_unknown_class),
@@ -24,7 +24,7 @@ fn refuse_too_large(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("large", "immediate", "4Gi")?;
     let event = fixture.wait_event_with("large", "ProvisioningFailed", "ResourceExhausted")?;
     ensure!(event.contains("no enough space"), "the event says: {event}");
-    // The provisioner goes on trying, so its LogicalVolume comes and goes, but nothing of it is ever in LVM
+    // The provisioner retries, so its LogicalVolume is created and deleted repeatedly, but LVM never has an LV for it
     let volumes = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
     ensure!(volumes.split_whitespace().count() == 1, "LVs: {volumes}");
     fixture.delete_claim("filler")?;
@@ -37,8 +37,8 @@ fn refuse_too_large(fixture: &Fixture) -> Result<()> {
 fn refuse_unknown_class(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("lost", "unknown", "64Mi")?;
     fixture.wait_event_with("lost", "ProvisioningFailed", "no-such-class")?;
-    // The provisioner goes on trying, so its LogicalVolume comes and goes, and the last one may outlive the claim a
-    // little
+    // The provisioner retries, so its LogicalVolume is created and deleted repeatedly, and the last one may briefly
+    // outlive the claim
     fixture.delete_claim("lost")?;
     fixture.cluster.ready("apiserver", || fixture.check_volumes(0))
 }
@@ -55,7 +55,7 @@ fn refuse_too_much_growth(fixture: &Fixture) -> Result<()> {
     fixture.wait_event_with("greedy", "VolumeResizeFailed", "OutOfRange")?;
     wait("--for=condition=Ready=false")?;
     wait("--for=jsonpath={.status.conditions[0].reason}=ExpandFailed")?;
-    // The oldest Kubernetes lets nobody ask for less
+    // The oldest Kubernetes rejects a smaller request
     if !assets::is_oldest_kubernetes() {
         // The user steps back, as the resizer allows after OutOfRange
         fixture.expand("greedy", "128Mi")?;
@@ -86,7 +86,7 @@ fn check_sizes(fixture: &Fixture) -> Result<()> {
         fixture.wait_bound(name)?;
         fixture.wait_value("pvc", name, ".status.capacity.storage", size)?;
     }
-    // What a claim grows to is shown as it is, too
+    // The claim also shows the size after an expansion
     fixture.request_size("block", "61Mi")?;
     fixture.wait_value("pvc", "block", ".status.capacity.storage", "64Mi")?;
     fixture.check_volumes(wanted.len())?;

@@ -10,7 +10,7 @@ use crate::Body;
 use crate::events::{create_volume, delete_volumes};
 use crate::fixture::{Fixture, VG, logical_volume_resource};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 5] = [
         ("lvcreate_options_of_device_and_storage_class_create_raid1", create_raid_volumes),
         ("device_class_selects_volume_group_and_has_a_default", create_in_each_group),
@@ -86,8 +86,8 @@ fn use_default_class(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// Creates a volume by hand, as an administrator does with a volume of his own: a LogicalVolume, a PersistentVolume for
-/// it, a claim with no class.
+/// Creates a volume by hand, as an administrator does with a statically provisioned volume: a LogicalVolume, a
+/// PersistentVolume for it, a claim with no class.
 fn create_by_hand(fixture: &Fixture) -> Result<()> {
     let id = create_volume(fixture, "by-hand", "64Mi")?;
     let volumes = logical_volume_resource(TopoLvm);
@@ -112,13 +112,13 @@ fn create_by_hand(fixture: &Fixture) -> Result<()> {
     fixture.delete_pod("by-hand")?;
     fixture.kubectl(&["delete", "pvc", "by-hand", "--timeout=180s"])?;
     fixture.kubectl(&["delete", "pv", "by-hand", "--timeout=180s"])?;
-    // Nobody but who made it takes it away
+    // Only the administrator who created it removes it
     fixture.check_volumes(1)?;
     delete_volumes(fixture, &["by-hand"])?;
     fixture.check_volumes(0)
 }
 
-/// Creates volumes in a thin pool that has 6 GiB and promises 120.
+/// Creates volumes in a thin pool of 6 GiB that is overprovisioned to 120 GiB.
 fn fill_thin_pool(fixture: &Fixture) -> Result<()> {
     for (name, size) in [("first", "60Gi"), ("second", "50Gi"), ("third", "20Gi")] {
         fixture.apply(&claim(name, "thin-now", size, VolumeMode::Block))?;

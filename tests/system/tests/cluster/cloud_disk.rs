@@ -1,5 +1,5 @@
-//! Follows the page about disks of clouds on a node: a disk with an old filesystem becomes a device class that lvmd
-//! offers while it runs, and grows.
+//! Follows the page about cloud disks on a node: a running lvmd offers a disk with an old filesystem as a device class,
+//! and the disk grows.
 
 use anyhow::{Context as _, Result, ensure};
 use system_tests::commands::{self, Commands};
@@ -13,13 +13,13 @@ device-classes:
 - {name: ssd, volume-group: myvg1, default: true, spare-gb: 10}
 - {name: cloud, volume-group: cloud, spare-gb: 0, optional: true}
 ";
-/// A disk that can be made larger: a loop device on a file.
+/// A disk that can be extended: a loop device on a file.
 const MAKE_DISK: &str = "truncate -s 1G /var/lib/kubelet/disk && losetup -f /var/lib/kubelet/disk && \
                          losetup -j /var/lib/kubelet/disk | cut -d: -f1 | tr -d '\\n'";
 const CAPACITY: &str = ".metadata.annotations.capacity\\.topolvm\\.io/cloud";
 const TIMEOUT: &str = "--timeout=180s";
 
-/// Runs the commands of the page where the product is installed with [`LVMD_CONFIG`], and removes everything again.
+/// Runs the commands of the page where the product is installed with [`LVMD_CONFIG`], and cleans up.
 pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     let node = shared.node()?;
     let offered = shared.value("node", node.name(), CAPACITY)?;
@@ -63,6 +63,6 @@ fn wait_for_capacity(shared: &TestCluster, node: &Node, before: u64) -> Result<u
         ensure!(free > before, "{free} bytes are free, as before");
         Ok(free)
     };
-    // LVM is asked for a group that is not there once a minute
+    // lvmd checks once a minute for a missing group
     shared.cluster.ready("apiserver", more).or_else(|_| shared.cluster.ready("apiserver", more))
 }

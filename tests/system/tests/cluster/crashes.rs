@@ -4,8 +4,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::fixture::{Fixture, VG};
 
-/// Script in the place of `lvm`. If the file `arm` exists, it runs the file's action before, after or instead of a
-/// command, once, and renames the file, so that the test knows.
+/// Script in place of `lvm`. If the file `arm` exists, it runs the file's action before, after or instead of a command,
+/// once, and renames the file, so that the test knows.
 ///
 /// Commands come as lines for LVM's shell, and are run one by one. When LVM is killed, so are the lines that it has not
 /// read yet.
@@ -77,7 +77,7 @@ pub(crate) const ALL: [Crash; 16] = [
 ];
 
 impl Crash {
-    /// Returns the name of the trial.
+    /// Returns the name of the test.
     pub(crate) fn name(&self) -> String {
         format!("crash::{}", self.what)
     }

@@ -14,7 +14,7 @@ use crate::fixture::Fixture;
 const CLASS: &str = "topolvm-thin";
 const LV: &str = "logicalvolumes.topolvm.io";
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     vec![("database_pages_expand_restore_and_find_unclaimed_volumes".to_owned(), follow_pages)]
 }
 
@@ -43,7 +43,7 @@ fn follow_pages(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// Finds the volume that nobody wants and none of the others: of a claim, of a copy, of a snapshot.
+/// Finds the unclaimed volume and none of the others: of a claim, of a copy, of a snapshot.
 fn find_leftovers(fixture: &Fixture) -> Result<()> {
     let directory = tempfile::tempdir().context("create a directory for lists")?;
     let find = Commands::of("limits.md", "A claim that is deleted while its volume is made")?;

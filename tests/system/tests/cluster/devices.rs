@@ -7,10 +7,10 @@ use system_tests::manifests::{VolumeMode, claim, pod};
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
         ("force_deleted_pod_keeps_block_volume_until_container_ends", delete_by_force),
-        ("a_privileged_container_that_has_all_devices_keeps_no_volume", delete_beside_privileged_container),
+        ("a_privileged_container_that_has_all_devices_keeps_no_volume", delete_with_privileged_container),
         ("lv_renamed_by_hand_is_lost_until_renamed_back", rename_volume),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -30,8 +30,7 @@ fn delete_by_force(fixture: &Fixture) -> Result<()> {
 }
 
 fn check_volume_stays(fixture: &Fixture, volume: &str) -> Result<()> {
-    // As where kubelet has no loop device that keeps the volume open: a node without losetup, or a kubelet of another
-    // make
+    // As on nodes where kubelet has no loop device that keeps the volume open: without losetup, or with another kubelet
     fixture.node.script("for loop in $(losetup -n -O NAME); do losetup -d $loop; done")?;
     fixture.kubectl(&["delete", "pod", "cut-off", "--force", "--grace-period=0"])?;
     fixture.kubectl(&["delete", "persistentvolumeclaim", "cut-off", "--wait=false"])?;
@@ -41,7 +40,7 @@ fn check_volume_stays(fixture: &Fixture, volume: &str) -> Result<()> {
 }
 
 /// Deletes a volume while a privileged container, which has all devices, runs.
-fn delete_beside_privileged_container(fixture: &Fixture) -> Result<()> {
+fn delete_with_privileged_container(fixture: &Fixture) -> Result<()> {
     fixture.apply(&claim("unused", "immediate", "64Mi", VolumeMode::Block))?;
     fixture.wait_bound("unused")?;
     let id = fixture.value("pv", &fixture.volume_name("unused")?, ".spec.csi.volumeHandle")?;
@@ -68,10 +67,10 @@ fn rename_volume(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=180s"])?;
     fixture.node.script(&format!("lvrename -qq {VG}/{id} {VG}/aside"))?;
     let lost = "--for=jsonpath={.status.conditions[0].reason}=VolumeLost";
-    let told = fixture.kubectl(&["wait", lost, &object, "--timeout=180s"]).context("nobody has noticed");
-    let told = told.and_then(|_| fixture.wait_event(&volume, "VolumeLost"));
+    let lost_event = fixture.kubectl(&["wait", lost, &object, "--timeout=180s"]).context("the loss is not reported");
+    let lost_event = lost_event.and_then(|_| fixture.wait_event(&volume, "VolumeLost"));
     fixture.node.script(&format!("lvrename -qq {VG}/aside {VG}/{id}"))?;
-    let message = told?;
+    let message = lost_event?;
     ensure!(message.contains(&id) && message.contains("lvrename"), "{message}");
     fixture.kubectl(&["wait", "--for=condition=Ready", &object, "--timeout=180s"])?;
     fixture.delete_claim("renamed")?;

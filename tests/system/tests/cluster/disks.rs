@@ -16,7 +16,7 @@ const DISKS: &str = "pvs --noheadings -o pv_name --select vg_name=myvg1";
 const WRITE: &str = "cd /data; (n=0; until [ -e stop ]; do n=$((n + 1)); echo $n >>numbers; sync numbers || echo \
                      failed >>failures; done; echo $n >last) >/dev/null 2>&1 &";
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let name = "plugin_evacuates_and_removes_a_disk_under_a_writing_pod";
     vec![(name.to_owned(), empty_and_remove)]
 }
@@ -32,7 +32,7 @@ fn empty_and_remove(fixture: &Fixture) -> Result<()> {
     removed.map(drop)
 }
 
-/// Makes the disk a part of the volume group, which is handed over to lvmd, and has the next volume made there.
+/// Adds the disk to the volume group, which lvmd then manages, and has the next volume created there.
 fn extend_group(fixture: &Fixture, disk: &str) -> Result<()> {
     fixture.node.script(&format!(
         "vgchange -qq --addtag topolvm.io/disk-group={VG} {VG}; {DISKS} | xargs pvchange -qq -x n
@@ -80,7 +80,7 @@ fn empty_disk(fixture: &Fixture, disk: &str) -> Result<()> {
     fixture.delete_pod_and_claim("moved")
 }
 
-/// Cancels an evacuation that would take minutes: LVM has forgotten it when the object is gone.
+/// Cancels an evacuation that would take minutes: LVM has no trace of it when the object is deleted.
 fn cancel(fixture: &Fixture, node: &str, disk: &str) -> Result<()> {
     plugin::run_successfully(&fixture.cluster, &["disk", "evacuate", node, disk, "--rate", "1Mi", "--no-wait"])?;
     let state = || fixture.kubectl(&["get", OPERATIONS, "-o", "jsonpath={.items[*].status.phase}"]);
@@ -101,7 +101,7 @@ fn check_allocatable(fixture: &Fixture, disk: &str) -> Result<()> {
     Ok(())
 }
 
-/// The pod has written without an error, and everything that it wrote is there.
+/// Checks that the pod has written without an error, and that no write is lost.
 fn check_data(fixture: &Fixture) -> Result<()> {
     ensure!(fixture.read_word("moved")? == "precious", "the data has changed");
     let script = "cd /data; touch stop; until [ -e last ]; do sleep 0.1; done; seq $(cat last) | cmp - numbers && \

@@ -1,5 +1,5 @@
-//! A disk group that is for some nodes: a disk joins it when its node gets the label by kubectl, and what is there
-//! works on when the label goes.
+//! A disk group that is for some nodes: a disk joins it when its node gets the label by kubectl, and existing volumes
+//! work when the label is removed.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ const PLUG_FIRST: &str = "modprobe sd_mod && modprobe scsi_debug add_host=1 dev_
                           max_luns=1 num_tgts=1 delay=0 removable=0";
 const PLUG_ANOTHER: &str = "echo 1 >/sys/bus/pseudo/drivers/scsi_debug/add_host";
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     vec![("node_label_adds_disk_to_its_group_and_removal_keeps_it".to_owned(), join_by_label)]
 }
 
@@ -41,7 +41,7 @@ fn join_by_label(fixture: &Fixture) -> Result<()> {
         .and_then(|()| follow_label(fixture));
     fixture.kubectl(&["label", "node", fixture.node.name(), &format!("{LABEL}-")])?;
     fixture.kubectl(&["delete", "storageclass", GROUP, "--ignore-not-found"])?;
-    // lvmd has the disks open while it looks at them, so that the module could not be removed
+    // lvmd has the disks open while it scans them, so the module could not be unloaded
     let restored = workloads::set_lvmd_config(&fixture.cluster, &before).and_then(|()| wait_for_disks(fixture, &[]));
     let disks = "pvs --noheadings -o pv_name --select vg_name=labelled";
     let removed = fixture.node.script(&format!(
@@ -58,7 +58,7 @@ fn follow_label(fixture: &Fixture) -> Result<()> {
     wait_for_disks(fixture, &[("refused", "applies to nodes with the labels storage.example.com/kind=fast, which")])?;
     ensure!(fixture.value("node", node, &capacity())?.is_empty(), "a class is offered that has no disk");
     let ready = fixture.value("nodestorages.topolvm.io", node, ".status.conditions[0].status")?;
-    ensure!(ready == "True", "a group of other nodes is told as something that is broken");
+    ensure!(ready == "True", "a group of other nodes is reported as a problem");
 
     fixture.kubectl(&["label", "node", node, &format!("{LABEL}=fast")])?;
     wait_for_disks(fixture, &[("member", "belongs to disk group labelled")])?;
@@ -74,7 +74,7 @@ fn follow_label(fixture: &Fixture) -> Result<()> {
     wait_for_disks(fixture, &[("refused", "applies to nodes with the labels"), ("member", "belongs to disk group")])?;
     ensure!(fixture.read_word(GROUP)? == "precious", "the data has changed");
     fixture.delete_pod_and_claim(GROUP)?;
-    // The class goes on to make volumes
+    // The class still creates volumes
     fixture.apply_claim("later", GROUP, "64Mi")?;
     fixture.start_pod("later", VolumeMode::Filesystem)?;
     fixture.delete_pod_and_claim("later")
@@ -84,7 +84,7 @@ fn capacity() -> String {
     format!(".metadata.annotations.capacity\\.topolvm\\.io/{GROUP}")
 }
 
-/// Waits until the NodeStorage has these SCSI disks, each with a state and words of its message.
+/// Waits until the NodeStorage has these SCSI disks, each with a state and a part of its message.
 fn wait_for_disks(fixture: &Fixture, expected: &[(&str, &str)]) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let storage = fixture.get_object("nodestorages.topolvm.io", fixture.node.name())?;

@@ -1,4 +1,4 @@
-//! A cluster whose etcd is restored from an older backup: volumes that were made since then, and volumes that were
+//! A cluster whose etcd is restored from an older backup: volumes that were created since then, and volumes that were
 //! removed.
 
 use std::path::Path;
@@ -14,11 +14,11 @@ use testbed::topolvm;
 
 use crate::fixture::{self, Fixture, VG};
 
-/// LVs that nobody misses would be removed within seconds.
+/// Orphans that nothing refers to would be removed within seconds.
 const FLAGS: [&str; 3] = ["--orphans=delete", "--orphan-grace-period=2s", "--quarantine-period=2s"];
 const NEWER: &str = "newer than the newest known object";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "etcd_restore_neither_loses_nor_creates_volumes";
     vec![suite::test(name, || fixture::with_own(&FLAGS, restore_backup))]
 }
@@ -45,7 +45,7 @@ fn restore_backup(fixture: &Fixture) -> Result<()> {
     bring_back(fixture, &made)
 }
 
-/// Makes a claim and a pod that writes the name into it.
+/// Creates a claim and a pod that writes the name into it.
 fn make_volume(fixture: &Fixture, name: &str) -> Result<()> {
     fixture.apply_claim(name, "waiting", "64Mi")?;
     fixture.start_pod(name, VolumeMode::Filesystem)?;
@@ -56,8 +56,8 @@ fn lv_of(fixture: &Fixture, claim: &str) -> Result<String> {
     fixture.value("pv", &fixture.volume_name(claim)?, ".spec.csi.volumeHandle")
 }
 
-/// Puts the backup in the place of etcd's data. Everything that watches starts anew, as the manual of etcd asks for: it
-/// would wait for changes of numbers that are to come.
+/// Replaces etcd's data with the backup. All programs with watches are restarted, as the manual of etcd requires: they
+/// would wait for later revisions.
 fn restore(fixture: &Fixture, backup: &Path) -> Result<()> {
     topolvm::stop(&fixture.cluster, &fixture.nodes, &fixture.spec)?;
     fixture.cluster.restart_storage(|data| {
@@ -75,7 +75,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     copied.map(drop)
 }
 
-/// The LV is reported with the reason why nobody touches it.
+/// Checks that the LV is reported with the reason why it is kept.
 fn check_made(fixture: &Fixture, lv: &str) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let listed = plugin::json(&fixture.cluster, &["orphans", "list"])?;
@@ -86,12 +86,12 @@ fn check_made(fixture: &Fixture, lv: &str) -> Result<()> {
     })
 }
 
-/// The object gets no new, empty LV. It is told to be lost, and goes with its claim.
+/// Checks that the object gets no new, empty LV, that it is reported as lost, and that it is deleted with its claim.
 fn check_removed(fixture: &Fixture, volume: &str) -> Result<()> {
     fixture.wait_event(volume, "VolumeLost")?;
     let report = plugin::json(&fixture.cluster, &["doctor"])?;
     let found = format!("the LV of LogicalVolume {volume} does not exist");
-    ensure!(report.to_string().contains(&found), "doctor does not tell of it: {report}");
+    ensure!(report.to_string().contains(&found), "doctor does not report it: {report}");
     let lvs = fixture.node.script(&format!("lvs --noheadings -o lv_name {VG}"))?;
     ensure!(lvs.split_whitespace().count() == 2, "{lvs}");
     fixture.kubectl(&["delete", "pod/removed", "--ignore-not-found", "--timeout=180s"])?;

@@ -1,5 +1,5 @@
-//! A disk is emptied under a pod that writes, while lvmd is killed again and again and the node loses its power once:
-//! the evacuation goes on by itself, and every line that was synced is there.
+//! A disk is evacuated under a pod that writes, while lvmd is killed repeatedly and the node loses its power once: the
+//! evacuation resumes automatically, and no synced line is lost.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,7 +21,8 @@ const NAME: &str = "evacuated";
 const KILLS: usize = 10;
 /// Rate with which every kill finds a piece that is left to move: 33 pieces of 12 MiB in more than a minute.
 const RATE: &str = "6Mi";
-/// Time in which the rest is moved. A piece takes a second of LVM and two readings beside its two by the rate.
+/// Time in which the rest is moved. In addition to the two seconds by the rate, a piece takes a second of LVM and two
+/// reads.
 const EMPTIED: Duration = Duration::from_mins(5);
 const SIZE: &str = "400Mi";
 /// Most bytes of a piece at that rate: of two seconds.
@@ -29,8 +30,8 @@ const PIECE: u64 = 12 << 20;
 /// Least lines that a pod writes from one start to the next.
 const LEAST_LINES: usize = 100;
 
-/// Writes numbered lines to a file for each start, syncs each, and then notes on the machine's own disk, which loses no
-/// power, that it was synced. The second word of a line follows from the first and from the start.
+/// Writes numbered lines to a file for each start, syncs each, and then records the sync on the disk of the machine,
+/// which keeps its power. The second field of a line is determined by the first and by the start.
 const WRITE: &str = r"trap 'exit 0' TERM
 cd /data
 start=$(ls | grep -c '^lines')
@@ -48,14 +49,14 @@ sleep 2147483647 & wait";
 /// Finds out, with the name of its device behind, whether a piece is being moved.
 const IS_MOVING: &str = "dmsetup info -c --noheadings -o name | grep -qx";
 
-pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
+pub(crate) fn tests_with_processes() -> Vec<(String, Body)> {
     let name = "evacuation_survives_ten_lvmd_kills_and_a_power_cut";
     vec![(name.to_owned(), empty_with_kills)]
 }
 
 fn empty_with_kills(fixture: &Fixture) -> Result<()> {
     let [_, group] = RAID_CLASSES;
-    // What other trials have put into the place of LVM does not survive a boot
+    // A program that other tests run in place of LVM does not survive a boot
     let write_config = "cat >/etc/topolvm/lvmd.yaml && sync /etc/topolvm/lvmd.yaml";
     fixture.node.script_with_input(write_config, fixture.spec.lvmd_config.as_bytes())?;
     fixture.restart_lvmd()?;
@@ -63,9 +64,9 @@ fn empty_with_kills(fixture: &Fixture) -> Result<()> {
     let disk = listed.split_whitespace().next().with_context(|| format!("{group} has no disk"))?;
     let notes = fixture.node.directory().join("notes");
     fs::create_dir_all(&notes)?;
-    let done = Trial { fixture, group, disk, notes: notes.clone() }.run();
+    let done = EvacuationTest { fixture, group, disk, notes: notes.clone() }.run();
     if done.is_err() {
-        // Other trials use the disk
+        // Other tests use the disk
         let stop = ["disk", "evacuate", fixture.node.name(), disk, "--stop", "--no-wait"];
         drop(plugin::run(&fixture.cluster, &fixture.cluster.inner_kubeconfig(), &stop));
     }
@@ -79,16 +80,16 @@ fn empty_with_kills(fixture: &Fixture) -> Result<()> {
     restored.map(drop)
 }
 
-struct Trial<'a> {
+struct EvacuationTest<'a> {
     fixture: &'a Fixture,
     group: &'a str,
     /// The disk that is emptied.
     disk: &'a str,
-    /// Directory of this machine in which the pod notes what it has synced.
+    /// Directory of this machine in which the pod records what it has synced.
     notes: PathBuf,
 }
 
-impl Trial<'_> {
+impl EvacuationTest<'_> {
     fn run(&self) -> Result<()> {
         let Self { fixture, disk, .. } = *self;
         let node = fixture.node.name();
@@ -202,7 +203,7 @@ impl Trial<'_> {
         last.map_or(Ok(0), |last| last.parse().with_context(|| format!("the pod has noted {last:?}")))
     }
 
-    /// Ends the writer and reads everything from the disk: no write has failed, and what was synced is there.
+    /// Stops the writer and checks the file on the disk: no write has failed, and no synced line is lost.
     fn check_lines(&self) -> Result<()> {
         let fixture = self.fixture;
         fixture.exec_in_pod(NAME, "touch /data/stop")?;

@@ -10,7 +10,7 @@ use topolvm_api::ApiFlavor::TopoLvm;
 use crate::Body;
 use crate::fixture::{Fixture, VG, logical_volume_resource};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 2] = [
         ("failed_create_resize_and_delete_are_events_of_the_volume", report_failures),
         ("forbidden_events_log_one_warning_and_block_no_volume", refuse_events),
@@ -32,7 +32,7 @@ pub(crate) fn create_volume(fixture: &Fixture, name: &str, size: &str) -> Result
     fixture.value(&logical_volume_resource(TopoLvm), name, ".metadata.uid")
 }
 
-/// Deletes LogicalVolumes and waits until they are gone.
+/// Deletes LogicalVolumes and waits until they are removed.
 pub(crate) fn delete_volumes(fixture: &Fixture, names: &[&str]) -> Result<()> {
     let group = logical_volume_resource(TopoLvm);
     let arguments: Vec<_> = ["delete", &group, "--timeout=180s"].into_iter().chain(names.iter().copied()).collect();
@@ -73,33 +73,33 @@ fn wait_for_event(fixture: &Fixture, name: &str, uid: &str, reason: &str) -> Res
 
 fn report_failures(fixture: &Fixture) -> Result<()> {
     let group = logical_volume_resource(TopoLvm);
-    let large = create_volume(fixture, "told-large", TOO_MUCH)?;
-    let message = wait_for_event(fixture, "told-large", &large, "CreateFailed")?;
+    let large = create_volume(fixture, "failing-large", TOO_MUCH)?;
+    let message = wait_for_event(fixture, "failing-large", &large, "CreateFailed")?;
     ensure!(message.contains("no enough space") && message.contains(TOO_MANY_BYTES), "the event says: {message}");
-    ensure!(message == fixture.value(&group, "told-large", ".status.message")?, "the status says something else");
-    delete_volumes(fixture, &["told-large"])?;
+    ensure!(message == fixture.value(&group, "failing-large", ".status.message")?, "the status says something else");
+    delete_volumes(fixture, &["failing-large"])?;
 
-    let uid = create_volume(fixture, "told", "64Mi")?;
-    fixture.wait_value(&group, "told", ".status.currentSize", "64Mi")?;
+    let uid = create_volume(fixture, "failing", "64Mi")?;
+    fixture.wait_value(&group, "failing", ".status.currentSize", "64Mi")?;
     fixture.check_volumes(1)?;
-    resize_volume(fixture, "told", TOO_MUCH)?;
-    let message = wait_for_event(fixture, "told", &uid, "ExpandFailed")?;
+    resize_volume(fixture, "failing", TOO_MUCH)?;
+    let message = wait_for_event(fixture, "failing", &uid, "ExpandFailed")?;
     ensure!(message.contains("no enough space"), "the event says: {message}");
-    resize_volume(fixture, "told", "128Mi")?;
-    fixture.wait_value(&group, "told", ".status.currentSize", "128Mi")?;
+    resize_volume(fixture, "failing", "128Mi")?;
+    fixture.wait_value(&group, "failing", ".status.currentSize", "128Mi")?;
 
     let opener = fixture.node.script(&format!("setsid sleep 3600 </dev/{VG}/{uid} >/dev/null 2>&1 & echo $!"))?;
     let stays = check_remove_failures(fixture, &uid);
     fixture.node.script(&format!("kill {}", opener.trim()))?;
     stays?;
-    fixture.kubectl(&["wait", "--for=delete", &format!("{group}/told"), "--timeout=180s"])?;
+    fixture.kubectl(&["wait", "--for=delete", &format!("{group}/failing"), "--timeout=180s"])?;
     fixture.check_volumes(0)
 }
 
 /// Checks that each attempt to remove an open volume is counted in the same Event.
 fn check_remove_failures(fixture: &Fixture, uid: &str) -> Result<()> {
-    fixture.kubectl(&["delete", &logical_volume_resource(TopoLvm), "told", "--wait=false"])?;
-    let message = wait_for_event(fixture, "told", uid, "RemoveFailed")?;
+    fixture.kubectl(&["delete", &logical_volume_resource(TopoLvm), "failing", "--wait=false"])?;
+    let message = wait_for_event(fixture, "failing", uid, "RemoveFailed")?;
     ensure!(message.contains(&format!("{VG}/{uid}")) && message.contains("in use"), "the event says: {message}");
     fixture.cluster.ready("apiserver", || {
         let events = list_events(fixture, uid, "RemoveFailed")?;
@@ -122,7 +122,7 @@ fn refuse_events(fixture: &Fixture) -> Result<()> {
     set_role_rules(fixture, &rules, "yes")?;
     let warnings = done?;
 
-    // Written again, and what was refused is no longer news
+    // Events are written again, without those that were refused
     let uid = create_volume(fixture, "unsaid-last", TOO_MUCH)?;
     wait_for_event(fixture, "unsaid-last", &uid, "CreateFailed")?;
     let now = count_agent_warnings(fixture)?;
@@ -131,8 +131,8 @@ fn refuse_events(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Makes three volumes fail while the agent may not write Events. Returns the number of warnings that the agent had
-/// logged before.
+/// Creates three volumes that fail while the agent may not write Events. Returns the number of warnings that the agent
+/// had logged before.
 fn fail_without_events(fixture: &Fixture) -> Result<usize> {
     let group = logical_volume_resource(TopoLvm);
     let before = count_agent_warnings(fixture)?;
@@ -156,7 +156,7 @@ fn set_role_rules(fixture: &Fixture, rules: &Value, may: &str) -> Result<()> {
     }))?;
     fixture.cluster.ready("apiserver", || {
         let account = "--as=system:serviceaccount:topolvm-system:topolvm-node";
-        // Its exit status says "no" too
+        // Its exit status is also that of "no"
         let output = fixture.cluster.kubectl(["auth", "can-i", "create", "events.events.k8s.io", account])?;
         let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         ensure!(said == may, "kubectl says {said}");

@@ -13,7 +13,7 @@ use crate::Body;
 use crate::fixture::Fixture;
 
 const NAMESPACE: &str = "try-examples";
-/// Image with Debian's Redis in the place of the one that the example names: the bed has no registry.
+/// Image with Debian's Redis in place of the one in the example: the test cluster has no registry.
 const DATABASE: &str = "testbed.local/redis:1";
 const DATABASE_PACKAGES: &[&str] = &[
     "redis-server",
@@ -37,7 +37,7 @@ const DATABASE_PACKAGES: &[&str] = &[
     "lua-bitop",
     "lua-cjson",
 ];
-/// The bed's busybox.
+/// The busybox image of the test bed.
 const BUSYBOX: &str = "testbed.local/busybox:1";
 /// Component with image names for a cluster without a public registry.
 const IMAGES: &str = "\
@@ -48,7 +48,7 @@ images:
 - {name: redis, newName: testbed.local/redis, newTag: '1'}
 ";
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     vec![("the_examples_run_as_they_are_and_leave_nothing_behind".to_owned(), run_examples)]
 }
 
@@ -60,7 +60,7 @@ fn run_examples(fixture: &Fixture) -> Result<()> {
     ensure!(copied.success(), "the examples cannot be copied");
     fs::write(examples.join("images/kustomization.yaml"), IMAGES).context("write the names of images")?;
     let outcome = run_all(fixture, &examples);
-    // What a failure leaves would be in the way of the next trial
+    // Leftovers of a failure would affect the next test
     fixture.kubectl(&["delete", "namespace", NAMESPACE, "--ignore-not-found", "--timeout=180s"])?;
     outcome
 }
@@ -80,7 +80,7 @@ fn run_all(fixture: &Fixture, examples: &Path) -> Result<()> {
         ensure!(output.status.success(), "test.sh {arguments:?}: {text}\n{errors}");
         Ok(text)
     };
-    ensure!(run(&["--help"])?.contains("NAMESPACE"), "--help does not tell of NAMESPACE");
+    ensure!(run(&["--help"])?.contains("NAMESPACE"), "--help does not mention NAMESPACE");
     ensure!(script(&["instal"])?.status.code() == Some(64), "a wrong word is not refused");
     let early = String::from_utf8_lossy(&script(&["exec"])?.stderr).into_owned();
     ensure!(early.contains("install"), "exec before install says {early}");

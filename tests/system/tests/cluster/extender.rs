@@ -1,6 +1,6 @@
 //! Two nodes of different sizes under a real kube-scheduler with the extender, and pods that the webhook marks: each
-//! goes where its volume has room, says why it goes nowhere, and comes when an administrator extends a volume group.
-//! The last is tried with storage capacity tracking, too.
+//! pod goes to a node with space for its volume, reports the reason if there is none, and runs when an administrator
+//! extends a volume group. The last step also runs with storage capacity tracking.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,16 +26,16 @@ use crate::scheduling::FREE;
 
 /// Disk of the second node that is in no volume group at first.
 const SPARE_DISK: &str = "/dev/ubdd";
-/// kube-scheduler's words about a node that is too small, in either mode.
+/// kube-scheduler's message about a node that is too small, in either mode.
 const TOO_SMALL: &str = "did not have enough free storage";
 const REFUSED: &str = "out of VG free space";
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let name = "extender_selects_nodes_with_space_and_pod_runs_once_vg_grows";
-    vec![(name.to_owned(), land_on_two_nodes)]
+    vec![(name.to_owned(), place_on_two_nodes)]
 }
 
-fn land_on_two_nodes(fixture: &Fixture) -> Result<()> {
+fn place_on_two_nodes(fixture: &Fixture) -> Result<()> {
     let spec = NodeSpec { vg_disks: vec![12 * GIB], spare_disks: vec![8 * GIB], ..NodeSpec::number(2) };
     let node = fixture.cluster.add_node(&spec)?;
     // It has none of the further device classes
@@ -51,8 +51,8 @@ fn land_on_two_nodes(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Extends the volume group of the second node under a pod that waits because no node has so much, takes the pod away
-/// and makes the volume group as small as it was.
+/// Extends the volume group of the second node while a pod waits because no node has enough space, deletes the pod and
+/// reduces the volume group to its former size.
 fn extend_group(fixture: &Fixture, node: &Node, words: &str) -> Result<()> {
     fixture.apply(&claim("large", "waiting", "16Gi", VolumeMode::Block))?;
     fixture.apply(&pod("large", "large", VolumeMode::Block))?;
@@ -81,7 +81,7 @@ fn choose_nodes(fixture: &Fixture, node: &Node) -> Result<()> {
     }
     fixture.wait_event_with("nowhere", "FailedScheduling", &format!("0/2 nodes are available: 2 {REFUSED}"))?;
     wait_on(fixture, "fits", node)?;
-    // Of another class than the one in which nothing has room for the first
+    // Of another class than the one without space for the first
     wait_on(fixture, "pooled", &fixture.node)?;
     let phase = fixture.value("pvc", "nowhere", ".status.phase")?;
     ensure!(phase == "Pending", "the claim that fits nowhere is {phase}");
@@ -98,7 +98,7 @@ fn choose_nodes(fixture: &Fixture, node: &Node) -> Result<()> {
     fixture.delete_pod_and_claim("homeless")
 }
 
-/// Removes a node whose volumes are gone, so that nobody waits for it.
+/// Removes a node whose volumes are deleted, so that no program waits for it.
 fn remove(fixture: &Fixture, node: &Node) -> Result<()> {
     fixture.kubectl(&["delete", "node", node.name(), "--timeout=180s"])?;
     node.down()
@@ -112,7 +112,7 @@ fn wait_on(fixture: &Fixture, pod: &str, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the annotation of a node says what LVM has free.
+/// Waits until the annotation of a node shows the free space of LVM.
 fn wait_free(fixture: &Fixture, node: &Node) -> Result<()> {
     let free = node.script(&format!("vgs --noheadings --nosuffix --units b -o vg_free {VG}"))?;
     fixture.wait_value("node", node.name(), FREE, free.trim())
@@ -136,7 +136,7 @@ fn with_extender(fixture: &Fixture, body: impl FnOnce() -> Result<()>) -> Result
             .and_then(|()| body())
             .with_state(|| log_of_extender(fixture));
         stop_extender(cluster)?;
-        // Nobody answers it any more
+        // No program serves it any more
         fixture.kubectl(&["delete", "mutatingwebhookconfiguration", "topolvm-hook"])?;
         done
     });

@@ -7,7 +7,7 @@ use topolvm_api::ApiFlavor;
 use crate::Body;
 use crate::fixture::{Fixture, VG, logical_volume_resource};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 7] = [
         ("xfs_volume_has_mount_options_and_keeps_data_on_resize", |fixture| {
             expand_filesystem(fixture, "xfs", ["320Mi", "640Mi", "960Mi"])
@@ -24,7 +24,7 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// Filesystem label in the mkfs options of the trials' classes; ext4, xfs and btrfs share the option `-L`.
+/// Filesystem label in the mkfs options of the tests' classes; ext4, xfs and btrfs share the option `-L`.
 const LABEL: &str = "from-class";
 
 /// Applies a StorageClass for this filesystem with a label and one mount option.
@@ -127,8 +127,8 @@ fn check_label(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Waits until blocks of the only volume's device have been discarded, which mkfs is told to leave out: field 12 of the
-/// kernel's Documentation/block/stat.rst.
+/// Waits until blocks of the only volume's device have been discarded, which an option of mkfs disables: field 12 of
+/// the kernel's Documentation/block/stat.rst.
 fn wait_for_discard(fixture: &Fixture) -> Result<()> {
     let script = format!(
         "stat=/sys/dev/block/$(stat -L -c %Hr:%Lr {})/stat; end=$(( SECONDS + 60 )); \
@@ -184,7 +184,7 @@ fn damage_filesystem(fixture: &Fixture) -> Result<()> {
     fixture.wait_ready("broken")?;
     fixture.kubectl(&["delete", "pod", "broken"])?;
     let device = only_device();
-    // The root directory is gone, and the filesystem knows that something is wrong
+    // The root directory is cleared, and the filesystem is marked as having errors
     fixture.node.script(&format!(
         "debugfs -w -R 'clri <2>' {device} 2>&1 && debugfs -w -R 'set_super_value state 2' {device} 2>&1"
     ))?;
@@ -196,7 +196,7 @@ fn damage_filesystem(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Loses a filesystem that is recovered once, and once given up.
+/// Loses a filesystem that is recovered once, and once reformatted.
 fn lose_filesystem(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("lost", "waiting", "64Mi")?;
     fixture.start_pod("lost", VolumeMode::Filesystem)?;
@@ -208,10 +208,10 @@ fn lose_filesystem(fixture: &Fixture) -> Result<()> {
 
     fixture.apply(&pod("lost", "lost", VolumeMode::Filesystem))?;
     let event = fixture.wait_event_with("lost", "FailedMount", "was formatted with ext4")?;
-    let give_up = format!("kubectl annotate {group} {volume} topolvm.io/reformat=ext4");
-    ensure!(event.contains("e2fsck -b") && event.contains(&give_up), "the event says: {event}");
+    let reformat = format!("kubectl annotate {group} {volume} topolvm.io/reformat=ext4");
+    ensure!(event.contains("e2fsck -b") && event.contains(&reformat), "the event says: {event}");
     let event = fixture.wait_event(&volume, "FilesystemMissing")?;
-    ensure!(event.contains("e2fsck -b") && event.contains(&give_up), "the event of the volume says: {event}");
+    ensure!(event.contains("e2fsck -b") && event.contains(&reformat), "the event of the volume says: {event}");
     ensure!(fixture.value("pod", "lost", ".status.phase")? == "Pending", "the pod runs without its data");
     // e2fsck(8): 1 is "errors corrected"
     fixture.node.script(&format!("e2fsck -fy -b 8193 -B 1024 {} >&2 || [ $? = 1 ]", only_device()))?;
@@ -221,12 +221,12 @@ fn lose_filesystem(fixture: &Fixture) -> Result<()> {
     lose_superblock(fixture, "lost")?;
     fixture.apply(&pod("lost", "lost", VolumeMode::Filesystem))?;
     fixture.wait_event_with("lost", "FailedMount", "was formatted with ext4")?;
-    let words: Vec<&str> = give_up.split(' ').skip(1).collect();
+    let words: Vec<&str> = reformat.split(' ').skip(1).collect();
     fixture.kubectl(&words)?;
     fixture.wait_ready("lost")?;
     let files = fixture.exec_in_pod("lost", "ls /data")?;
     ensure!(files.trim() == "lost+found", "found in a new filesystem: {files}");
-    ensure!(annotation("filesystem")? == "ext4" && annotation("reformat")?.is_empty(), "the wish is still there");
+    ensure!(annotation("filesystem")? == "ext4" && annotation("reformat")?.is_empty(), "the request is still there");
     fixture.delete_pod_and_claim("lost")?;
     fixture.check_volumes(0)
 }

@@ -1,4 +1,4 @@
-//! The clusters that the trials share, and operations on their objects.
+//! The clusters that the tests share, and operations on their objects.
 
 use std::io::{BufRead as _, BufReader};
 use std::ops::Deref;
@@ -20,16 +20,16 @@ use topolvm_api::ApiFlavor;
 /// Volume group of the node.
 pub(crate) const VG: &str = "myvg1";
 
-/// Setting of lvmd for LVM as a process of the bed. In a pod lvmd uses its default.
-const OF_THE_BED: &str = "lvm-command-prefix: [/sbin/lvm]\n";
+/// Setting of lvmd as a process of the test bed. In a pod lvmd uses its default.
+const WITHOUT_NSENTER: &str = "lvm-command-prefix: [/sbin/lvm]\n";
 
 /// Both API groups that the product supports.
 pub(crate) const FLAVORS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
 
-/// Clusters with the product as pods. Trials mostly wait, so that two clusters finish in little more than half the time
-/// of one.
+/// Clusters with the product as pods. Tests mostly wait, so two clusters finish in little more than half the time of
+/// one.
 static IN_PODS: ClusterPool<Fixture> = ClusterPool::new(2);
-/// Clusters with the programs as processes of the bed.
+/// Clusters with the programs as processes of the test bed.
 static AS_PROCESSES: ClusterPool<Fixture> = ClusterPool::new(2);
 
 /// A cluster with the product, one node, and the classes `waiting` (binds with a pod), `thin` (the same in a thin
@@ -49,21 +49,20 @@ impl Deref for Fixture {
     }
 }
 
-/// Runs a trial where the product is as users have it: the pods of the image and the manifests, with the roles that
-/// ship.
+/// Runs a test with the product as users run it: the pods of the image and the manifests, with the roles that ship.
 pub(crate) fn with_pods(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
-    run_trial(&IN_PODS, || Fixture::up(in_pods), body)
+    run_test(&IN_PODS, || Fixture::up(in_pods), body)
 }
 
-/// Runs a trial that kills the programs, replaces them or gives them other flags: they are processes of the bed.
-/// Clusters with pods that are idle by then are stopped: no later trial asks for one, and each takes a tenth of a CPU.
+/// Runs a test that kills the programs, replaces them or gives them other flags: they are processes of the test bed.
+/// Idle clusters with pods are stopped: no later test needs one, and each takes a tenth of a CPU.
 pub(crate) fn with_processes(body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
     IN_PODS.stop_idle(|fixture| fixture.shared.down())?;
-    run_trial(&AS_PROCESSES, || Fixture::up(|spec, _| Ok(spec)), body)
+    run_test(&AS_PROCESSES, || Fixture::up(|spec, _| Ok(spec)), body)
 }
 
-/// Runs a trial that leaves the cluster as no other could use it, in one of its own: the programs are processes of the
-/// bed, and the agents have these flags as well.
+/// Runs a test that leaves its cluster unusable for others, in a separate cluster: the programs are processes of the
+/// test bed, and the agents have these flags in addition.
 pub(crate) fn with_own(node_arguments: &[&str], body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
     let fixture = Fixture::up(|mut spec, _| {
         spec.node_arguments.extend(node_arguments.iter().map(|&argument| argument.to_owned()));
@@ -74,9 +73,8 @@ pub(crate) fn with_own(node_arguments: &[&str], body: impl FnOnce(&Fixture) -> R
     done
 }
 
-/// Runs a trial with a cluster. After a failed trial everything that it left is removed, so that the next one has a
-/// clean cluster.
-fn run_trial(
+/// Runs a test with a cluster. After a failed test its leftovers are removed, so that the next one has a clean cluster.
+fn run_test(
     pool: &ClusterPool<Fixture>,
     up: impl FnOnce() -> Result<Fixture>,
     body: impl FnOnce(&Fixture) -> Result<()>,
@@ -105,7 +103,7 @@ fn in_pods(mut spec: TopolvmSpec, directory: &Path) -> Result<TopolvmSpec> {
 
 /// Writes the kustomization of the pods with these components into a directory, and returns that.
 fn write_manifests(spec: &TopolvmSpec, components: &[&str], directory: &Path) -> Result<PathBuf> {
-    // The sidecars' usual delays, minutes long, are for those who do not wait
+    // The usual delays of the sidecars are minutes, too long for tests
     let retry = |container: u8, name: &str, flag: &str| {
         let path = format!("/spec/template/spec/containers/{container}");
         patch(
@@ -119,7 +117,7 @@ fn write_manifests(spec: &TopolvmSpec, components: &[&str], directory: &Path) ->
         )
     };
     let patches = vec![
-        lvmd_config(&spec.lvmd_config.replace(OF_THE_BED, "")),
+        lvmd_config(&spec.lvmd_config.replace(WITHOUT_NSENTER, "")),
         retry(1, "csi-provisioner", "--capacity-poll-interval=10s"),
         retry(2, "csi-resizer", "--retry-interval-max=5s"),
     ];
@@ -132,7 +130,7 @@ impl Fixture {
         let spec = TopolvmSpec::nodes(1)?.with_thin_class().with_raid_classes().with_snapshots();
         let spec = place(spec, scratch.path())?;
         let shared = TestCluster::up("cluster", &spec)?;
-        // So that what one flavor leaves can be counted while the other runs
+        // So that leftovers of one flavor can be counted while the other runs
         let legacy = topolvm::manifests().join("components/legacy/crd.yaml");
         shared.kubectl(&["apply", "--server-side", "-f", &legacy.to_string_lossy()])?;
         let fixture = Self { node: shared.node()?.clone(), shared, spec };
@@ -158,7 +156,7 @@ impl Fixture {
         ] {
             self.apply(&storage_class(flavor, &format!("{prefix}{name}"), device_class, immediate))?;
         }
-        // csi-provisioner never makes a volume of it
+        // csi-provisioner never creates a volume of it
         let mut refused = storage_class(flavor, &format!("{prefix}refused"), None, false);
         refused["allowedTopologies"] =
             json!([{"matchLabelExpressions": [{"key": "example.com/rack", "values": ["a"]}]}]);
@@ -193,12 +191,12 @@ impl Fixture {
         self.wait_ready(name)
     }
 
-    /// Deletes the pod and waits until it is gone.
+    /// Deletes the pod and waits until it is removed.
     pub(crate) fn delete_pod(&self, pod: &str) -> Result<()> {
         self.kubectl(&["delete", "pod", pod, "--timeout=180s"]).map(drop)
     }
 
-    /// Deletes the pod and the claim of this name, and waits until the volume is gone.
+    /// Deletes the pod and the claim of this name, and waits until the volume is removed.
     pub(crate) fn delete_pod_and_claim(&self, name: &str) -> Result<()> {
         self.delete_pod(name)?;
         self.delete_claim(name)
@@ -220,7 +218,7 @@ impl Fixture {
         size.trim().parse().with_context(|| format!("df printed {size:?}"))
     }
 
-    /// Waits until the agent knows that the API server remembers the volume of a claim.
+    /// Waits until the agent has recorded that the API server has the volume of a claim.
     pub(crate) fn wait_remembered(&self, claim: &str) -> Result<()> {
         let resource = logical_volume_resource(ApiFlavor::TopoLvm);
         let created = self.value(&resource, &self.volume_name(claim)?, ".metadata.creationTimestamp")?;
@@ -280,7 +278,7 @@ impl Fixture {
         self.wait_event_with(object, reason, "")
     }
 
-    /// Waits for an event whose message contains these words, whatever other messages come before.
+    /// Waits for an event whose message contains this text, after any other messages.
     pub(crate) fn wait_event_with(&self, object: &str, reason: &str, words: &str) -> Result<String> {
         let selector = format!("involvedObject.name={object},reason={reason}");
         let mut command = self.cluster.kubectl_command();
@@ -309,7 +307,7 @@ impl Fixture {
         self.kubectl(&["wait", &condition, &format!("persistentvolume/{volume}"), "--timeout=180s"]).map(drop)
     }
 
-    /// Deletes a claim, if it is still there, and waits until its volume is gone, also when the claim was not Bound.
+    /// Deletes a claim, if it still exists, and waits until its volume is removed, also when the claim was not Bound.
     pub(crate) fn delete_claim(&self, claim: &str) -> Result<()> {
         let format = "jsonpath={.metadata.uid} {.spec.volumeName}";
         let said = self.kubectl(&["get", "pvc", claim, "--ignore-not-found", "-o", format])?;
@@ -380,7 +378,7 @@ impl Fixture {
         self.node.script("rm -f /run/crash/arm")?;
         self.kubectl(&["delete", "pods,persistentvolumeclaims", "--all", "--timeout=180s"])?;
         self.kubectl(&["delete", "volumesnapshots", "--all", "--timeout=180s"])?;
-        // Of those that a trial made without a claim
+        // Volumes that a test created without a claim
         self.kubectl(&["delete", &logical_volume_resource(ApiFlavor::TopoLvm), "--all", "--wait=false"])?;
         self.wait_no_volumes()
     }

@@ -1,4 +1,4 @@
-//! Claims that grow by themselves when a pod fills its volume.
+//! Claims that are expanded automatically when a pod fills its volume.
 
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -8,7 +8,7 @@ use topolvm_api::{ApiFlavor, GROWTH_ENABLED, GROWTH_LIMIT, GROWTH_THRESHOLD};
 use crate::Body;
 use crate::fixture::{Fixture, logical_volume_resource};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let name = "pvc_growth_follows_usage_up_to_quota_and_limit";
     vec![(name.to_owned(), grow_to_the_limit)]
 }
@@ -31,7 +31,7 @@ fn grow_to_the_limit(fixture: &Fixture) -> Result<()> {
     ensure!(event.contains("requested 2Gi instead of 1Gi; the limit is 3Gi"), "the event says: {event}");
     let grown = fixture.filesystem_mebibytes("filled")?;
     ensure!(grown > 1800, "the filesystem has {grown} MiB");
-    // What made it grow is over, so that its object says no more that it is too small
+    // The expansion is complete, so its object no longer has the annotation that it is too small
     let volume = fixture.volume_name("filled")?;
     let group = logical_volume_resource(ApiFlavor::TopoLvm);
     fixture.wait_value(&group, &volume, r".metadata.annotations.topolvm\.io/too-small-at", "")?;
@@ -60,7 +60,7 @@ fn fill(fixture: &Fixture, file: &str, mebibytes: u32) -> Result<()> {
     fixture.exec_in_pod("filled", &format!("fallocate -l {mebibytes}M /data/{file}")).map(drop)
 }
 
-/// Limits what the claims of the namespace may have together, and waits until that is enforced.
+/// Sets the storage quota of the namespace, and waits until it is enforced.
 fn set_quota(fixture: &Fixture, size: &str) -> Result<()> {
     fixture.apply(&json!({
         "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "storage"},

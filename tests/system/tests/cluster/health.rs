@@ -12,7 +12,7 @@ use topolvm_api::ApiFlavor::TopoLvm;
 use crate::Body;
 use crate::fixture::Fixture;
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
         ("thin_pool_without_space_is_a_condition_until_it_is_extended", fill_thin_pool),
         ("mirror_without_an_image_is_a_condition_until_it_is_whole", break_mirror),
@@ -21,12 +21,12 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// Name of a small thin pool in a volume group that other trials leave empty, and of its device class.
+/// Name of a small thin pool in a volume group that other tests leave empty, and of its device class.
 const SMALL: &str = "small";
 
 fn fill_thin_pool(fixture: &Fixture) -> Result<()> {
     let [_, group] = RAID_CLASSES;
-    // Instead of waiting a minute for somebody to extend it
+    // Fail at once, instead of after a minute without an extension
     fixture.node.script(&format!(
         "lvcreate -qqy -L 64m -T {group}/{SMALL} && lvchange -qqy --errorwhenfull y {group}/{SMALL} \
          && cp /etc/topolvm/lvmd.yaml /run/lvmd.yaml"
@@ -102,7 +102,7 @@ fn break_mirror(fixture: &Fixture) -> Result<()> {
         fixture.wait_condition(name, "RaidRefreshNeeded", words)?;
     }
     fixture.wait_health(names, false)?;
-    // Nobody has lost anything
+    // No data is lost
     ensure!(fixture.read_word("mirror-files")? == "after", "the file has other data");
     ensure!(fixture.exec_in_pod("mirror-device", "head -c 5 /data")? == "after", "the device has other data");
     fixture.node.script(&format!("for lv in {mirrors}; do lvchange -qq --refresh {group}/$lv; done"))?;

@@ -28,12 +28,12 @@ const RELEASE: &str = "topolvm";
 const CLASS: &str = "topolvm-provisioner";
 /// Annotation with the free bytes of the class that an upgrade adds.
 const THIN_ANNOTATION: &str = "capacity.topolvm.io/thin";
-/// Deadline of whatever follows from a change of the release.
+/// Timeout of the effects of a change of the release.
 const SOON: Duration = Duration::from_mins(3);
 
 pub(crate) const NAME: &str = "helm_install_upgrade_rollback_and_uninstall_keep_volumes";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![suite::test(NAME, check_chart)]
 }
 
@@ -73,7 +73,7 @@ impl Bed<'_> {
         self.uninstall_around_a_volume().context("uninstall with a volume")
     }
 
-    /// Installs the chart as a page says; the page creates the namespace.
+    /// Installs the chart with the commands of a page, which creates the namespace.
     fn install(&self) -> Result<()> {
         let page = match chart::version() {
             Helm::Three => Commands::of("../charts/topolvm/README.md", "Chart topolvm")?,
@@ -145,7 +145,7 @@ impl Bed<'_> {
         self.helm(&["rollback", RELEASE, "1"])?;
         self.wait_for_thin_class(false)?;
         let after = self.pods()?;
-        ensure!(before == after, "pods were started anew: {before} and then {after}");
+        ensure!(before == after, "pods were restarted: {before} and then {after}");
         Ok(())
     }
 

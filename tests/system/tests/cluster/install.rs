@@ -19,7 +19,7 @@ const OTHER: &str = "9.9.9";
 /// Timeout of deletions and waits.
 const GONE: &str = "--timeout=180s";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "plugin_install_upgrade_and_uninstall_restore_the_cluster";
     vec![suite::test(name, run_in_fresh_cluster)]
 }
@@ -86,7 +86,7 @@ fn check_lifecycle(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Makes the second node one of the control plane, with its taint and without a volume group.
+/// Turns the second node into a control plane node, with its taint and without a volume group.
 fn take_storage_away(shared: &TestCluster) -> Result<()> {
     let other = other_node(shared)?;
     other.script("vgremove -qy myvg1")?;
@@ -104,7 +104,7 @@ fn check_doctor(shared: &TestCluster, node: &Node) -> Result<()> {
     expect_of_doctor(shared, "ok", "storage", "pods are healthy")?;
     let without = format!("without a volume group: {}", other_node(shared)?.name());
     expect_of_doctor(shared, "ok", "node-agents", &without)?;
-    // The controller has found the same by itself
+    // The controller has the same findings
     let condition = Commands::of("doctor.md", "Checks that the controller runs")?;
     shared.cluster.ready("apiserver", || {
         let said = condition.run(&shared.cluster)?;
@@ -120,7 +120,7 @@ fn check_doctor(shared: &TestCluster, node: &Node) -> Result<()> {
     hidden.and_then(|()| expect_of_doctor(shared, "ok", "storage", ""))
 }
 
-/// Waits until the worst result of `doctor` is this one, with these words in what a check has found.
+/// Waits until the worst result of `doctor` is this one, with this text in the findings of a check.
 fn expect_of_doctor(shared: &TestCluster, result: &str, check: &str, words: &str) -> Result<()> {
     shared.cluster.ready("apiserver", || {
         let report = plugin::json(&shared.cluster, &["doctor"])?;
@@ -171,7 +171,7 @@ fn check_upgrade(shared: &TestCluster) -> Result<()> {
         &format!("jsonpath={{{path}}}"),
     ])?;
     ensure!(running == image, "{running}");
-    // What is not named stays
+    // Settings that are not named stay
     let again = plugin::run_successfully(&shared.cluster, &["upgrade"])?;
     ensure!(again.text.ends_with("nothing to change\n"), "{again:?}");
     Ok(())

@@ -1,5 +1,5 @@
-//! The lists of volume groups and volumes: who gets them from the agent and from the controller, and that they say what
-//! LVM says.
+//! The lists of volume groups and volumes of the agent and of the controller: their authorization, and their agreement
+//! with LVM.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ const OF_VOLUMES: Fields = &[
     ("lvActive", "lv_active"),
 ];
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let name = "inventory_lists_match_lvm_and_require_a_right";
     let body: Body = check_lists;
     vec![(name.to_owned(), body)]
@@ -53,16 +53,16 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
 
 fn check_lists(fixture: &Fixture) -> Result<()> {
     fixture.roll_out(&["inventory"])?;
-    let looked = look(fixture);
+    let checked = check_access(fixture);
     fixture.roll_out(&[])?;
     for file in ["rbac.yaml", "service.yaml"] {
         let path = manifests().join("components/inventory").join(file);
         fixture.kubectl(&["delete", "-f", &path.to_string_lossy()])?;
     }
-    looked
+    checked
 }
 
-fn look(fixture: &Fixture) -> Result<()> {
+fn check_access(fixture: &Fixture) -> Result<()> {
     for (claim, class) in [("listed", "immediate"), ("listed-thin", "thin-now")] {
         fixture.apply_claim(claim, class, "64Mi")?;
         fixture.wait_bound(claim)?;
@@ -100,7 +100,7 @@ fn look(fixture: &Fixture) -> Result<()> {
     })?;
 
     let stranger = token("list-stranger", &[])?;
-    // What the controller has for agents
+    // A token like that of the controller for agents
     let bound = token("list-reader", &["--audience=inventory.topolvm.io"])?;
     for address in [&agent, &controller] {
         let expect = |path: &str, token: &str, expected: u16| -> Result<()> {
@@ -136,7 +136,7 @@ fn pod_address(fixture: &Fixture, component: &str) -> Result<String> {
     Ok(format!("https://{ip}:8443"))
 }
 
-/// Asks from the node. Returns the HTTP status, 0 without a response, and the body.
+/// Sends a request from the node. Returns the HTTP status, 0 without a response, and the body.
 fn get(fixture: &Fixture, address: &str, path: &str, token: &str) -> Result<(u16, String)> {
     let authorization = if token.is_empty() { String::new() } else { format!("-H 'Authorization: Bearer {token}'") };
     let curl = format!("curl -sk -m 20 -w '\\n%{{http_code}}' {authorization} {address}{path} || true");
@@ -155,10 +155,10 @@ fn check_groups(fixture: &Fixture, groups: &Value) -> Result<()> {
     let groups = groups.as_array().context("no array")?;
     let names: Vec<_> = groups.iter().filter_map(|group| group["vgName"].as_str()).collect();
     ensure!(names.contains(&VG) && names.contains(&THIN_VG), "the volume groups are {names:?}");
-    let (told, disks) = (report(fixture, "vgs", "vg", OF_GROUPS)?, report(fixture, "pvs", "pv", OF_DISKS)?);
+    let (vgs, disks) = (report(fixture, "vgs", "vg", OF_GROUPS)?, report(fixture, "pvs", "pv", OF_DISKS)?);
     for group in groups {
         let name = group["vgName"].as_str().context("no name")?;
-        compare(group, &told, OF_GROUPS)?;
+        compare(group, &vgs, OF_GROUPS)?;
         let pvs = group["pvs"].as_array().context("no disks")?;
         let count = disks.iter().filter(|disk| disk["vg_name"] == name).count();
         ensure!(pvs.len() == count && pvs.iter().any(|pv| pv["pvName"] == group["pvName"]), "disks of {group:#}");
@@ -168,15 +168,15 @@ fn check_groups(fixture: &Fixture, groups: &Value) -> Result<()> {
 }
 
 fn check_volumes(fixture: &Fixture, volumes: &Value) -> Result<()> {
-    let told = report(fixture, "lvs", "lv", OF_VOLUMES)?;
-    ensure!(told.iter().any(|lv| lv["lv_name"] == "foreign"), "LVM does not tell of the foreign volume");
+    let volumes_of_lvm = report(fixture, "lvs", "lv", OF_VOLUMES)?;
+    ensure!(volumes_of_lvm.iter().any(|lv| lv["lv_name"] == "foreign"), "LVM does not report the foreign volume");
     let ids = fixture.kubectl(&["get", "logicalvolumes.topolvm.io", "-o", "jsonpath={.items[*].status.volumeID}"])?;
     let mut ids: Vec<_> = ids.split_whitespace().collect();
     ids.sort_unstable();
     let volumes = volumes.as_array().context("no array")?;
     let names: Vec<_> = volumes.iter().filter_map(|volume| volume["lvName"].as_str()).collect();
     ensure!(names == ids && ids.len() == 2, "listed are {names:?}, and the LogicalVolumes have {ids:?}");
-    volumes.iter().try_for_each(|volume| compare(volume, &told, OF_VOLUMES))
+    volumes.iter().try_for_each(|volume| compare(volume, &volumes_of_lvm, OF_VOLUMES))
 }
 
 /// Returns the rows of a report of LVM.
@@ -195,10 +195,10 @@ fn compare(entry: &Value, report: &[Map<String, Value>], fields: Fields) -> Resu
     let row = row.with_context(|| format!("LVM has nothing of this name: {entry:#}"))?;
     for (field, of_lvm) in fields {
         let value = &entry[*field];
-        let told = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let expected = row[*of_lvm].as_str().context("LVM writes everything as text")?;
-        let is_same = told == expected || (value == 0 && expected.is_empty());
-        ensure!(is_same, "{field} is {told:?}, and LVM says {expected:?} of {entry:#}");
+        let is_same = shown == expected || (value == 0 && expected.is_empty());
+        ensure!(is_same, "{field} is {shown:?}, and LVM says {expected:?} of {entry:#}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Limits of I/O: the rates at which pods read and write, by the kernel's own counters, under each kind of limit.
+//! I/O limits: the rates at which pods read and write, by the kernel's counters, under each kind of limit.
 
 mod device;
 
@@ -29,7 +29,7 @@ const READ: &str = "while :; do dd if=/data/read of=/dev/null bs=16k iflag=direc
 /// Writes a file through the page cache.
 const WRITE_BUFFERED: &str = "while :; do dd if=/dev/zero of=/data/written bs=16k count=1024 conv=notrunc,fsync; done";
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
         ("io_limits_are_enforced_and_change_while_the_pod_runs", change_limits),
         ("io_limits_of_pods_on_one_disk_are_their_rates", share_disk),
@@ -39,12 +39,12 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
+pub(crate) fn tests_with_processes() -> Vec<(String, Body)> {
     let name = "io_limits_survive_restarts_of_container_agent_and_kubelet";
     vec![(name.to_owned(), restart_programs)]
 }
 
-/// Returns a pod that runs these commands side by side, and is ready when the file is made that they read.
+/// Returns a pod that runs these commands side by side, and is ready when the file that they read exists.
 fn worker(name: &str, annotations: &Value, commands: &[&str]) -> Value {
     let mut worker = pod(name, name, VolumeMode::Filesystem);
     let commands = commands.iter().map(|command| format!("({command}) 2>/dev/null &")).collect::<Vec<_>>().join(" ");
@@ -78,7 +78,7 @@ fn annotate(fixture: &Fixture, pod: &str, annotations: &Value) -> Result<()> {
     fixture.kubectl(&["patch", "pod", pod, "--type=merge", "-p", &patch]).map(drop)
 }
 
-/// Makes a VolumeAttributesClass and gives it to a claim.
+/// Creates a VolumeAttributesClass and sets it in a claim.
 fn set_attributes(fixture: &Fixture, claim: &str, class: &str, parameters: &Value) -> Result<()> {
     fixture.apply(&json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "metadata": {"name": class},
@@ -89,7 +89,7 @@ fn set_attributes(fixture: &Fixture, claim: &str, class: &str, parameters: &Valu
 }
 
 /// Waits until the condition of the volume has this reason, and returns its message.
-fn wait_told(fixture: &Fixture, claim: &str, reason: &str) -> Result<String> {
+fn wait_io_condition(fixture: &Fixture, claim: &str, reason: &str) -> Result<String> {
     let volume = format!("logicalvolumes.topolvm.io/{}", fixture.volume_name(claim)?);
     let path = "{.status.conditions[?(@.type==\"IOLimited\")].reason}";
     fixture.kubectl(&["wait", &format!("--for=jsonpath={path}={reason}"), &volume, "--timeout=180s"])?;
@@ -104,8 +104,8 @@ fn change_limits(fixture: &Fixture) -> Result<()> {
     class["parameters"][READ_BYTES] = json!("4Mi");
     fixture.apply(&class)?;
     let device = start_worker(fixture, "limited", "limited", &json!({}), &[WRITE, READ])?;
-    let told = wait_told(fixture, "limited", "LimitsInForce")?;
-    ensure!(told == "pod default/limited: bytes read 4Mi/s, bytes written 2Mi/s", "{told}");
+    let message = wait_io_condition(fixture, "limited", "LimitsInForce")?;
+    ensure!(message == "pod default/limited: bytes read 4Mi/s, bytes written 2Mi/s", "{message}");
     device.check_rate(IoLimit::WriteBytes, 2 * MIB)?;
     device.check_rate(IoLimit::ReadBytes, 4 * MIB)?;
 
@@ -215,8 +215,8 @@ fn refuse_nonsense(fixture: &Fixture) -> Result<()> {
     let device = start_worker(fixture, "conflict", "waiting", &conflict, &[WRITE])?;
     let message = fixture.wait_event("conflict", "InvalidIOLimits")?;
     ensure!(message.contains(CARINA_WRITES) && message.contains("differ"), "{message}");
-    let told = wait_told(fixture, "conflict", "InvalidIOLimits")?;
-    ensure!(told.contains("in force: nothing"), "{told}");
+    let message = wait_io_condition(fixture, "conflict", "InvalidIOLimits")?;
+    ensure!(message.contains("in force: nothing"), "{message}");
     device.wait_line("")?;
     set_attributes(fixture, "conflict", "nonsense", &json!({WRITE_BYTES: "0"}))?;
     let message = fixture.wait_event_with("conflict", "VolumeModifyFailed", WRITE_BYTES)?;

@@ -10,7 +10,7 @@ use topolvm_api::ApiFlavor;
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 5] = [
         ("a_pod_writes_to_a_volume_that_survives_it_and_grows", run_scenario),
         ("raw_block_volume_keeps_data_grows_and_can_be_read_only", use_block_volume),
@@ -21,8 +21,8 @@ pub(crate) fn trials() -> Vec<(String, Body)> {
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
 
-/// Trials in which the agent is killed or gets other flags.
-pub(crate) fn trials_with_processes() -> Vec<(String, Body)> {
+/// Tests in which the agent is killed or gets other flags.
+pub(crate) fn tests_with_processes() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
         ("volumes_survive_kubelet_agent_and_container_restarts", restart_kubelet_and_agent),
         ("pvc_resize_offline_and_across_agent_restart_grows_filesystem", expand_without_pod),
@@ -68,7 +68,8 @@ fn read_block_volume(fixture: &Fixture) -> Result<()> {
     fixture.wait_ready("reader")?;
     let read = || fixture.exec_in_pod("reader", "dd if=/data bs=512 skip=9 count=1 2>/dev/null | head -n 1");
     ensure!(read()? == "kept\n", "read {:?}", read()?);
-    // The mount does not keep anybody from writing to a device; the permission does that kubelet gives the container
+    // A read-only mount does not prevent writes to a device; the device permission that kubelet gives the container
+    // does
     let written =
         fixture.exec_in_pod("reader", "echo new | dd of=/data bs=512 seek=9 conv=fsync,notrunc 2>&1 || true")?;
     ensure!(written.contains("Operation not permitted"), "the reader writes: {written}");

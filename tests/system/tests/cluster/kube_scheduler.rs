@@ -1,4 +1,4 @@
-//! kube-scheduler in a node with a configuration that ships, as kubeadm runs it, beside the pods of the extender.
+//! kube-scheduler in a node with a configuration that ships, as kubeadm runs it, next to the pods of the extender.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -14,12 +14,12 @@ use crate::Body;
 use crate::fixture::{Fixture, logical_volume_resource};
 use crate::job::SilentReporter;
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     vec![("older_api_group_serves_all_features_and_ignores_the_newer".to_owned(), use_older_group)]
 }
 
 fn use_older_group(fixture: &Fixture) -> Result<()> {
-    // Of the group that will not be served: a volume in use, and one whose object is deleted meanwhile
+    // Of the group that will not be served: a volume in use, and one whose object is deleted during the test
     fixture.apply_claim("other", "thin", "64Mi")?;
     fixture.start_pod("other", VolumeMode::Filesystem)?;
     fixture.write_word("other", "mine")?;
@@ -29,7 +29,7 @@ fn use_older_group(fixture: &Fixture) -> Result<()> {
     let (other, doomed) = (other?, doomed?);
     let untouched = fixture.get_object(&logical_volume_resource(TopoLvm), &other)?;
 
-    // What was refused before is no matter
+    // Requests that were refused earlier do not count
     let logs = [fixture.cluster.log(CONTROLLER), fixture.node.log(NODE)];
     let logged = |log: &PathBuf| Ok::<_, anyhow::Error>(fs::read_to_string(log)?.to_lowercase());
     let before = [logged(&logs[0])?.len(), logged(&logs[1])?.len()];

@@ -1,10 +1,10 @@
-//! The product in a real cluster: stock kubelet, csi-provisioner and csi-resizer, real LVM. Clusters in which it
-//! runs as pods serve all trials that neither kill nor replace its programs, others the rest; each trial has one for
-//! itself.
+//! The product in a real cluster: stock kubelet, csi-provisioner and csi-resizer, real LVM. Tests that neither kill nor
+//! replace its programs use clusters in which it runs as pods, the other tests use clusters with its programs as
+//! processes; each test has exclusive use of one.
 #![expect(
     clippy::print_stderr,
     clippy::indexing_slicing,
-    reason = "progress for whoever waits; reading a member that a JSON value lacks gives null"
+    reason = "progress for the user; reading a member that a JSON value lacks gives null"
 )]
 
 mod claims;
@@ -63,7 +63,7 @@ use fixture::Fixture;
 use libtest_mimic::Trial;
 use testbed::suite::{self, InSoak};
 
-/// Tests that a soak runs. What remains tests each capability at least once.
+/// Tests that only the soak runs. The others test each capability at least once.
 const IN_SOAK: InSoak = InSoak {
     only: &[
         // Large clusters and releases, minutes each
@@ -75,7 +75,7 @@ const IN_SOAK: InSoak = InSoak {
         "database_pages_expand_restore_and_find_unclaimed_volumes",
         "prometheus_queries_have_data_and_alerts_fire_only_on_faults",
         "the_examples_run_as_they_are_and_leave_nothing_behind",
-        // Programs that are built for them alone: cert-manager
+        // A program that is built for these tests only: cert-manager
         "certificates_of_cert_manager_are_served_and_renewed",
         "webhook_uses_cert_manager_with_helm_and_with_kustomize",
         "webhook_certificate_of_two_replicas_renews_without_refusals",
@@ -108,64 +108,64 @@ const IN_SOAK: InSoak = InSoak {
     also: &[helm::NAME],
 };
 
-/// A trial's function, which runs with a cluster.
+/// The function of a test, which runs with a cluster.
 type Body = fn(&Fixture) -> anyhow::Result<()>;
 
 fn main() -> ExitCode {
     let in_pods = [
-        job::trials(),
-        claims::trials(),
-        classes::trials(),
-        filesystems::trials(),
-        permissions::trials(),
-        snapshots::trials(),
-        database::trials(),
-        devices::trials(),
-        disks::trials(),
-        disks_of_nodes::trials(),
-        plugin::trials(),
-        monitoring::trials(),
-        examples::trials(),
-        io_limits::trials(),
-        growth::trials(),
-        inventory::trials(),
+        job::tests(),
+        claims::tests(),
+        classes::tests(),
+        filesystems::tests(),
+        permissions::tests(),
+        snapshots::tests(),
+        database::tests(),
+        devices::tests(),
+        disks::tests(),
+        disks_of_nodes::tests(),
+        plugin::tests(),
+        monitoring::tests(),
+        examples::tests(),
+        io_limits::tests(),
+        growth::tests(),
+        inventory::tests(),
     ];
     let with_processes = [
-        job::trials_with_processes(),
-        evacuation::trials_with_processes(),
-        health::trials(),
-        scheduling::trials(),
-        extender::trials(),
-        upstream_provisioner::trials(),
-        metrics::trials(),
-        events::trials(),
-        nudge::trials(),
-        orphans::trials(),
-        replicas::trials(),
-        switching::trials(),
-        topology_label::trials(),
-        legacy::trials(),
-        io_limits::trials_with_processes(),
+        job::tests_with_processes(),
+        evacuation::tests_with_processes(),
+        health::tests(),
+        scheduling::tests(),
+        extender::tests(),
+        upstream_provisioner::tests(),
+        metrics::tests(),
+        events::tests(),
+        nudge::tests(),
+        orphans::tests(),
+        replicas::tests(),
+        switching::tests(),
+        topology_label::tests(),
+        legacy::tests(),
+        io_limits::tests_with_processes(),
     ];
     let in_pods = in_pods.into_iter().flatten();
     let with_processes = with_processes.into_iter().flatten();
     // The longest first, so that none is left alone at the end
-    let mut trials: Vec<Trial> = [pods::trials(), helm::trials(), install::trials()].into_iter().flatten().collect();
-    trials.extend(in_pods.map(|(name, body)| suite::test(name, move || fixture::with_pods(body))));
-    trials.extend(with_processes.map(|(name, body)| suite::test(name, move || fixture::with_processes(body))));
+    let mut tests: Vec<Trial> = [pods::tests(), helm::tests(), install::tests()].into_iter().flatten().collect();
+    tests.extend(in_pods.map(|(name, body)| suite::test(name, move || fixture::with_pods(body))));
+    tests.extend(with_processes.map(|(name, body)| suite::test(name, move || fixture::with_processes(body))));
     let crashes = crashes::ALL.iter();
-    trials.extend(
+    tests.extend(
         crashes.map(|crash| suite::test(crash.name(), || fixture::with_processes(|fixture| crash.run(fixture)))),
     );
-    trials.extend(webhooks::trials());
-    trials.extend(older_versions::trials());
-    trials.extend(three_nodes::trials());
-    trials.extend(vault::trials());
-    trials.extend(etcd_backup::trials());
-    trials.extend(orphan_causes::trials());
-    trials.extend(undelete::trials());
-    trials.extend(pages::trials());
-    let code = suite::on_host(IN_SOAK.select(trials));
+    tests.extend(webhooks::tests());
+    tests.extend(older_versions::tests());
+    tests.extend(three_nodes::tests());
+    tests.extend(vault::tests());
+    tests.extend(etcd_backup::tests());
+    tests.extend(orphan_causes::tests());
+    tests.extend(undelete::tests());
+    tests.extend(pages::tests());
+    let code = suite::on_host(IN_SOAK.select(tests));
     if let Err(error) = fixture::down() {
         eprintln!("cluster: taking it down failed: {error:#}");
         return ExitCode::FAILURE;

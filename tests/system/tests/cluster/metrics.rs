@@ -8,7 +8,7 @@ use testbed::topolvm::{NODE, RAID_CLASSES, THIN_CLASS, THIN_VG};
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 3] = [
         ("kubelet_the_agent_and_lvmd_measure_volumes_and_volume_groups", check_metrics),
         ("volume_metrics_have_claim_and_pod_labels_until_deletion", check_volume_series),
@@ -32,7 +32,7 @@ fn check_metrics(fixture: &Fixture) -> Result<()> {
         let (size, free) = groups.trim().split_once(' ').context("vgs prints two numbers")?;
         for (name, bytes) in [("topolvm_volumegroup_size_bytes", size), ("topolvm_volumegroup_available_bytes", free)] {
             let shown = find_series(&agent, name, class)?;
-            // What is free in a group of mirrored volumes is half of what LVM calls free
+            // The free space for mirrored volumes is half of LVM's free space
             if name.contains("size") || class == "ssd" || class == THIN_CLASS {
                 ensure!(shown == bytes.trim(), "{name} of {class} is {shown} and LVM says {bytes}");
             }
@@ -45,7 +45,7 @@ fn check_metrics(fixture: &Fixture) -> Result<()> {
     let lvmd = fixture.node.script("curl -sf http://127.0.0.1:8082/metrics")?;
     ensure!(lvmd.contains("lvmd_"), "lvmd's metrics: {lvmd}");
 
-    // kubelet asks the agent every ten seconds here
+    // kubelet queries the agent every ten seconds here
     let path = format!("/api/v1/nodes/{}/proxy/metrics", fixture.node.name());
     fixture.cluster.ready("apiserver", || {
         let kubelet = fixture.kubectl(&["get", "--raw", &path])?;
@@ -148,8 +148,8 @@ fn set_spare(fixture: &Fixture, gib: u64) -> Result<()> {
     fixture.restart_lvmd()
 }
 
-/// Waits until the agent tells monitoring and the scheduler what is free less a spare of so many GiB. The bytes that it
-/// tells.
+/// Waits until the agent publishes the free space minus a spare of this number of GiB, in its metrics and for the
+/// scheduler. Returns the published bytes.
 fn wait_for_available_bytes(fixture: &Fixture, spare_gib: u64) -> Result<u64> {
     let class = "ssd";
     fixture.cluster.ready("apiserver", || {

@@ -1,5 +1,5 @@
 //! The alert rules and the dashboard that ship, in a real Prometheus that scrapes the pods: every query has data, no
-//! alert fires while all is well, and planted faults raise theirs.
+//! alert fires in a healthy cluster, and injected faults raise theirs.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ const OF_A_POD: &str = "topolvm_volume_size_bytes{namespace=\"default\",persiste
 /// A series of a volume that no pod uses.
 const OF_NO_POD: &str = "topolvm_volume_size_bytes{namespace=\"default\",persistentvolumeclaim=\"idle\",pod=\"\"}";
 
-/// Name of an LV as if it had been made for a LogicalVolume.
+/// Name of an LV like those for LogicalVolumes.
 const ORPHAN: &str = "6a1f0c3e-94a5-4d6b-8f3d-2f6f5d0f7c11";
 
 /// A disk group in mode `report`: the disks of the node's volume group are not blank.
@@ -34,7 +34,7 @@ const LIMITS: [&str; 4] = [
     "topolvm.io/write-operations-per-second=100000",
 ];
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let name = "prometheus_queries_have_data_and_alerts_fire_only_on_faults";
     vec![(name.to_owned(), watch)]
 }
@@ -43,18 +43,18 @@ fn watch(fixture: &Fixture) -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("topolvm-prometheus-").tempdir_in("/var/tmp")?;
     let rules = monitoring::rules_in_fast_time(monitoring::read_rules()?)?;
     let config = select_disks(fixture)?;
-    // Calls that are there before the first look, and grow afterwards
+    // Calls that exist before the first scrape, and increase afterwards
     start_volume(fixture, "thick", "waiting")?;
     fixture.kubectl(&["annotate", "pod", "thick"].into_iter().chain(LIMITS).collect::<Vec<_>>())?;
     let prometheus = Prometheus::start(&fixture.cluster, scratch.path(), &rules)?;
     let watched = start_volume(fixture, "pooled", "thin")
         .and_then(|()| wait_for_data(&prometheus, &rules))
         .and_then(|()| wait_for_silence(&prometheus))
-        .and_then(|()| plant_faults(fixture, &prometheus))
+        .and_then(|()| inject_faults(fixture, &prometheus))
         .and_then(|()| take_lvmd_away(fixture, &prometheus))
         .and_then(|()| check_reasons(&prometheus));
     prometheus.stop()?;
-    // Also after a failure: other trials use the cluster
+    // Also after a failure: other tests use the cluster
     workloads::set_lvmd_config(&fixture.cluster, &config)?;
     watched?;
     for name in ["thick", "pooled"] {
@@ -63,7 +63,7 @@ fn watch(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Has lvmd report what it would do with the disks of the node, and returns the configuration that was there before.
+/// Has lvmd report the actions that it would take for the disks of the node, and returns the previous configuration.
 fn select_disks(fixture: &Fixture) -> Result<Value> {
     let before = workloads::lvmd_config(&fixture.cluster)?;
     let text = before.as_str().context("lvmd.yaml is no text")?;
@@ -93,14 +93,14 @@ fn wait_for_data(prometheus: &Prometheus<'_>, rules: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no alert but that of the bed has fired for ten seconds.
+/// Waits until no alert except that of the test cluster has fired for ten seconds.
 fn wait_for_silence(prometheus: &Prometheus<'_>) -> Result<()> {
     prometheus.wait_for_silence(&OF_REFUSED_CLASS)?;
     prometheus.wait_for_alerts(&OF_REFUSED_CLASS, || Ok(()))
 }
 
-/// Plants faults of volumes and of lvmd's configuration together, waits for their alerts, and mends them.
-fn plant_faults(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
+/// Injects faults of volumes and of lvmd's configuration together, waits for their alerts, and repairs them.
+fn inject_faults(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
     for claim in ["lost", "idle"] {
         fixture.apply_claim(claim, "immediate", "16Mi")?;
         fixture.wait_bound(claim)?;
@@ -118,7 +118,7 @@ fn plant_faults(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
     check_findings(fixture)?;
 
     workloads::set_lvmd_config(&fixture.cluster, &config)?;
-    // As doctor says it for both
+    // With the commands that doctor prints for both
     fixture.node.script(&format!("lvchange -ay -K {VG}/{idle}"))?;
     plugin::run_line(&fixture.cluster, &delete_orphan(fixture))?;
     fixture.exec_in_pod("thick", "rm /data/filler && sync")?;
@@ -129,7 +129,7 @@ fn plant_faults(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> {
     ["storage", "volumes"].into_iter().try_for_each(|check| plugin::wait_until_ok(&fixture.cluster, check))
 }
 
-/// Checks that doctor finds the volumes and lvmd.yaml, too, and says what to do.
+/// Checks that doctor finds the volumes and lvmd.yaml, too, and prints the fix.
 fn check_findings(fixture: &Fixture) -> Result<()> {
     let storage = [
         ("1 LVs of ready LogicalVolumes are not active", "lvchange -ay -K VG/LV"),
@@ -163,7 +163,7 @@ fn take_lvmd_away(fixture: &Fixture, prometheus: &Prometheus<'_>) -> Result<()> 
     prometheus.wait_for_end(&WITHOUT_LVMD)
 }
 
-/// Checks that no panel which is said to have no data has some.
+/// Checks that the panels listed as without data have none.
 fn check_reasons(prometheus: &Prometheus<'_>) -> Result<()> {
     let queries = monitoring::queries_of_dashboard()?;
     for (panel, reason) in WITHOUT_DATA_FOR_CAPACITY {

@@ -1,5 +1,5 @@
 //! Nodes that are selected by labels: one that gets the label is in service, one that loses it keeps its volumes and
-//! gets no new ones, and is clean when the last of them is gone.
+//! gets no new ones, and is clean when the last of them is deleted.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ const PODS: [&str; 6] =
 const CAPACITY: &str = ".metadata.annotations.capacity\\.topolvm\\.io/00default";
 const HAS_VOLUMES: &str = ".metadata.labels.topolvm\\.io/has-volumes";
 
-/// Runs the trial in a cluster with one node that nothing is installed in.
+/// Runs the test in a cluster with one node and without the product.
 pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     let name = shared.node()?.name();
     let before = Objects::list(shared)?;
@@ -46,7 +46,7 @@ pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     shared.kubectl(&["delete", "pod/kept", "pvc/kept", TIMEOUT])?;
     wait_until_clean(shared, name).context("a node without its label and without volumes")?;
 
-    // Nothing but the label is needed
+    // Only the label is needed
     shared.kubectl(&["label", "node", name, "topolvm.io/storage=enabled"])?;
     shared.kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", "pvc/late", TIMEOUT])?;
     shared.kubectl(&["delete", "pod/late", "pvc/late", TIMEOUT])?;
@@ -56,14 +56,14 @@ pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     shared.kubectl(&["label", "node", name, "topolvm.io/storage-"])?;
     Objects::list(shared)?.ensure_same(&before)?;
 
-    // Where nothing is there, a label and an installation are enough, which tries a claim
+    // In an empty cluster a label and an installation, which tests a claim, are enough
     let page = Commands::of("node-selection.md", "Nodes with storage, selected by a label")?;
     page.with("node1", name)?.run(&shared.cluster)?;
     plugin::run_successfully(&shared.cluster, &["uninstall"])?;
     shared.kubectl(&["label", "node", name, "topolvm.io/storage-"]).map(drop)
 }
 
-/// The agent and lvmd stay, the volume is there and grows, and a new one finds no room.
+/// The agent and lvmd stay, the volume stays and grows, and a new one finds no space.
 fn keep_volumes_and_take_none(shared: &TestCluster, node: &str) -> Result<()> {
     shared.wait_value("node", node, CAPACITY, "0")?;
     shared.apply(&claim("late", CLASS, "512Mi", VolumeMode::Filesystem))?;
@@ -84,7 +84,7 @@ fn wait_until_clean(shared: &TestCluster, name: &str) -> Result<()> {
         let text = shared.kubectl(&["get", "node", name, "-o", "json"])?;
         let node: Value = serde_json::from_str(&text)?;
         let metadata = &node["metadata"];
-        // kubelet writes the names of drivers into an annotation of its own
+        // kubelet writes the names of drivers into its own annotation
         let marks = [&metadata["labels"], &metadata["finalizers"]].map(ToString::to_string).concat();
         ensure!(!marks.contains("topolvm.io"), "marks of the Node: {marks}");
         let annotations = metadata["annotations"].as_object().context("no annotations")?;

@@ -9,7 +9,7 @@ use testbed::topolvm::{self, CONTROLLER};
 use crate::Body;
 use crate::fixture::Fixture;
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let name = "pending_filesystem_resize_completes_once_a_controller_leads";
     vec![(name.to_owned(), expand_with_long_sync_interval)]
 }
@@ -33,8 +33,8 @@ fn expand_and_lead(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("nudged", "waiting", "64Mi")?;
     fixture.start_pod("nudged", VolumeMode::Filesystem)?;
     fixture.write_word("nudged", "kept")?;
-    // Who does not lead makes and grows volumes all the same
-    hold_lease(fixture, Some("somebody"))?;
+    // A replica that does not lead still creates and expands volumes
+    hold_lease(fixture, Some("another-holder"))?;
     let waiting = wait_leading(fixture, false).and_then(|()| expand_without_leader(fixture));
     hold_lease(fixture, None)?;
     waiting?;
@@ -55,7 +55,7 @@ fn expand_without_leader(fixture: &Fixture) -> Result<()> {
     fixture.expand("nudged", "256Mi")?;
     fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=180s"])?;
     let before = fixture.filesystem_mebibytes("nudged")?;
-    ensure!(before < 100, "the filesystem has {before} MiB without anybody having told kubelet");
+    ensure!(before < 100, "the filesystem has {before} MiB although kubelet was not triggered");
     let shown = fixture.value("pvc", "nudged", ".status.capacity.storage")?;
     ensure!(shown == "64Mi", "the claim shows {shown}");
     Ok(())
@@ -84,7 +84,7 @@ fn restart_kubelet(fixture: &Fixture, frequency: &str) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let config: Value = serde_json::from_str(&fixture.kubectl(&["get", "--raw", &path])?)?;
         let now = &config["kubeletconfig"]["syncFrequency"];
-        ensure!(*now == json!(frequency), "kubelet looks at pods every {now}");
+        ensure!(*now == json!(frequency), "kubelet syncs pods every {now}");
         Ok(())
     })
 }

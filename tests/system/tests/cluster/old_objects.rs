@@ -1,5 +1,5 @@
-//! Objects, volumes and filesystems that TopoLVM leaves in a cluster, in the shapes that its programs and the sidecars
-//! beside them give them, in either API group.
+//! Objects, volumes and filesystems that TopoLVM leaves in a cluster, in the format of its programs and sidecars, in
+//! either API group.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ impl OldObjects<'_> {
         self.shared.kubectl(&["patch", &group, name, "--subresource=status", "--type=merge", "-p", &patch]).map(drop)
     }
 
-    /// Makes a filesystem with a file in it on an LV.
+    /// Creates a filesystem with a file in it on an LV.
     pub(crate) fn make_filesystem(&self, make: &str, device: &str) -> Result<()> {
         let script = format!(
             "wipefs -qa /dev/{device} && mkfs.{make} /dev/{device} >/dev/null \

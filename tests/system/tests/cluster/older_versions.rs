@@ -30,18 +30,18 @@ const GUIDE_WEBHOOKS: &str = include_str!("older_versions/guide-webhooks.yaml");
 const CLASS: &str = "topolvm-provisioner";
 const SIZE: &str = "320Mi";
 
-pub(crate) fn trials() -> Vec<Trial> {
-    let trial = |name, cluster, body: Body| suite::test(name, move || run(cluster, body));
+pub(crate) fn tests() -> Vec<Trial> {
+    let test = |name, cluster, body: Body| suite::test(name, move || run(cluster, body));
     vec![
-        trial("topolvm_0_8_3_and_0_9_are_switched_by_the_page_and_back", "guide", switch_guide),
-        trial("topolvm_0_41_is_switched_by_helm_and_kustomize_and_back", "chart", switch_chart),
+        test("topolvm_0_8_3_and_0_9_are_switched_by_the_page_and_back", "guide", switch_guide),
+        test("topolvm_0_41_is_switched_by_helm_and_kustomize_and_back", "chart", switch_chart),
     ]
 }
 
 /// Switches a cluster.
 type Body = fn(&TestCluster, &Node) -> Result<()>;
 
-/// Runs a trial in a cluster of its own, without the product.
+/// Runs a test in a separate cluster, without the product.
 fn run(name: &str, body: Body) -> Result<()> {
     let spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     let shared = TestCluster::without_product(name, &spec)?;
@@ -110,7 +110,7 @@ fn switch_chart(shared: &TestCluster, node: &Node) -> Result<()> {
     delete_old_volume(shared, node, TopoLvm)
 }
 
-/// Returns the guide's objects, with a driver that wants an attacher or not.
+/// Returns the guide's objects, with a driver that requires an attacher or not.
 fn guide(attach: &str) -> String {
     GUIDE.replace("ATTACH", attach)
 }
@@ -124,7 +124,7 @@ fn inject_authority(shared: &TestCluster) -> Result<()> {
     shared.kubectl(&[&patch[..], &["--field-manager=cert-manager-cainjector"]].concat()).map(drop)
 }
 
-/// Applies objects as the guide says, not server-side.
+/// Applies objects with the command of the guide, not server-side.
 fn apply(shared: &TestCluster, scratch: &Path, objects: &str) -> Result<()> {
     let file = scratch.join("guide.yaml");
     fs::write(&file, objects)?;
@@ -160,7 +160,7 @@ fn mark_node(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.kubectl(&["patch", "node", node.name(), "--type=merge", "-p", &patch]).map(drop)
 }
 
-/// Checks that the agent goes on with what TopoLVM has written to the Node.
+/// Checks that the agent uses what TopoLVM has written to the Node.
 fn check_marks(shared: &TestCluster, node: &Node) -> Result<()> {
     let free = shared.value("node", node.name(), r".metadata.annotations.capacity\.topolvm\.cybozu\.com/00default")?;
     ensure!(free.parse::<u64>()? > 1, "the Node has {free} bytes");

@@ -12,7 +12,7 @@ use testbed::topolvm::{self, NODE, THIN_VG, controller_socket};
 use crate::fixture::{self, Fixture, VG};
 use crate::orphans::{OBJECTS, take_object_away, wait_orphan};
 
-/// LVs that nobody misses would be renamed within seconds, and removed an hour later.
+/// Orphans that nothing refers to would be renamed within seconds, and removed an hour later.
 const FLAGS: [&str; 3] = ["--orphans=delete", "--orphan-grace-period=2s", "--quarantine-period=1h"];
 const NO_FINALIZERS: &str = r#"{"metadata":{"finalizers":null}}"#;
 
@@ -27,10 +27,10 @@ struct Volume {
     group: &'static str,
 }
 
-/// A function that does something to a volume, and checks what becomes of it.
+/// A function that creates one cause with a volume, and checks the result.
 type Cause = fn(&Fixture, &Volume) -> Result<()>;
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "orphans_of_every_cause_are_reported_and_keep_their_data";
     vec![suite::test(name, || fixture::with_own(&FLAGS, take_apart))]
 }
@@ -57,7 +57,7 @@ fn take_apart(fixture: &Fixture) -> Result<()> {
     take_all_objects(fixture, &volumes).context("all objects at once")
 }
 
-/// Makes volumes of these classes, whose pods write the claim's name into a file and end.
+/// Creates volumes of these classes, whose pods write the claim's name into a file and end.
 fn make_volumes<const N: usize>(fixture: &Fixture, wanted: [(&'static str, &str); N]) -> Result<Vec<Volume>> {
     for (name, class) in wanted {
         fixture.apply(&claim(name, class, "64Mi", VolumeMode::Filesystem))?;
@@ -76,8 +76,8 @@ fn make_volumes<const N: usize>(fixture: &Fixture, wanted: [(&'static str, &str)
     made.into_iter().collect()
 }
 
-/// The object is deleted without its finalizer while the agent hangs. The LV waits until its PersistentVolume is gone,
-/// and is put into quarantine then.
+/// The object is deleted without its finalizer while the agent hangs. The LV is kept until its PersistentVolume is
+/// deleted, and then quarantined.
 fn hang_agent(fixture: &Fixture, volume: &Volume) -> Result<()> {
     take_object_away(fixture, &volume.name)?;
     delete_claim_of_lost(fixture, volume)
@@ -93,7 +93,7 @@ fn stop_programs(fixture: &Fixture, volume: &Volume) -> Result<()> {
     delete_claim_of_lost(fixture, volume)
 }
 
-/// The LV is left alone as long as the PersistentVolume is there, which `doctor` names; then it goes into quarantine.
+/// The LV is kept as long as the PersistentVolume exists, which `doctor` names; then it is quarantined.
 fn delete_claim_of_lost(fixture: &Fixture, volume: &Volume) -> Result<()> {
     wait_orphan(fixture, &volume.lv, &format!("PersistentVolume {} is there", volume.name))?;
     let found = format!("PersistentVolume {} has no LogicalVolume", volume.name);
@@ -102,7 +102,7 @@ fn delete_claim_of_lost(fixture: &Fixture, volume: &Volume) -> Result<()> {
     wait_orphan(fixture, &format!("topolvm.quarantine.{}", volume.lv), "in quarantine until")
 }
 
-/// The agent starts while there is no API server, so that it knows of no object at all.
+/// The agent starts without an API server, so it has no objects.
 fn start_without_api(fixture: &Fixture, volume: &Volume) -> Result<()> {
     fixture.cluster.restart_storage(|_| {
         let before = fixture.node.script("pidof topolvm-node")?;
@@ -126,8 +126,8 @@ fn force_persistent_volume(fixture: &Fixture, volume: &Volume) -> Result<()> {
     ensure_object_stays(fixture, &volume.name)
 }
 
-/// csi-provisioner ends after it has asked for the volume, and the claim is deleted before it comes back: nobody makes
-/// a PersistentVolume. The LogicalVolume and its LV stay.
+/// csi-provisioner exits after it has requested the volume, and the claim is deleted before it restarts: no
+/// PersistentVolume is created. The LogicalVolume and its LV stay.
 fn kill_provisioner(fixture: &Fixture) -> Result<Volume> {
     let name = "provisioner-dies";
     fixture.node.script("kill -STOP $(pidof topolvm-node)")?;
@@ -169,10 +169,10 @@ fn kill_snapshotter(fixture: &Fixture, volume: &Volume) -> Result<()> {
     fixture.node.script(&format!("lvs {THIN_VG}/{lv}")).map(drop)
 }
 
-/// Deletes an object of which nobody is there to take the finalizers off.
+/// Deletes an object whose finalizers no running program removes.
 fn delete_by_force(fixture: &Fixture, object: &str) -> Result<()> {
     fixture.kubectl(&["delete", object, "--wait=false"])?;
-    // It may have had none yet, and be gone already
+    // It may not have had finalizers yet, and be deleted already
     fixture.kubectl(&["patch", object, "--type=merge", "-p", NO_FINALIZERS]).ok();
     fixture.kubectl(&["wait", "--for=delete", object, "--timeout=180s"]).map(drop)
 }
@@ -185,7 +185,7 @@ fn ensure_object_stays(fixture: &Fixture, object: &str) -> Result<()> {
     Ok(())
 }
 
-/// Somebody renames the LV. Its volume is told to be lost, and the LV is reported and left alone.
+/// An administrator renames the LV. Its volume is reported as lost, and the LV is reported and kept.
 fn rename_lv(fixture: &Fixture, volume: &Volume) -> Result<()> {
     let Volume { group, lv, .. } = volume;
     fixture.node.script(&format!("lvrename -qq {group} {lv} by-hand-{lv}"))?;
@@ -197,7 +197,7 @@ fn rename_lv(fixture: &Fixture, volume: &Volume) -> Result<()> {
     fixture.delete_pod(volume.claim)
 }
 
-/// The disk is one of another cluster: the object is gone, and the LV says that it was made elsewhere.
+/// The disk is one of another cluster: the object does not exist, and the LV has the tag of the other cluster.
 fn tag_as_of_another_cluster(fixture: &Fixture, volume: &Volume) -> Result<()> {
     let path = format!("{}/{}", volume.group, volume.lv);
     let uid = fixture.value("namespace", "kube-system", ".metadata.uid")?;
@@ -210,7 +210,7 @@ fn tag_as_of_another_cluster(fixture: &Fixture, volume: &Volume) -> Result<()> {
     wait_orphan(fixture, &volume.lv, "it was created in another cluster")
 }
 
-/// An administrator removes an LV: its volume is told to be lost, and no empty LV takes its place.
+/// An administrator removes an LV: its volume is reported as lost, and no empty LV replaces it.
 fn remove_lv(fixture: &Fixture) -> Result<()> {
     let volumes = make_volumes(fixture, [("removed", "waiting")])?;
     let volume = volumes.first().context("no volume")?;
@@ -223,7 +223,7 @@ fn remove_lv(fixture: &Fixture) -> Result<()> {
     fixture.delete_claim("removed")
 }
 
-/// All objects are gone at once, as after a mistake with the whole kind: no LV is touched, whatever the flags say.
+/// All objects are deleted at once, as after a mistake with the whole kind: no LV is changed, with any flags.
 fn take_all_objects(fixture: &Fixture, volumes: &[Volume]) -> Result<()> {
     fixture.node.script("kill -STOP $(pidof topolvm-node)")?;
     for object in fixture.kubectl(&["get", OBJECTS, "-o", "name"])?.split_whitespace() {
@@ -239,13 +239,13 @@ fn take_all_objects(fixture: &Fixture, volumes: &[Volume]) -> Result<()> {
     check_data(fixture, volumes)
 }
 
-/// Checks that each LV is there, under its name or in quarantine, with what its pod has written.
+/// Checks that each LV exists, under its name or in quarantine, with the data of its pod.
 fn check_data(fixture: &Fixture, volumes: &[Volume]) -> Result<()> {
     for Volume { claim, lv, group, .. } in volumes {
         let said = fixture.node.script(&format!(
             "lv=/dev/{group}/{lv}; [ -e $lv ] || lv=/dev/{group}/topolvm.quarantine.{lv}; [ -e $lv ] && \
-             if blkid $lv >/dev/null; then mkdir -p /run/looked-at && mount -o ro $lv /run/looked-at && \
-             cat /run/looked-at/file; umount /run/looked-at; else echo blank; fi"
+             if blkid $lv >/dev/null; then mkdir -p /run/inspected && mount -o ro $lv /run/inspected && \
+             cat /run/inspected/file; umount /run/inspected; else echo blank; fi"
         ))?;
         // No pod has ever had the volume of a claim that was never bound
         let expected = if *claim == "provisioner-dies" { "blank" } else { *claim };

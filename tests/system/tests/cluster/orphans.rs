@@ -1,4 +1,4 @@
-//! LVs whose LogicalVolume was taken away by force: reported, kept in quarantine, brought back with their data.
+//! LVs whose LogicalVolume was deleted by force: reported, kept in quarantine, restored with their data.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use system_tests::plugin;
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 1] = [("orphan_of_a_force_deleted_object_is_restored_to_a_new_claim", lose_and_restore)];
     all.map(|(name, body)| (name.to_owned(), body)).into()
 }
@@ -23,7 +23,7 @@ fn lose_and_restore(fixture: &Fixture) -> Result<()> {
         &spec,
         || Ok(()),
         || {
-            // Of a node that has no volume but one that is gone nothing would be believed
+            // A node without any other volume would not be trusted
             fixture.apply_claim("stays", "immediate", "64Mi")?;
             fixture.wait_bound("stays")?;
             fixture.apply_claim("lost", "waiting", "64Mi")?;
@@ -49,13 +49,13 @@ fn lose(fixture: &Fixture) -> Result<String> {
     let volume = fixture.volume_name("lost")?;
     let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
     take_object_away(fixture, &volume)?;
-    // While a pod writes to it, and as long as it has a PersistentVolume, nobody touches it
+    // While a pod writes to it, and as long as it has a PersistentVolume, it is not changed
     wait_orphan(fixture, &id, &format!("PersistentVolume {volume} is there"))?;
     let message = fixture.wait_event(fixture.node.name(), "OrphanedVolumes")?;
     ensure!(message.contains(&id), "{message}");
     let report = plugin::json(&fixture.cluster, &["doctor"])?.to_string();
     let command = format!("kubectl topolvm undelete {volume}");
-    ensure!(report.contains(&command), "doctor does not tell of it: {report}");
+    ensure!(report.contains(&command), "doctor does not report it: {report}");
     ensure!(fixture.read_word("lost")? == "precious", "the pod has lost its volume");
 
     fixture.delete_pod("lost")?;
@@ -113,8 +113,8 @@ fn refuse_to_destroy_restored(fixture: &Fixture, lv: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes away the object of the other volume, as after a restore of an API server that does not remember it, and then
-/// has the plugin delete the LV.
+/// Removes the object of the other volume, as after a restore of an API server without it, and then has the plugin
+/// delete the LV.
 fn delete_by_plugin(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("last", "immediate", "64Mi")?;
     fixture.wait_bound("last")?;
@@ -144,12 +144,12 @@ pub(crate) fn take_object_away(fixture: &Fixture, volume: &str) -> Result<()> {
     taken.map(drop)
 }
 
-/// Waits until the agent says this about an LV.
+/// Waits until the agent reports this about an LV.
 pub(crate) fn wait_orphan(fixture: &Fixture, lv: &str, note: &str) -> Result<()> {
     fixture.cluster.ready("apiserver", || {
         let orphans = orphans(fixture)?;
         let orphan = orphans.iter().find(|orphan| orphan["lv"] == lv).context("the LV is not listed")?;
-        ensure!(orphan["note"].as_str().is_some_and(|told| told.contains(note)), "{orphan}");
+        ensure!(orphan["note"].as_str().is_some_and(|reported| reported.contains(note)), "{orphan}");
         Ok(())
     })
 }

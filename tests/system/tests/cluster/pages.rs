@@ -29,7 +29,7 @@ const MARKS: &str = "{{range .items}}{{range .metadata.finalizers}}{{.}}{{\"\\n\
                      {{range $name, $value := .metadata.labels}}{{$name}}={{$value}}{{\"\\n\"}}{{end}}\
                      {{range $name, $_ := .metadata.annotations}}{{$name}}{{\"\\n\"}}{{end}}{{end}}";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "installation_pages_and_trial_work_and_uninstall_cleanly";
     vec![suite::test(name, run_in_fresh_cluster)]
 }
@@ -56,7 +56,7 @@ fn follow_installation(shared: &TestCluster) -> Result<()> {
     Commands::of("install.md", "Check")?.run(&shared.cluster)?;
     let phase = shared.value("persistentvolumeclaim", "example-deployment", ".status.phase")?;
     ensure!(phase == "Bound", "the claim is {phase}");
-    ensure!(state(shared)? != before, "what an installation makes is not looked at");
+    ensure!(state(shared)? != before, "the objects of an installation are not compared");
     Commands::of("install.md", "Uninstall")?.run(&shared.cluster)?;
     let after = state(shared)?;
     ensure!(after == before, "before the installation:\n{before}\nand after all was taken away:\n{after}");
@@ -136,7 +136,7 @@ fn exchange_disks(shared: &TestCluster, node: &Node) -> Result<()> {
 fn state(shared: &TestCluster) -> Result<String> {
     let objects = shared.kubectl(&["get", KINDS, "-o", "name"])?;
     let marks = shared.kubectl(&["get", "nodes", "-o", &format!("go-template={MARKS}")])?;
-    // Others are kubelet's, which come and go when it likes
+    // The others are kubelet's, which adds and removes them at any time
     let marks: Vec<_> = marks.lines().filter(|mark| mark.contains("topolvm.io")).collect();
     Ok(objects + &marks.join("\n"))
 }

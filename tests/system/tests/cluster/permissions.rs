@@ -7,7 +7,7 @@ use system_tests::manifests::{VolumeMode, pod};
 use crate::Body;
 use crate::fixture::Fixture;
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 2] = [
         ("non_root_pod_writes_files_that_belong_to_its_fs_group", write_as_users),
         ("root_directory_mode_set_by_a_pod_is_kept_for_the_next", change_mode),

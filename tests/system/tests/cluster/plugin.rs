@@ -9,7 +9,7 @@ use system_tests::plugin;
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     vec![("plugin_status_and_volumes_match_lvm_and_show_failures".to_owned(), check_output)]
 }
 
@@ -20,7 +20,7 @@ fn check_output(fixture: &Fixture) -> Result<()> {
         free.trim().parse().context("vgs prints no number")
     };
     let free = free_in_lvm()?;
-    // What the volumes of others have left is published a moment later
+    // The space of other tests' volumes is published a moment later
     let empty = fixture.cluster.ready("apiserver", || {
         let empty = class(fixture, "ssd")?;
         ensure!(empty["volumes"] == 0 && empty["freeBytes"] == free, "an empty class is {empty}, and vgs has {free}");
@@ -30,7 +30,7 @@ fn check_output(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("plugin", "waiting", "128Mi")?;
     fixture.start_pod("plugin", VolumeMode::Filesystem)?;
     let uid = fixture.value("logicalvolumes.topolvm.io", &fixture.volume_name("plugin")?, ".metadata.uid")?;
-    // Free space is published a moment after the volume was made
+    // Free space is published a moment after the volume was created
     fixture.cluster.ready("apiserver", || {
         let class = class(fixture, "ssd")?;
         ensure!(class["sizeBytes"] == empty["sizeBytes"], "the class has another size: {class}, and was {empty}");
@@ -62,11 +62,11 @@ fn check_output(fixture: &Fixture) -> Result<()> {
     ensure!(remedy.contains("free space in the device class default of node"), "{large}");
     fixture.cluster.ready("apiserver", || {
         let events = items(fixture, &["events", "-A"])?;
-        let is_told = |object: &str, reason: &str| {
+        let is_listed = |object: &str, reason: &str| {
             events.iter().any(|event| event["object"] == object && event["reason"] == reason)
         };
-        ensure!(is_told("logicalvolume/plugin-large", "CreateFailed"), "{events:#?}");
-        ensure!(is_told("persistentvolumeclaim/plugin", "ProvisioningSucceeded"), "{events:#?}");
+        ensure!(is_listed("logicalvolume/plugin-large", "CreateFailed"), "{events:#?}");
+        ensure!(is_listed("persistentvolumeclaim/plugin", "ProvisioningSucceeded"), "{events:#?}");
         Ok(())
     })?;
     fixture.kubectl(&["delete", "logicalvolumes.topolvm.io", "plugin-large", "--timeout=180s"])?;

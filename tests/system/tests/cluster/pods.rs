@@ -42,7 +42,7 @@ const SIZE: &str = "320Mi";
 /// Name of the test that a soak runs alone.
 pub(crate) const ROLL_OUTS: &str = "pods_survive_bad_roll_outs_and_serve_the_older_api_group";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         suite::test("pods_with_the_roles_that_ship_do_the_whole_job_and_move_lvmd", || with_pods(do_whole_job)),
         suite::test(ROLL_OUTS, || with_pods(roll_out)),
@@ -115,8 +115,8 @@ fn run_scenarios(shared: &TestCluster, node: &Node) -> Result<()> {
     operate_on_disk(shared, node)
 }
 
-/// Requests for a disk what is so already, and what lvmd refuses: the volume group is not its to change. The agent
-/// writes the end of each, and deletes the operations whose time is over.
+/// Requests operations that are already done, and one that lvmd refuses, because it does not manage the volume group.
+/// The agent writes the result of each, and deletes the operations after their time to live.
 fn operate_on_disk(shared: &TestCluster, node: &Node) -> Result<()> {
     let object = format!("nodestorages.topolvm.io/{}", node.name());
     let uuid = ".status.volumeGroups[0].physicalVolumes[0].uuid";
@@ -147,14 +147,14 @@ fn operate_on_disk(shared: &TestCluster, node: &Node) -> Result<()> {
 fn move_lvmd(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     shared.apply(&claim("writer", CLASS, SIZE, VolumeMode::Filesystem))?;
     let mut writer = pod("writer", "writer", VolumeMode::Filesystem);
-    // What it says is what went wrong. It syncs its own file and starts few programs: all of the product runs on the
-    // one CPU beside it
+    // It only prints errors. It syncs only its file and starts few programs, because it shares one CPU with the whole
+    // product
     writer["spec"]["containers"][0]["command"] = json!([
         "sh",
         "-c",
         "trap 'exit 0' TERM; mount=$(stat -c %m-%d /data); \
          while :; do echo line >>/data/lines && sync /data/lines || echo failed; \
-         [ \"$(stat -c %m-%d /data)\" = \"$mount\" ] || echo mounted anew; sleep 0.5; done"
+         [ \"$(stat -c %m-%d /data)\" = \"$mount\" ] || echo remounted; sleep 0.5; done"
     ]);
     shared.apply(&writer)?;
     shared.kubectl(&["wait", "--for=condition=Ready", "pod/writer", "--timeout=180s"])?;
@@ -164,7 +164,7 @@ fn move_lvmd(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
         let lines = || shared.kubectl(&["exec", "writer", "--", "wc", "-l", "/data/lines"]);
         let before = lines()?;
         create_volume(shared, place)?;
-        ensure!(lines()? != before, "the writer stands still");
+        ensure!(lines()? != before, "the writer does not continue");
         Ok(())
     };
 
@@ -202,7 +202,7 @@ fn publish_by_controller(shared: &TestCluster, node: &Node, scratch: &Path) -> R
     wait_for_old_controllers(shared)?;
     let ended = rights::mark_audit_log(shared)?;
     embedded_capacity::check_publishing(shared, node, "by-controller", "512Mi")?;
-    // Not before: what was handed over may have been created or deleted by csi-provisioner while it ended
+    // Not earlier: csi-provisioner may have created or deleted objects while it stopped
     rights::check_sidecars_role_used(shared, began)?;
     rights::check_none_refused(shared, ended)
 }
@@ -221,7 +221,7 @@ pub(crate) fn start_lvmd_on_the_host(node: &Node) -> Result<()> {
     node.spawn_kept(LVMD, [program.as_str(), "--metrics-bind-address="], &BTreeMap::new())
 }
 
-/// Upgrades every container of the product to the image of the next build, and waits until the old pods are gone.
+/// Upgrades every container of the product to the image of the next build, and waits until the old pods are deleted.
 fn upgrade(shared: &TestCluster) -> Result<()> {
     for (workload, container) in [
         ("deployment/topolvm-controller", "topolvm-controller"),

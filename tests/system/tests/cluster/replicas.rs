@@ -20,7 +20,7 @@ use topolvm_proto::csi::{
 use crate::Body;
 use crate::fixture::{Fixture, logical_volume_resource};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let name = "two_controllers_create_each_volume_once_in_parallel";
     vec![(name.to_owned(), run_two_controllers)]
 }
@@ -66,7 +66,7 @@ async fn create_and_delete(fixture: &Fixture, [one, two]: [ControllerClient<Chan
     fixture.check_volumes(VOLUMES)?;
     for index in 0..VOLUMES {
         let id = fixture.value(&logical_volume_resource(TopoLvm), &format!("pvc-both-{index}"), ".status.volumeID")?;
-        ensure!(ids.contains(&id), "nobody was told of {id}");
+        ensure!(ids.contains(&id), "{id} was returned to no caller");
     }
     let calls = ids.iter().map(|id| join(delete(one.clone(), id), delete(two.clone(), id)));
     for (one, two) in join_all(calls).await {

@@ -12,7 +12,7 @@ use topolvm_api::ApiFlavor::TopoLvm;
 use crate::Body;
 use crate::fixture::{Fixture, VG};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 5] = [
         ("pod_without_a_fitting_node_stays_pending_and_others_run", schedule_where_nothing_fits),
         ("pod_runs_once_the_volume_that_took_its_space_is_deleted", schedule_when_space_is_freed),
@@ -43,15 +43,15 @@ fn schedule_where_nothing_fits(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// Starts a second pod when the first one's volume is deleted. The volumes are devices: no filesystem needs to be made
-/// on so much.
+/// Starts a second pod when the first one's volume is deleted. The volumes are devices: they are too large to create
+/// filesystems.
 fn schedule_when_space_is_freed(fixture: &Fixture) -> Result<()> {
     for (name, size) in [("early", "5Gi"), ("late", "4Gi")] {
         fixture.apply(&claim(name, "waiting", size, VolumeMode::Block))?;
     }
     fixture.start_pod("early", VolumeMode::Block)?;
     fixture.apply(&pod("late", "late", VolumeMode::Block))?;
-    // kube-scheduler may learn only from the failure to make the volume that there is less room than before
+    // kube-scheduler may notice the smaller free space only by the failure to create the volume
     fixture.wait_event_with("late", "FailedScheduling", "did not have enough free storage")?;
     let phase = fixture.value("pvc", "late", ".status.phase")?;
     ensure!(phase == "Pending", "the claim is {phase}");
@@ -67,7 +67,7 @@ fn with_larger_node(fixture: &Fixture, body: impl FnOnce(&Node) -> Result<()>) -
     let spec = NodeSpec { vg_disks: vec![12 * GIB], ..NodeSpec::number(2) };
     let node = fixture.cluster.add_node(&spec)?;
     let done = start_programs(fixture, &node).and_then(|()| body(&node));
-    // The last of its volumes are gone, so that nobody waits for it
+    // Its last volumes are deleted, so no program waits for it
     fixture.kubectl(&["delete", "node", node.name(), "--timeout=180s"])?;
     node.down()?;
     done?;
@@ -116,9 +116,9 @@ fn bind_where_space_is(fixture: &Fixture) -> Result<()> {
     with_larger_node(fixture, |node| check_placement(fixture, node))
 }
 
-/// Checks the nodes of volumes that bind at once. csi-provisioner prefers one node after the other for claims whose
-/// names end in consecutive numbers, whatever they have free. The first two show that: where all nodes have space its
-/// order counts. The others fit on the new node only, and every second of them prefers the other.
+/// Checks the nodes of volumes with immediate binding. csi-provisioner prefers the nodes in turn for claims whose names
+/// end in consecutive numbers, regardless of free space. The first two claims show this order where all nodes have
+/// space. The others fit on the new node only, although it prefers the other node for every second of them.
 fn check_placement(fixture: &Fixture, node: &Node) -> Result<()> {
     let numbered = |name: &str, count: usize| -> Vec<String> { (0..count).map(|n| format!("{name}-{n}")).collect() };
     let immediate = |name: &str, size: &str| fixture.apply(&claim(name, "immediate", size, VolumeMode::Block));
@@ -130,7 +130,7 @@ fn check_placement(fixture: &Fixture, node: &Node) -> Result<()> {
     let nodes = [on(&either[0])?, on(&either[1])?];
     ensure!(nodes[0] != nodes[1], "neither is preferred: both are on {}", nodes[0]);
 
-    // What is left of 8 GiB then is less than any of the others wants, and everybody knows it
+    // The rest of 8 GiB is less than the request of each of the others, and is published
     let here = json!({"key": TopoLvm.topology_key(), "values": [fixture.node.name()]});
     let mut pinned = storage_class(TopoLvm, "here", None, true);
     pinned["allowedTopologies"] = json!([{"matchLabelExpressions": [here]}]);
@@ -145,7 +145,7 @@ fn check_placement(fixture: &Fixture, node: &Node) -> Result<()> {
     }
     for claim in &roomy {
         let on = on(claim)?;
-        ensure!(on == node.name(), "{claim} is on {on}, which has no room");
+        ensure!(on == node.name(), "{claim} is on {on}, which has no space");
         let failed = format!("--field-selector=reason=ProvisioningFailed,involvedObject.name={claim}");
         let failures = fixture.kubectl(&["get", "events", &failed, "-o", "jsonpath={.items[*].message}"])?;
         ensure!(failures.is_empty(), "not at the first try: {failures}");
@@ -176,14 +176,14 @@ fn check_placement(fixture: &Fixture, node: &Node) -> Result<()> {
 }
 
 /// Starts a pod that names its node, which the scheduler does not see, so that an administrator selects the node of its
-/// claim, as docs/limits.md says.
+/// claim, as in docs/limits.md.
 fn start_named_pod(fixture: &Fixture, node: &Node) -> Result<()> {
     let mut named = pod("named", "named", VolumeMode::Block);
     named["spec"]["nodeName"] = json!(node.name());
     fixture.apply(&claim("named", "waiting", "64Mi", VolumeMode::Block))?;
     fixture.apply(&named)?;
     let phase = fixture.value("pvc", "named", ".status.phase")?;
-    ensure!(phase == "Pending", "the claim is {phase} although nobody has selected a node");
+    ensure!(phase == "Pending", "the claim is {phase} although no node is selected");
     let select = Commands::of("limits.md", "Pods with `spec.nodeName`, and claims without a pod")?;
     select.with("CLAIM=data NODE=node1", &format!("CLAIM=named NODE={}", node.name()))?.run(&fixture.cluster)?;
     fixture.wait_ready("named")
@@ -199,7 +199,7 @@ fn use_by_one_pod(fixture: &Fixture) -> Result<()> {
     fixture.start_pod("only", VolumeMode::Filesystem)?;
     fixture.apply(&pod("second", "only", VolumeMode::Filesystem))?;
     fixture.wait_event_with("second", "FailedScheduling", "ReadWriteOncePod")?;
-    // When the first has gone it is the second's turn
+    // After the first pod is deleted the second one runs
     fixture.delete_pod("only")?;
     fixture.wait_ready("second")?;
     fixture.delete_pod("second")?;

@@ -8,11 +8,11 @@ use topolvm_api::ApiFlavor;
 use crate::Body;
 use crate::fixture::Fixture;
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
         ("snapshot_restore_and_clone_have_the_data_of_the_source", create_copies),
         ("copies_may_request_what_the_claim_of_their_source_requests", copy_at_requested_size),
-        ("larger_xfs_and_btrfs_copies_mount_next_to_their_source", mount_beside_source),
+        ("larger_xfs_and_btrfs_copies_mount_next_to_their_source", mount_next_to_source),
         ("restored_btrfs_has_fsynced_data_next_to_its_source", snapshot_fsynced_data),
     ];
     all.map(|(name, body)| (name.to_owned(), body)).into()
@@ -56,9 +56,9 @@ fn create_copies(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Restores and clones volumes whose size was rounded up to a sector, to LVM's extents, or to what the filesystem
-/// takes, with claims of the same size; external-provisioner compares these before it asks the driver. A copy with
-/// another filesystem is refused.
+/// Restores and clones volumes whose size was rounded up to a sector, to LVM's extents, or to the minimum of the
+/// filesystem, with claims of the same size; external-provisioner compares these before it calls the driver. A copy
+/// with another filesystem is refused.
 fn copy_at_requested_size(fixture: &Fixture) -> Result<()> {
     let sources = [
         ("m50", "50Mi", "ext4"),
@@ -117,7 +117,7 @@ fn copies(source: &str) -> [String; 2] {
 }
 
 /// Mounts a filesystem and its copy, which have the same UUID: by default the kernel refuses the second.
-fn mount_beside_source(fixture: &Fixture) -> Result<()> {
+fn mount_next_to_source(fixture: &Fixture) -> Result<()> {
     let both = ["xfs", "btrfs"];
     for filesystem in both {
         let mut class = storage_class(ApiFlavor::TopoLvm, filesystem, Some(THIN_CLASS), false);
@@ -153,9 +153,9 @@ fn mount_beside_source(fixture: &Fixture) -> Result<()> {
     fixture.wait_no_volumes()
 }
 
-/// Snapshots a btrfs with data that only its fsync log has. fsync(2) writes to the log, and the next commit comes half
-/// a minute later. The data is in the log when the node goes down in between, and in copies that are made before the
-/// source is mounted again; and in all copies if the kernel does not commit for a snapshot.
+/// Snapshots a btrfs with data that is only in its fsync log. fsync(2) writes to the log, and the next commit comes
+/// half a minute later. The data is in the log when the node goes down in between, and in copies that are made before
+/// the source is mounted again; and in all copies if the kernel does not commit for a snapshot.
 fn snapshot_fsynced_data(fixture: &Fixture) -> Result<()> {
     let mut class = storage_class(ApiFlavor::TopoLvm, "logged", Some(THIN_CLASS), false);
     class["parameters"]["csi.storage.k8s.io/fstype"] = "btrfs".into();
@@ -184,7 +184,7 @@ fn crash_after_fsync(fixture: &Fixture, pod: &str, id: &str) -> Result<()> {
     const SAVED: &str = "/run/saved-btrfs";
     let device = format!("/dev/{THIN_VG}/{id}");
     let log_root = || -> Result<String> {
-        // Past the cache of the device, of which a mounted filesystem knows nothing
+        // Bypass the cache of the device, which a mounted filesystem does not use
         fixture.node.script(&format!("dd if={device} of={SAVED} bs=1M iflag=direct conv=sparse 2>/dev/null"))?;
         let superblock = fixture.node.script(&format!("btrfs inspect-internal dump-super {SAVED}"))?;
         let log_root = superblock.lines().find_map(|line| line.strip_prefix("log_root\t"));

@@ -1,5 +1,5 @@
-//! Switches a cluster from TopoLVM: these programs serve objects, volumes, snapshots and mounts in TopoLVM's shapes.
-//! And TopoLVM can read what these programs write.
+//! Switches a cluster from TopoLVM: these programs serve objects, volumes, snapshots and mounts in TopoLVM's format.
+//! And TopoLVM can read the objects of these programs.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::Body;
 use crate::fixture::{Fixture, VG, logical_volume_resource};
 use crate::old_objects::{AgentMetadata, HOLD, OldObjects};
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let all: [(&str, Body); 4] = [
         ("switch_keeps_topolvm_volumes_usable", switched),
         ("switch_keeps_volumes_of_the_older_api_group_usable", switched_legacy),
@@ -112,7 +112,7 @@ fn write_their_definition(directory: &Path, manifests: &str, flavor: ApiFlavor) 
     Kustomization { base: manifests, patches, ..Kustomization::default() }.write(directory).map(drop)
 }
 
-/// Creates everything that TopoLVM leaves, while of our programs only lvmd runs.
+/// Creates all objects that TopoLVM leaves, while only lvmd of our programs runs.
 fn create_old_objects(fixture: &Fixture, old: &OldObjects<'_>) -> Result<()> {
     let node = &fixture.node;
     // A filesystem without status.currentSize, as before 0.36.5 and after some failures, and a device node of before
@@ -125,7 +125,7 @@ fn create_old_objects(fixture: &Fixture, old: &OldObjects<'_>) -> Result<()> {
     old.patch_status(&volume, &json!({"volumeID": id}))?;
     old.create_bound_claim("fs", "waiting", SMALL, Some("ext4"), &id)?;
 
-    // Without the label, which somebody has taken away
+    // Without the label, which an administrator has removed
     let volume = old.volume_name("block");
     let spec = json!({"size": SMALL, "deviceClass": "ssd"});
     let id = old.create_logical_volume(&volume, &spec, AgentMetadata::Finalizer { behind_another: false })?;
@@ -139,10 +139,10 @@ fn create_old_objects(fixture: &Fixture, old: &OldObjects<'_>) -> Result<()> {
 
     make_copies(fixture, old)?;
 
-    // Claims on whose volume TopoLVM was still working: nothing done yet; the finalizer there and not the label, behind
-    // somebody else's, and the LV made all the same; failed, and not deleted
+    // Claims on whose volume TopoLVM was still working: nothing done yet; the finalizer set after a foreign one,
+    // without the label, and the LV created; failed, and not deleted
     for (name, metadata) in [
-        ("wished", AgentMetadata::None),
+        ("requested", AgentMetadata::None),
         ("half", AgentMetadata::Finalizer { behind_another: true }),
         ("failed", AgentMetadata::FinalizerAndLabel),
     ] {
@@ -229,7 +229,7 @@ fn use_old_objects(fixture: &Fixture, old: &OldObjects<'_>, running: &[&str]) ->
     fixture.wait_ready(&name("block"))?;
     ensure!(fixture.exec_in_pod(&name("block"), "head -c 6 /data")? == "theirs", "the block volume has other data");
     fixture.wait_snapshot(&name("new"))?;
-    let pending = ["wished", "half", "failed"].map(name);
+    let pending = ["requested", "half", "failed"].map(name);
     for claim in &pending {
         fixture.wait_bound(claim)?;
     }
@@ -261,7 +261,7 @@ fn use_old_objects(fixture: &Fixture, old: &OldObjects<'_>, running: &[&str]) ->
     end(fixture, old, &users, &pending, &half)
 }
 
-/// Deletes it all and looks for what is left.
+/// Deletes all objects and checks for leftovers.
 fn end(fixture: &Fixture, old: &OldObjects<'_>, users: &[String], pending: &[String], half: &str) -> Result<()> {
     for name in users {
         fixture.kubectl(&["delete", "pod", name, "--wait=false"])?;
@@ -278,7 +278,7 @@ fn end(fixture: &Fixture, old: &OldObjects<'_>, users: &[String], pending: &[Str
     for name in users.iter().chain(pending) {
         fixture.kubectl(&["delete", "pvc", name, "--wait=false"])?;
     }
-    // Its LV has gone when only the finalizer is left that is not ours
+    // Its LV is removed when only the foreign finalizer is left
     let group = logical_volume_resource(old.flavor);
     fixture.wait_value(&group, half, ".metadata.finalizers", &json!([HOLD]).to_string())?;
     fixture.kubectl(&["patch", &group, half, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])?;
@@ -362,29 +362,29 @@ fn compare_with_topolvm(fixture: &Fixture) -> Result<()> {
 
 /// Checks that the real size is learned again for objects from which TopoLVM, or an administrator, has removed it.
 fn learn_sizes(fixture: &Fixture) -> Result<()> {
-    // The size that is then asked for, and the one that LVM makes of it
-    let wishes = [("same", "64Mi", "64Mi"), ("unaligned", "65001Ki", "64Mi"), ("larger", "70000Ki", "72Mi")];
-    for (name, _, _) in wishes {
+    // The requested size, and the size in LVM
+    let requests = [("same", "64Mi", "64Mi"), ("unaligned", "65001Ki", "64Mi"), ("larger", "70000Ki", "72Mi")];
+    for (name, _, _) in requests {
         fixture.apply(&claim(name, "immediate", SMALL, VolumeMode::Block))?;
     }
-    for (name, _, _) in wishes {
+    for (name, _, _) in requests {
         fixture.wait_bound(name)?;
     }
     fixture.node.stop_kept(NODE)?;
     let group = logical_volume_resource(TopoLvm);
-    for (name, size, _) in wishes {
+    for (name, size, _) in requests {
         let volume = fixture.volume_name(name)?;
-        let wish = json!({"spec": {"size": size}}).to_string();
-        fixture.kubectl(&["patch", &group, &volume, "--type=merge", "-p", &wish])?;
+        let resize = json!({"spec": {"size": size}}).to_string();
+        fixture.kubectl(&["patch", &group, &volume, "--type=merge", "-p", &resize])?;
         OldObjects { shared: fixture, node: &fixture.node, flavor: TopoLvm }
             .patch_status(&volume, &json!({"currentSize": null}))?;
     }
     topolvm::start_agent(&fixture.cluster, &fixture.node, &fixture.spec)?;
-    for (name, _, size) in wishes {
+    for (name, _, size) in requests {
         fixture.wait_value(&group, &fixture.volume_name(name)?, ".status.currentSize", size)?;
     }
     topolvm::wait_for_driver(&fixture.cluster, &fixture.node, fixture.spec.flavor)?;
-    for (name, _, _) in wishes {
+    for (name, _, _) in requests {
         fixture.delete_claim(name)?;
     }
     fixture.check_volumes(0)

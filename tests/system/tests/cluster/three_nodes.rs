@@ -30,10 +30,10 @@ const LARGEST: usize = 2;
 const WITHOUT_STORAGE: usize = 3;
 /// A StorageClass, and a StatefulSet of it.
 const NAME: &str = "replicated";
-/// Restarts of a container after which a roll-out that goes on would have reached the next node.
+/// Restarts of a container after which a roll-out that continues would have reached the next node.
 const RESTARTS: i32 = 2;
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "pods_on_three_nodes_survive_bad_rollouts_and_a_dead_node";
     vec![suite::test(name, run_in_own_cluster)]
 }
@@ -69,8 +69,8 @@ fn with_rebuild() -> Kustomization<'static> {
     }
 }
 
-/// Adds a virtual Node, and makes the node without a volume group one of the control
-/// plane. The roll-outs that follow start pods there.
+/// Adds a virtual Node, and turns the node without a volume group into one of the control plane. The following
+/// roll-outs start pods there.
 fn add_nodes_without_storage(shared: &TestCluster) -> Result<()> {
     shared.apply(&virtual_node())?;
     let taint = "node-role.kubernetes.io/control-plane=:NoSchedule";
@@ -136,7 +136,7 @@ fn place_by_extender(shared: &TestCluster, scratch: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Starts a pod whose volume has room on the largest node alone, and deletes it.
+/// Starts a pod whose volume fits only on the largest node, and deletes it.
 fn place_large(shared: &TestCluster) -> Result<()> {
     shared.apply(&claim("large", NAME, "15Gi", VolumeMode::Block))?;
     shared.apply(&pod("large", "large", VolumeMode::Block))?;
@@ -147,8 +147,8 @@ fn place_large(shared: &TestCluster) -> Result<()> {
     shared.kubectl(&["delete", "pod/large", "pvc/large", "--timeout=180s"]).map(drop)
 }
 
-/// Rolls a DaemonSet out with an argument that its program refuses. Its first new pod ends again and again, the pods of
-/// the other nodes stay, and there volumes are made. Then takes the roll-out back.
+/// Rolls a DaemonSet out with an argument that its program refuses. Its first new pod crashes repeatedly, the pods of
+/// the other nodes stay, and volumes are created there. Then undoes the roll-out.
 fn break_roll_out(shared: &TestCluster, name: &str) -> Result<()> {
     let before = pods_of(shared, name)?;
     ensure!(before.len() == shared.nodes.len(), "{name} has pods on {} nodes", before.len());

@@ -1,5 +1,5 @@
 //! The topology label of a Node that a node pool or an administrator has changed: the agent corrects it, whether it
-//! runs meanwhile or starts afterwards, and pods with volumes run. Two Nodes with one value get no volume.
+//! runs at that time or starts afterwards, and pods with volumes run. Two Nodes with one value get no volume.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -12,7 +12,7 @@ use crate::fixture::Fixture;
 
 const TIMEOUT: &str = "--timeout=180s";
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     vec![("topology_label_that_is_wrong_or_gone_is_corrected".to_owned(), correct_label)]
 }
 
@@ -24,7 +24,7 @@ fn correct_label(fixture: &Fixture) -> Result<()> {
         wait_corrected(fixture).context("while the agent runs")?;
         start_pod(fixture, &format!("running-{number}")).context("while the agent runs")?;
 
-        // As while the machine gets another name: the kubelet refuses the driver that comes back
+        // As while the machine is renamed: kubelet refuses to register the driver again
         fixture.node.script("pkill -STOP -x topolvm-node")?;
         fixture.kubectl(&["label", "node", node, &label, "--overwrite"])?;
         let found = format!("Node {node} has {} label {key}", if label.ends_with('-') { "no" } else { "the" });

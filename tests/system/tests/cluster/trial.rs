@@ -1,5 +1,5 @@
-//! `kubectl topolvm trial` on a node without a volume group: the first claim, a reboot, a file that somebody deletes,
-//! and a removal that leaves nothing.
+//! `kubectl topolvm trial` on a node without a volume group: the first claim, a reboot, a deleted image file, and a
+//! removal that leaves nothing.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use testbed::node::Node;
 
 /// Directory of the file: a disk of the node. Its root directory is in memory.
 const DIRECTORY: &str = "/var/lib/kubelet/topolvm-trial";
-/// Copies of the metadata of each volume group, which LVM makes before it changes one.
+/// Copies of the metadata of each volume group, which LVM creates before it changes one.
 const ARCHIVE: &str = "/etc/lvm/archive";
-/// Copies of a group whose name begins alike, and of one of the same name that is somebody else's.
+/// Copies of a group whose name has the same prefix, and of a foreign one of the same name.
 const OF_OTHERS: [&str; 2] = ["topolvm-trial_00000-1_00000-2.vg", "topolvm-trial_00009-3.vg"];
 const FILE: &str = "/var/lib/kubelet/topolvm-trial/topolvm-trial.img";
 /// From the command to a claim with a volume, on a machine that does something else, too.
@@ -23,10 +23,10 @@ const FIRST_CLAIM: Duration = Duration::from_mins(3);
 const PODS: [&str; 4] = ["-n", "topolvm-system", "--selector", "app.kubernetes.io/component=trial"];
 const TIMEOUT: &str = "--timeout=180s";
 
-/// Runs the trial in a cluster that nothing is installed in.
+/// Runs `kubectl topolvm trial` in a cluster without the product.
 pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     let node = shared.node()?;
-    // The bed's own; with the next boot it is made again
+    // The volume group of the test bed, which the next boot recreates
     node.script("vgremove -qq myvg1; pvremove -qq /dev/ubdc")?;
     let before = Objects::list(shared)?;
     make_first_claim(shared, node).context("first claim")?;
@@ -37,7 +37,7 @@ pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     check_after_reboot(shared).context("after a reboot")?;
     let page = Commands::of("trial.md", "Remove it")?;
     page.with("kubectl topolvm trial --remove", "# when the file is repaired")?.run(&shared.cluster)?;
-    repair_deleted_file(shared, node).context("a file that somebody has deleted")?;
+    repair_deleted_file(shared, node).context("a deleted file")?;
     remove(shared, node).context("removal")?;
     Objects::list(shared)?.ensure_same(&before)?;
     let again = plugin::run_successfully(&shared.cluster, &["trial", "--remove"])?;
@@ -45,13 +45,13 @@ pub(crate) fn check(shared: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-/// Removes the trial, of which nothing but directories is left on the node, and no metadata of other groups is taken.
+/// Removes the trial, which leaves only directories on the node, and keeps the metadata of other groups.
 fn remove(shared: &TestCluster, node: &Node) -> Result<()> {
     let [longer, foreign] = OF_OTHERS.map(|name| format!("{ARCHIVE}/{name}"));
     node.script(&format!(
         "set -- {ARCHIVE}/topolvm-trial_*.vg; cp \"$1\" {longer}; sed s,topolvm.io/trial,mine, \"$1\" >{foreign}"
     ))?;
-    // What LVM does not see it does not remove
+    // The command does not remove a group that LVM does not see
     let hidden = "devices { global_filter = [ \"r|^/dev/loop|\" ] }";
     node.script(&format!(
         "cp /etc/lvm/lvmlocal.conf /tmp/lvmlocal.conf 2>/dev/null || :; echo '{hidden}' >/etc/lvm/lvmlocal.conf"
@@ -71,7 +71,7 @@ fn remove(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// Runs the command, and then what it prints, as who copies it into a shell.
+/// Runs the command, and then its output, like a user who copies it into a shell.
 fn make_first_claim(shared: &TestCluster, node: &Node) -> Result<()> {
     let began = Instant::now();
     let directory = format!("--directory={DIRECTORY}");
@@ -80,7 +80,7 @@ fn make_first_claim(shared: &TestCluster, node: &Node) -> Result<()> {
     let installed = began.elapsed();
     let (_, example) = answer.text.split_once("Try it:\n").context("no example")?;
     let (example, _) = example.split_once("Remove it again").context("no end of the example")?;
-    let (apply, look) = example.split_once("\nEOF\n").context("no document for the shell")?;
+    let (apply, show) = example.split_once("\nEOF\n").context("no document for the shell")?;
     plugin::run_line(&shared.cluster, &format!("{apply}\nEOF\n"))?;
     shared.kubectl(&["wait", "--for=jsonpath={.status.phase}=Bound", "pvc/trial", TIMEOUT])?;
     let bound = began.elapsed();
@@ -90,7 +90,7 @@ fn make_first_claim(shared: &TestCluster, node: &Node) -> Result<()> {
         bound.as_secs_f64()
     );
     ensure!(bound < FIRST_CLAIM, "the first claim took {bound:?}");
-    plugin::run_line(&shared.cluster, look)?;
+    plugin::run_line(&shared.cluster, show)?;
     let restarts = "jsonpath={.items[*].status.containerStatuses[*].restartCount}";
     let restarts = shared.kubectl(&[&["get", "pods", "-o", restarts][..], &PODS].concat())?;
     ensure!(restarts == "0", "the pod of the trial was restarted: {restarts}");
@@ -99,7 +99,7 @@ fn make_first_claim(shared: &TestCluster, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// A removal, of the trial or of all, says what is in its way and changes nothing.
+/// Checks that a blocked removal, of the trial or of the product, names the blocker and changes nothing.
 fn check_refusals(shared: &TestCluster) -> Result<()> {
     let refused = run(shared, &["trial", "--remove"])?;
     ensure!(!refused.is_success && refused.errors.contains("PersistentVolumeClaim default/trial"), "{refused:?}");
@@ -108,7 +108,7 @@ fn check_refusals(shared: &TestCluster) -> Result<()> {
     shared.kubectl(&["exec", "trial", "--", "test", "-s", "/data/dates"]).map(drop)
 }
 
-/// The script of the DaemonSet names what it cannot repair, and changes nothing.
+/// Checks that the script of the DaemonSet names problems that it cannot repair, and changes nothing.
 fn check_named(shared: &TestCluster, node: &Node) -> Result<()> {
     let path = "jsonpath={.spec.template.spec.initContainers[0].command[11]}";
     let script = shared.kubectl(&["get", "daemonset", "topolvm-trial", "-n", "topolvm-system", "-o", path])?;
@@ -130,7 +130,7 @@ fn check_named(shared: &TestCluster, node: &Node) -> Result<()> {
     outcome
 }
 
-/// Checks that blocks which are discarded in a volume take no room in the file any more.
+/// Checks that blocks which are discarded in a volume take no space in the file any more.
 fn check_discards(shared: &TestCluster, node: &Node) -> Result<()> {
     let write = "dd if=/dev/urandom of=/data/much bs=1M count=64 2>/dev/null && sync";
     shared.kubectl(&["exec", "trial", "--", "sh", "-c", write])?;
@@ -151,7 +151,7 @@ fn check_after_reboot(shared: &TestCluster) -> Result<()> {
     })
 }
 
-/// A file that is deleted under its loop device is made anew when no volume was in it.
+/// Checks that a file that is deleted under its loop device is recreated when no volume was in it.
 fn repair_deleted_file(shared: &TestCluster, node: &Node) -> Result<()> {
     node.script(&format!("rm {FILE}"))?;
     shared.kubectl(&[&["delete", "pod", TIMEOUT][..], &PODS].concat())?;

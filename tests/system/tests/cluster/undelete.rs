@@ -1,4 +1,4 @@
-//! LogicalVolumes that are deleted by hand, with their definition, or with a Node that comes back: the data stays as
+//! LogicalVolumes that are deleted by hand, with their CRD, or with a Node that is registered again: the data stays as
 //! long as a PersistentVolume refers to it, and can be used again.
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,11 +13,11 @@ use testbed::topolvm::{self, NODE};
 use crate::fixture::{self, Fixture, VG};
 use crate::orphans::OBJECTS;
 
-/// Claims of the trial: the pod of the first is stopped meanwhile.
+/// Claims of the test: the pod of the first is stopped during the deletion.
 const CLAIMS: [&str; 2] = ["asleep", "awake"];
 const DEFINITION: &str = "crd/logicalvolumes.topolvm.io";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "deletion_of_objects_crd_or_node_keeps_data_of_volumes";
     vec![suite::test(name, || fixture::with_own(&[], lose_objects))]
 }
@@ -35,7 +35,7 @@ fn lose_objects(fixture: &Fixture) -> Result<()> {
     reinstall_machine(fixture).context("the machine")
 }
 
-/// Deletes all objects and takes it back. What nothing refers to goes.
+/// Deletes all objects and undeletes them. Unreferenced volumes are removed.
 fn delete_objects(fixture: &Fixture) -> Result<()> {
     let unneeded = json!({
         "apiVersion": "topolvm.io/v1", "kind": "LogicalVolume", "metadata": {"name": "unneeded"},
@@ -58,7 +58,7 @@ fn delete_definition(fixture: &Fixture) -> Result<()> {
     wait_blocked(fixture)?;
     undelete(fixture, "is being deleted")?;
     check_data(fixture)?;
-    // What deploys it may do the same without the plugin: then the objects are gone
+    // A deployment tool may do the same without the plugin: then the objects are deleted
     fixture.kubectl(&["delete", DEFINITION, "--wait=false"])?;
     wait_blocked(fixture)?;
     for name in CLAIMS {
@@ -83,7 +83,7 @@ fn replace_node(fixture: &Fixture) -> Result<()> {
     let retain = r#"{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}"#;
     fixture.kubectl(&["patch", "pv", &kept, "-p", retain])?;
     fixture.delete_pod("awake")?;
-    // The volume of a new claim is not made: lvmd stands still
+    // The volume of a new claim is not created: lvmd is stopped
     fixture.node.script("kill -STOP $(pidof lvmd)")?;
     fixture.apply(&claim("waits", "waiting", "64Mi", VolumeMode::Filesystem))?;
     fixture.apply(&pod("waits", "waits", VolumeMode::Filesystem))?;
@@ -117,7 +117,8 @@ fn replace_node(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Gives the machine another identity, as a new installation does, and its volume group to that, as the Event says.
+/// Gives the machine another identity, as a new installation does, and assigns its volume group to it with the command
+/// of the Event.
 fn reinstall_machine(fixture: &Fixture) -> Result<()> {
     fixture.delete_pod("asleep")?;
     fixture.node.script("id=$(tr 0-9a-f 1-9a-f0 </etc/machine-id) && echo \"$id\" >/etc/machine-id")?;
@@ -131,7 +132,7 @@ fn reinstall_machine(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the agent has said of both volumes that they stay, and `doctor` names the command.
+/// Waits until the agent has reported that both volumes stay, and `doctor` names the command.
 fn wait_blocked(fixture: &Fixture) -> Result<()> {
     for name in CLAIMS {
         let volume = fixture.volume_name(name)?;
@@ -144,7 +145,7 @@ fn wait_blocked(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Takes the deletion back as the page says, which must find both volumes in this state.
+/// Undeletes with the commands of the page, which must find both volumes in this state.
 fn undelete(fixture: &Fixture, state: &str) -> Result<()> {
     let before: Vec<_> = CLAIMS.iter().map(|name| lv_of(fixture, name)).collect::<Result<_>>()?;
     let said = Commands::of("backup-and-gitops.md", "Take a deletion back")?.run(&fixture.cluster)?;
@@ -157,7 +158,7 @@ fn undelete(fixture: &Fixture, state: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts both pods anew and reads what they had written.
+/// Restarts both pods and reads their data.
 fn check_data(fixture: &Fixture) -> Result<()> {
     fixture.delete_pod("awake")?;
     for name in CLAIMS {

@@ -14,13 +14,13 @@ use crate::Body;
 use crate::fixture::{Fixture, VG, logical_volume_resource};
 use crate::scheduling::FREE;
 
-pub(crate) fn trials() -> Vec<(String, Body)> {
+pub(crate) fn tests() -> Vec<(String, Body)> {
     let name = "provisioner_without_strict_topology_respects_the_pods_node";
     vec![(name.to_owned(), run_on_two_nodes)]
 }
 
-/// Runs the checks with a second node, which has space. kube-scheduler does not know of free space, as where storage
-/// capacity tracking is off: it chooses full nodes.
+/// Runs the checks with a second node, which has space. kube-scheduler ignores free space, as without storage capacity
+/// tracking: it selects full nodes.
 fn run_on_two_nodes(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
     let node = cluster.add_node(&NodeSpec::number(2))?;
@@ -47,7 +47,7 @@ fn run_on_two_nodes(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
-/// Returns a pod that can run on this node alone.
+/// Returns a pod that can only run on this node.
 fn pinned_pod(name: &str, node: &str, mode: VolumeMode) -> Value {
     let mut pod = pod(name, name, mode);
     pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
@@ -76,14 +76,15 @@ fn use_full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
     ensure!(event.contains(full), "the event says: {event}");
     check_not_created(fixture, "pinned")?;
 
-    // Room appears
+    // Free the space
     fixture.delete_claim("filling")?;
     fixture.wait_ready("pinned")?;
     let on = fixture.value(&logical_volume_resource(TopoLvm), &fixture.volume_name("pinned")?, ".spec.nodeName")?;
     ensure!(on == full, "the volume is on {on}");
     check_follows_no_volume(fixture, "pinned")?;
 
-    // Nobody chose a node for what binds at once: it goes to the node with room, whichever csi-provisioner prefers
+    // No node is selected for a volume with immediate binding: it goes to the node with space, whichever
+    // csi-provisioner prefers
     fixture.apply(&claim("filling", "here", "5Gi", VolumeMode::Block))?;
     fixture.wait_bound("filling")?;
     let free = fixture.node.script(&format!("vgs --noheadings --nosuffix --units b -o vg_free {VG}"))?;
@@ -92,7 +93,7 @@ fn use_full_node(fixture: &Fixture, roomy: &str) -> Result<()> {
         fixture.apply(&claim(name, "immediate", "1280Mi", VolumeMode::Block))?;
         fixture.wait_bound(name)?;
         let on = fixture.value(&logical_volume_resource(TopoLvm), &fixture.volume_name(name)?, ".spec.nodeName")?;
-        ensure!(on == roomy, "{name} is on {on}, which has no room");
+        ensure!(on == roomy, "{name} is on {on}, which has no space");
         fixture.delete_claim(name)?;
     }
     fixture.delete_pod_and_claim("fits")?;

@@ -20,7 +20,7 @@ socket-name: /run/topolvm/lvmd.sock
 device-classes: [{name: ssd, volume-group: myvg1, spare-gb: 0}]
 ";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     let name = "doctor_commands_start_pods_that_wait_for_two_reasons";
     vec![suite::test(name, run_in_own_cluster)]
 }
@@ -33,7 +33,7 @@ fn run_in_own_cluster() -> Result<()> {
         node.vg_disks = vec![60 * GIB];
     }
     let shared = TestCluster::up("vault", &spec)?;
-    let outcome = mend(&shared).with_context(|| {
+    let outcome = fix(&shared).with_context(|| {
         let seen = shared.kubectl(&["get", "nodes,pods,pvc,csistoragecapacities", "-A"]).unwrap_or_default();
         format!("{seen}\n{}", shared.kubectl(&["describe", "pods", "-n", NAMESPACE]).unwrap_or_default())
     });
@@ -41,8 +41,8 @@ fn run_in_own_cluster() -> Result<()> {
     outcome
 }
 
-/// Returns the manifests of the extender without topolvm-scheduler, with controllers that do not look for it, and with
-/// the device class `ssd` alone.
+/// Returns the manifests of the extender without topolvm-scheduler, with controllers that do not check for it, and with
+/// only the device class `ssd`.
 fn with_assumed_extender() -> Kustomization<'static> {
     let path = "/spec/template/spec/containers/0/args/-";
     let assume = json!([{"op": "add", "path": path, "value": "--assume-extender"}]);
@@ -54,7 +54,7 @@ fn with_assumed_extender() -> Kustomization<'static> {
     }
 }
 
-fn mend(shared: &TestCluster) -> Result<()> {
+fn fix(shared: &TestCluster) -> Result<()> {
     create_vault(shared)?;
     shared.cluster.ready("apiserver", || {
         let report = plugin::json(&shared.cluster, &["doctor"])?;

@@ -13,7 +13,7 @@ const FIRST_WITH_HEALTH_CALLS: u32 = 37;
 
 impl Fixture {
     /// Waits until kubelet reports a condition of the volume of a pod, with this reason and a message that contains
-    /// these words. Events have no reason of the driver.
+    /// this text. Events have no reason of the driver.
     pub(crate) fn wait_condition(&self, pod: &str, reason: &str, words: &str) -> Result<()> {
         if !self.kubelet_calls_health()? {
             return self.wait_event_with(pod, "VolumeConditionAbnormal", words).map(drop);

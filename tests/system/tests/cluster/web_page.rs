@@ -11,7 +11,7 @@ use system_tests::commands::Commands;
 use system_tests::plugin;
 use system_tests::shared::TestCluster;
 
-/// Turns the page on, and looks through a forwarded port for the volume of a claim in the namespace default.
+/// Enables the page, and finds the volume of a claim in the namespace default through a forwarded port.
 pub(crate) fn check(shared: &TestCluster, claim: &str) -> Result<()> {
     let off = plugin::run(&shared.cluster, &shared.cluster.inner_kubeconfig(), &["ui", "--no-browser"])?;
     ensure!(!off.is_success && off.errors.contains("kubectl topolvm upgrade --ui"), "{off:?}");
@@ -21,17 +21,17 @@ pub(crate) fn check(shared: &TestCluster, claim: &str) -> Result<()> {
     let here = ("kubectl topolvm ui", "exec kubectl topolvm ui --no-browser");
     let open = Commands::of("web-page.md", "Turn it on and open it")?.with(here.0, here.1)?;
     let mut forwarding = open.command(&shared.cluster)?.stdout(Stdio::piped()).spawn().context("run sh")?;
-    let looked = look(shared, &mut forwarding, claim);
+    let checked = check_page(shared, &mut forwarding, claim);
     // As Ctrl-C does
     let pid = i32::try_from(forwarding.id()).ok().and_then(Pid::from_raw).context("no process id")?;
     kill_process(pid, Signal::INT).context("interrupt kubectl topolvm ui")?;
     let status = forwarding.wait()?;
-    looked?;
+    checked?;
     ensure!(status.success(), "kubectl topolvm ui ends with {status}");
     Ok(())
 }
 
-fn look(shared: &TestCluster, forwarding: &mut Child, claim: &str) -> Result<()> {
+fn check_page(shared: &TestCluster, forwarding: &mut Child, claim: &str) -> Result<()> {
     let mut lines = BufReader::new(forwarding.stdout.take().context("no output")?).lines();
     let url = lines.next().context("kubectl topolvm ui prints no address")??;
     let get = |path: &str| -> Result<String> {
@@ -51,7 +51,7 @@ fn look(shared: &TestCluster, forwarding: &mut Child, claim: &str) -> Result<()>
         ensure!(storage["unknown"].is_null() && disks > 0, "{storage:#}");
         Ok(row["name"].as_str().context("no name")?.to_owned())
     })?;
-    // The agent tells of a volume that a pod has mounted
+    // The agent reports a volume that a pod has mounted
     let usage = shared.cluster.ready("apiserver", || {
         let answer: Value = serde_json::from_str(&get(&format!("api/usage?volume={volume}"))?)?;
         let usage = &answer["volumes"][&volume];
@@ -60,11 +60,11 @@ fn look(shared: &TestCluster, forwarding: &mut Child, claim: &str) -> Result<()>
         Ok(usage.clone())
     })?;
     let pod = usage["pod"].as_str().context("no pod")?;
-    shared.cluster.netns().enter(|| look_with_browser(&url, claim, pod))?
+    shared.cluster.netns().enter(|| check_with_browser(&url, claim, pod))?
 }
 
-/// Opens the page where the port is forwarded to, and waits for what the agent has told of the volume.
-fn look_with_browser(url: &str, claim: &str, pod: &str) -> Result<()> {
+/// Opens the page at the forwarded port, and waits for the agent's report about the volume.
+fn check_with_browser(url: &str, claim: &str, pod: &str) -> Result<()> {
     let directory = tempfile::tempdir_in("/var/tmp").context("create a directory")?;
     let browser = Browser::start(directory.path())?;
     browser.set_viewport(VIEWPORTS[0])?;

@@ -18,22 +18,22 @@ use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 use testbed::topolvm::{self, CONTROLLER};
 use topolvm_api::ApiFlavor;
 
-use bed::{Bed, CLASS, NAMESPACE, SECRET, trial};
+use bed::{Bed, CLASS, NAMESPACE, SECRET, test};
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
-        trial("webhooks_mutate_pods_and_claims_during_certificate_renewal", call_webhooks),
-        trial("webhook_certificate_of_two_replicas_renews_without_refusals", renewal::renew_certificate),
-        trial("pod_webhook_adds_resources_for_claims_and_ephemeral_volumes", capacity::check_capacity),
-        trial("kustomizations_are_accepted_and_consistent", kustomizations::check_kustomizations),
-        trial("certificates_of_cert_manager_are_served_and_renewed", cert_manager::serve_certificates),
-        real_cert_manager::trial(),
+        test("webhooks_mutate_pods_and_claims_during_certificate_renewal", call_webhooks),
+        test("webhook_certificate_of_two_replicas_renews_without_refusals", renewal::renew_certificate),
+        test("pod_webhook_adds_resources_for_claims_and_ephemeral_volumes", capacity::check_capacity),
+        test("kustomizations_are_accepted_and_consistent", kustomizations::check_kustomizations),
+        test("certificates_of_cert_manager_are_served_and_renewed", cert_manager::serve_certificates),
+        real_cert_manager::test(),
     ]
 }
 
 fn call_webhooks(bed: &Bed) -> Result<()> {
     let namespace = format!("--webhook-namespace={NAMESPACE}");
-    // The shortest life that there is, so that API servers get five seconds to hear of a new authority
+    // The shortest lifetime, so that API servers get five seconds to receive a new authority
     let flags = ["--enable-webhooks", "--pvc-finalizer", "--webhook-certificate-lifetime=1m", &namespace];
     topolvm::start(&bed.cluster, &[], &bed.usual_spec("extender", &flags)?)?;
     check(bed)?;
@@ -81,12 +81,12 @@ fn check_legacy(bed: &Bed) -> Result<()> {
 
 fn check(bed: &Bed) -> Result<()> {
     let cluster = &bed.cluster;
-    // Refused until the API server has heard of the authority
+    // Refused until the API server has received the authority
     let data = claim("data", CLASS, "3Gi", VolumeMode::Filesystem);
     let data = cluster.ready(CONTROLLER, || bed.create(&data, &[]))?;
     let finalizers = &data["metadata"]["finalizers"];
     ensure!(*finalizers == json!(["kubernetes.io/pvc-protection", "topolvm.io/pvc"]), "the claim has {finalizers}");
-    let foreign = bed.create(&claim("foreign", "somebody-elses", "3Gi", VolumeMode::Filesystem), &[])?;
+    let foreign = bed.create(&claim("foreign", "foreign-class", "3Gi", VolumeMode::Filesystem), &[])?;
     ensure!(foreign["metadata"]["finalizers"] == json!(["kubernetes.io/pvc-protection"]), "{foreign}");
 
     let user = pod("user", "data", VolumeMode::Filesystem);
@@ -97,7 +97,7 @@ fn check(bed: &Bed) -> Result<()> {
     let expected = json!({"limits": {"topolvm.io/capacity": "1"}, "requests": {"topolvm.io/capacity": "1"}});
     ensure!(*resources == expected, "the pod has {resources}");
 
-    // A claim for a volume that somebody has made by hand
+    // A claim for a statically provisioned volume
     let empty = bed.create(&claim("by-hand", "", "3Gi", VolumeMode::Filesystem), &[])?;
     ensure!(empty["metadata"]["finalizers"] == json!(["kubernetes.io/pvc-protection"]), "{empty}");
     let by_hand = bed.dry_run_create(&pod("by-hand", "by-hand", VolumeMode::Filesystem))?;
@@ -114,7 +114,7 @@ fn check(bed: &Bed) -> Result<()> {
         claim_is_left_alone(bed, namespace, CLASS)?;
     }
 
-    // Whoever deletes the Secret gets a new certificate
+    // A deleted Secret is recreated with a new certificate
     let served = || cluster.kubectl_ok(["get", "secret", SECRET, "-n", NAMESPACE, "-o", r"jsonpath={.data.tls\.crt}"]);
     let first = served()?;
     cluster.kubectl_ok(["delete", "secret", SECRET, "-n", NAMESPACE])?;
@@ -130,7 +130,7 @@ fn check(bed: &Bed) -> Result<()> {
         bed.dry_run_create(&user).context("after the certificate was renewed")?;
     }
 
-    // While no controller answers, pods without claims can be made and others cannot
+    // While no controller answers, pods without claims can be created and others cannot
     cluster.stop(CONTROLLER, Duration::from_secs(10))?;
     let mut plain = user.clone();
     plain["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);

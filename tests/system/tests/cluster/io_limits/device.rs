@@ -1,5 +1,5 @@
 //! The device of a volume: its line in `io.max` of the pod, and the rates of the pod by the kernel's counters in
-//! `io.stat` there. What kernel threads write, such as ext4's journal, is in neither.
+//! `io.stat` there. Writes of kernel threads, such as ext4's journal, are in neither.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use system_tests::io_rate;
@@ -10,7 +10,7 @@ use crate::fixture::{Fixture, VG};
 
 /// Seconds for which a rate is measured once it is steady.
 const SECONDS: u64 = 5;
-/// Seconds for rates that are compared: what goes through the page cache is written in pieces of up to 1 MiB.
+/// Seconds for rates that are compared: the page cache is written back in pieces of up to 1 MiB.
 const SECONDS_TOGETHER: u64 = 20;
 
 /// The device of the volume of a claim, and the pod of the same name.
@@ -41,7 +41,7 @@ impl<'a> Device<'a> {
         Ok(())
     }
 
-    /// Returns what the kernel shows for the device in the cgroup of the pod.
+    /// Returns the line of the device in `io.max` of the pod.
     fn line(&self) -> Result<String> {
         let Self { number, pod, .. } = self;
         let find = format!(
@@ -81,8 +81,8 @@ impl<'a> Device<'a> {
     }
 }
 
-/// Returns a script that prints the rates of devices. It begins when the first has done what it may in a second, and
-/// ends when that has done what it may in some more.
+/// Returns a script that prints the rates of devices. It begins when the first device has used its allowance of one
+/// second, and ends when it has used that of some more.
 fn script(devices: &[&Device<'_>], limit: IoLimit, expected: u64, seconds: u64) -> String {
     let key = match limit {
         IoLimit::ReadOperations => "rios",

@@ -1,6 +1,6 @@
 //! CSIStorageCapacity objects that go from csi-provisioner to topolvm-controller, with the component
-//! `embedded-capacity`, and back: the controller goes on with the objects of csi-provisioner, there are never two of
-//! the same, and whoever publishes keeps them true.
+//! `embedded-capacity`, and back: the controller takes over the objects of csi-provisioner, without duplicates, and the
+//! current publisher keeps them up to date.
 
 use std::collections::BTreeMap;
 
@@ -35,9 +35,9 @@ pub(super) fn read_published(shared: &TestCluster) -> Result<Published> {
     Ok(published)
 }
 
-/// Checks that whoever publishes now publishes a new StorageClass, too: a pod is scheduled by its object, which follows
-/// the free space and goes with it. `publisher` is a name for these. The size is another one than that of volumes whose
-/// space may become free meanwhile.
+/// Checks that the current publisher publishes a new StorageClass, too: a pod is scheduled by its object, which follows
+/// the free space and is deleted with the class. `publisher` is the name of these objects. The size differs from that
+/// of volumes whose space may become free in the meantime.
 pub(super) fn check_publishing(shared: &TestCluster, node: &Node, publisher: &'static str, size: &str) -> Result<()> {
     shared.apply(&storage_class(TopoLvm, publisher, None, false))?;
     let free = wait_published(shared, node, publisher, |_| true)?;
@@ -69,8 +69,8 @@ pub(super) fn check_same(shared: &TestCluster, before: &Published) -> Result<()>
 }
 
 /// Waits until the bytes that are published for a StorageClass on the node are those that the Node has, and as wanted,
-/// and returns them. csi-provisioner asks once a minute unless the storage of a claim, or something else that it sees,
-/// has changed.
+/// and returns them. csi-provisioner polls once a minute unless the storage of a claim, or another object that it
+/// watches, has changed.
 fn wait_published(shared: &TestCluster, node: &Node, class: &str, is_wanted: impl Fn(&str) -> bool) -> Result<String> {
     let segment = (class.to_owned(), node.name().to_owned());
     shared.cluster.ready("apiserver", || {

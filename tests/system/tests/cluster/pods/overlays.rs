@@ -1,6 +1,6 @@
 //! Overlays that are applied one after the other to the same cluster, each with the main use case: lvmd in the agent
-//! together with the extender beside kube-scheduler, the same with lvmd on the host, the extender behind its Service, a
-//! certificate from a Secret, the older API group without snapshots, and all of TopoLVM's first guides.
+//! together with the extender next to kube-scheduler, the same with lvmd on the host, the extender behind its Service,
+//! a certificate from a Secret, the older API group without snapshots, and all of TopoLVM's first guides.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::kube_scheduler;
 /// Replaces the overlay `lvmd`, without volumes, by those with the extender.
 pub(super) fn use_extender(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     use_embedded_with_extender(shared, node, scratch)
-        .context("embedded-lvmd with the extender beside kube-scheduler")?;
+        .context("embedded-lvmd with the extender next to kube-scheduler")?;
     start_lvmd_on_the_host(node)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/daemonset-scheduler"))?;
     remove_extended_resources(shared, node)?;
@@ -113,7 +113,7 @@ fn use_extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> 
         });
         fits += counts.sum::<u32>();
     }
-    // Once: when the pod is made again it has to go where its volume is
+    // Once: the recreated pod has to run on the node of its volume
     ensure!(fits >= 1, "kube-scheduler has not asked behind the Service");
     Ok(())
 }
@@ -131,7 +131,7 @@ fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path
     let patches = vec![patch("MutatingWebhookConfiguration", Some("topolvm-hook"), &authority)];
     let kustomization = Kustomization { base: "overlays/extender-manual-secret", patches, ..Kustomization::default() };
     let directory = kustomization.write(&scratch.join("secret"))?;
-    // Old pods put the authority of their own certificate back while they run, so that it is applied again after them
+    // Old pods write the authority of their own certificate while they run, so it is applied again after they end
     topolvm::roll_out(&shared.cluster, &directory)?;
     super::wait_for_old_controllers(shared)?;
     topolvm::roll_out(&shared.cluster, &directory)?;
@@ -139,8 +139,8 @@ fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path
     run_scenario(shared, node, TopoLvm)
 }
 
-/// Applies the overlay of the older API group after the others, with storage capacity tracking again, so that nobody
-/// may call the webhook any more; in a cluster without snapshots.
+/// Applies the overlay of the older API group after the others, with storage capacity tracking again, so that the
+/// webhook must not be called any more; in a cluster without snapshots.
 pub(super) fn use_older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     node.stop_kept(kube_scheduler::NAME)?;
     shared.cluster.spawn(SCHEDULER_PROCESS, &shared.cluster.scheduler_command())?;
@@ -190,7 +190,7 @@ fn run_scenario(shared: &TestCluster, node: &Node, flavor: ApiFlavor) -> Result<
     Scenario { cluster: &shared.cluster, node, flavor }.run(&mut SilentReporter)
 }
 
-/// Returns when their pods have gone, too.
+/// Returns when their pods are deleted, too.
 fn delete(shared: &TestCluster, objects: &[&str]) -> Result<()> {
     let delete = ["delete", "-n", NAMESPACE, "--cascade=foreground", "--timeout=180s"];
     shared.kubectl(&[&delete[..], objects].concat()).map(drop)

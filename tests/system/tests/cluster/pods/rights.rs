@@ -17,7 +17,7 @@ use topolvm_api::ApiFlavor;
 const EXPLAINED: &[(&str, &str)] = &[
     (
         "topolvm-system:controller: patch persistentvolumeclaims",
-        "claims grow by themselves; finalizers of earlier versions and of --pvc-finalizer are taken off",
+        "claims are expanded automatically; finalizers of earlier versions and of --pvc-finalizer are removed",
     ),
     ("topolvm-system:controller: patch events.events.k8s.io", "an Event that comes again is counted"),
     ("topolvm-system:controller: update persistentvolumeclaims", "TopoLVM's controller, while a cluster is switched"),
@@ -27,7 +27,10 @@ const EXPLAINED: &[(&str, &str)] = &[
         "TopoLVM's controller, which grows volumes while a cluster is switched",
     ),
     ("topolvm-controller-doctor: patch configmaps", "the checks find something else than before"),
-    ("topolvm-system:controller-webhooks: get storageclasses.storage.k8s.io", "of a class the watch has not told yet"),
+    (
+        "topolvm-system:controller-webhooks: get storageclasses.storage.k8s.io",
+        "the watch has not delivered a class yet",
+    ),
     ("topolvm-controller-extender-probe: watch pods", "kube-scheduler has answered before the first list"),
     ("topolvm-controller-webhook-certificate: patch secrets", "the certificate is renewed after eight months"),
     ("topolvm-system:node: create events.events.k8s.io", "what went wrong with a volume"),
@@ -65,13 +68,13 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("topolvm-system:csi-snapshotter: patch events", "an Event that comes again is counted"),
 ];
 
-/// Further ones on the oldest Kubernetes, which does not have what they are for.
+/// Further ones on the oldest Kubernetes, which does not have these resources.
 const EXPLAINED_ON_THE_OLDEST: [&str; 2] = [
     "topolvm-system:csi-resizer: list volumeattributesclasses.storage.k8s.io",
     "topolvm-system:csi-resizer: watch volumeattributesclasses.storage.k8s.io",
 ];
 
-/// The role of what the sidecars do in the namespace of the product.
+/// The role of the sidecars in the namespace of the product.
 const SIDECARS_ROLE: &str = "topolvm-sidecars";
 
 #[derive(Deserialize)]
@@ -105,7 +108,7 @@ pub(super) fn check_none_missing(shared: &TestCluster, left: Option<ApiFlavor>) 
     Ok(())
 }
 
-/// Checks that no request at all was refused since the mark, in which nobody has handed over.
+/// Checks that no request was refused since the mark, a period without a handover.
 pub(super) fn check_none_refused(shared: &TestCluster, since: LogMark) -> Result<()> {
     let requests = requests(&read_audit_log(shared, since)?)?;
     let refused: Vec<_> = requests.iter().filter(|request| request.is_forbidden).collect();
@@ -117,10 +120,10 @@ pub(super) fn check_none_refused(shared: &TestCluster, since: LogMark) -> Result
 pub(super) fn check_all_used(shared: &TestCluster) -> Result<()> {
     let (requests, granted) = (read_requests(shared)?, list_granted(shared)?);
     for (right, _) in EXPLAINED {
-        ensure!(granted.iter().any(|granted| granted.to_string() == *right), "nobody has the right {right}");
+        ensure!(granted.iter().any(|granted| granted.to_string() == *right), "no role has the right {right}");
     }
     let is_asked = |right: &Right| requests.iter().any(|request| right.allows(request));
-    // client-go lists before it watches only where an API server cannot stream what is there already
+    // client-go lists before it watches only where an API server cannot stream existing objects
     let is_used = |right: &Right| {
         is_asked(right) || right.verb == "list" && is_asked(&Right { verb: "watch".to_owned(), ..right.clone() })
     };
@@ -136,7 +139,7 @@ pub(super) fn check_all_used(shared: &TestCluster) -> Result<()> {
 }
 
 /// Checks that since the mark topolvm-controller, which does the work of a sidecar, has used every right of the role
-/// that the sidecars share. Those for their Leases are not looked at.
+/// that the sidecars share. Those for their Leases are not checked.
 pub(super) fn check_sidecars_role_used(shared: &TestCluster, since: LogMark) -> Result<()> {
     let requests = requests(&read_audit_log(shared, since)?)?;
     let is_used = |right: &Right| requests.iter().any(|request| right.allows_to(CONTROLLER, request));

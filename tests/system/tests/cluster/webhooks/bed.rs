@@ -26,18 +26,18 @@ pub(super) const CLASS: &str = "topolvm-provisioner";
 /// Name of the process of a second replica.
 pub(super) const SECOND: &str = "topolvm-controller-2";
 
-/// A control plane, and a directory for the files of a trial.
+/// A control plane, and a directory for the files of a test.
 pub(super) struct Bed {
     pub(super) cluster: Cluster,
     pub(super) scratch: PathBuf,
 }
 
-/// Returns a trial with a control plane of its own.
-pub(super) fn trial(name: &str, body: fn(&Bed) -> Result<()>) -> Trial {
-    suite::test(name, move || run_trial(body))
+/// Returns a test with a separate control plane.
+pub(super) fn test(name: &str, body: fn(&Bed) -> Result<()>) -> Trial {
+    suite::test(name, move || run_test(body))
 }
 
-fn run_trial(body: fn(&Bed) -> Result<()>) -> Result<()> {
+fn run_test(body: fn(&Bed) -> Result<()>) -> Result<()> {
     let directory = tempfile::Builder::new().prefix("topolvm-webhooks-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;
     let bed = Bed { cluster, scratch: directory.path().to_owned() };
@@ -48,8 +48,8 @@ fn run_trial(body: fn(&Bed) -> Result<()>) -> Result<()> {
 
 impl Bed {
     /// Returns the specification of a controller without sidecars with these further arguments, and the manifests that
-    /// users apply for an overlay, with the finalizer of claims. The controllers are no pods here, so that their
-    /// Service needs their addresses.
+    /// users apply for an overlay, with the finalizer of claims. The controllers are not pods here, so their Service
+    /// needs their addresses.
     pub(super) fn spec(&self, overlay: &str, endpoints: &[Ipv4Addr], arguments: &[&str]) -> Result<TopolvmSpec> {
         let mut spec = TopolvmSpec::nodes(0)?;
         spec.manifests = self.scratch.join(overlay);
@@ -90,7 +90,7 @@ impl Bed {
         let mut command = self.cluster.command("curl");
         command.args(["--silent", "--show-error", "--max-time", "10", "--output", "/dev/null"]).arg("--cacert");
         command.arg(authorities).arg("--resolve").arg(format!("{SERVER}:{port}:{address}"));
-        // A GET is no question and is answered with 405; it is the certificate that is looked at
+        // A GET is answered with 405; only the certificate is checked
         command.args(["--write-out", "%{http_code} %{certs}"]);
         let output = command.arg(format!("https://{SERVER}:{port}/pod/mutate")).output().context("run curl")?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();

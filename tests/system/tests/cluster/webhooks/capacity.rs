@@ -36,7 +36,7 @@ pub(super) fn check_capacity(bed: &Bed) -> Result<()> {
     cluster.kubectl_ok(["label", "namespace", LEFT_ALONE, "topolvm.io/webhook=ignore"])?;
     cluster.ready(CONTROLLER, || cluster.kubectl_ok(["get", "serviceaccount", "default", "-n", LEFT_ALONE]))?;
     for (name, class, size) in [("usual", CLASS, "800Mi"), ("quick", FAST, "600Mi")] {
-        // Refused until the API server has heard of the authority
+        // Refused until the API server has received the authority
         cluster.ready(CONTROLLER, || bed.create(&claim(name, class, size, VolumeMode::Filesystem), &[]))?;
     }
 
@@ -47,7 +47,7 @@ pub(super) fn check_capacity(bed: &Bed) -> Result<()> {
     let whole = with_volumes(&[ephemeral("scratch", Some(CLASS), "2Gi")]);
     check(bed, &whole, &[("00default", 2048 * MIB)], Some("2147483648"))?;
     check_rounding(bed)?;
-    check(bed, &with_volumes(&[ephemeral("theirs", Some("somebody-elses"), "2Gi")]), &[], None)?;
+    check(bed, &with_volumes(&[ephemeral("theirs", Some("foreign-class"), "2Gi")]), &[], None)?;
     create_pod(bed)?;
 
     for (setting, amount) in [("marker", Some("1")), ("none", None)] {
@@ -79,7 +79,7 @@ fn create_pod(bed: &Bed) -> Result<()> {
 }
 
 /// Checks that a pod gets annotations with these sizes and, on its first container, this amount of the resource, if
-/// any. Everything else is as in a pod that no webhook has changed.
+/// any. All other fields are as in a pod that no webhook has changed.
 fn check(bed: &Bed, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) -> Result<()> {
     let changed = bed.dry_run_create(pod)?;
     let mut expected = pod.clone();
@@ -97,7 +97,7 @@ fn check(bed: &Bed, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) ->
         }
     }
     ensure!(changed == expected, "is\n{changed:#}\nand not\n{expected:#}");
-    // What the API server itself drops would prove nothing
+    // Fields that the API server drops would prove nothing
     for field in ["hostnameOverride", "resources", "topologySpreadConstraints"] {
         ensure!(expected["spec"].get(field) == pod["spec"].get(field), "the API server drops {field}: {expected:#}");
     }
@@ -117,7 +117,7 @@ fn pod_with_all_volumes() -> Value {
         ephemeral("scratch", Some(FAST), "300Mi"),
         ephemeral("unnamed", None, "332Mi"),
         ephemeral("tiny", Some(CLASS), "1Mi"),
-        ephemeral("theirs", Some("somebody-elses"), "5Gi"),
+        ephemeral("theirs", Some("foreign-class"), "5Gi"),
         json!({"name": "empty", "emptyDir": {"sizeLimit": "5Gi"}}),
     ]);
     pod["metadata"]["annotations"] = json!({"team": "blue", "capacity.topolvm.io/other": "kept"});

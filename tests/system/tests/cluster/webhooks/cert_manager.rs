@@ -1,5 +1,5 @@
-//! Webhooks with certificates of cert-manager, which the trial plays: it takes the objects of
-//! `overlays/extender-cert-manager` and issues the certificates that they ask for.
+//! Webhooks with certificates of cert-manager, which the test emulates: it reads the objects of
+//! `overlays/extender-cert-manager` and issues the requested certificates.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -19,7 +19,7 @@ use testbed::topolvm::{self, CONTROLLER};
 use super::bed::{Bed, CLASS, NAMESPACE, pem};
 use super::relay::Relay;
 
-/// Name of the Secret that the documents tell to mount at `--cert-dir`.
+/// Name of the Secret that is mounted at `--cert-dir` in the documentation.
 pub(super) const MOUNTED: &str = "topolvm-mutatingwebhook";
 /// Port of the controller; the Service leads to a relay.
 const PORT: u16 = 9444;
@@ -27,7 +27,7 @@ const PORT: u16 = 9444;
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// Creates the CustomResourceDefinitions of cert-manager with those of their fields that are in use here. Others are
-/// refused, so that a typing error is found.
+/// refused, so that typos are found.
 pub(super) fn define_kinds(bed: &Bed) -> Result<()> {
     let text = json!({"type": "string"});
     let object =
@@ -87,7 +87,7 @@ pub(super) fn serve_certificates(bed: &Bed) -> Result<()> {
     let first = mount.exchange("..1")?;
     manager.inject()?;
     let data = claim("data", CLASS, "3Gi", VolumeMode::Filesystem);
-    // Refused until the API server has heard of the authority
+    // Refused until the API server has received the authority
     bed.cluster.ready(CONTROLLER, || bed.create(&data, &[]))?;
     call(bed)?;
     ensure!(mount.is_served(&first)?, "another certificate than that of the Secret is served");
@@ -112,7 +112,7 @@ pub(super) fn serve_certificates(bed: &Bed) -> Result<()> {
         ensure!(now >= connections + calls, "the API server has used a connection again: {now}");
     }
 
-    // By another one: refused until kubelet has exchanged the files, and nobody has to start anything again
+    // By another one: refused until kubelet has exchanged the files, without a restart
     manager.issue("second")?;
     manager.inject()?;
     bed.cluster.ready(CONTROLLER, || {
@@ -170,7 +170,7 @@ impl<'a> CertManager<'a> {
         let (authorities, others): (Vec<&Value>, Vec<&Value>) =
             list["items"].as_array().context("no list")?.iter().partition(|asked| asked["spec"]["isCA"] == true);
         for asked in authorities {
-            ensure!(self.issuer(asked)?["selfSigned"] == json!({}), "an authority that nobody signs: {asked}");
+            ensure!(self.issuer(asked)?["selfSigned"] == json!({}), "an authority without an issuer: {asked}");
             let secret = text(&asked["spec"]["secretName"])?;
             if let Entry::Vacant(entry) = self.authorities.entry((secret.clone(), generation.to_owned())) {
                 let directory = self.bed.scratch.join(format!("{secret}-{generation}"));
@@ -181,7 +181,7 @@ impl<'a> CertManager<'a> {
         }
         for asked in others {
             let signer = text(&self.issuer(asked)?["ca"]["secretName"])?;
-            let authority = self.authorities.get(&(signer, generation.to_owned())).context("nobody signs it")?;
+            let authority = self.authorities.get(&(signer, generation.to_owned())).context("no authority signs it")?;
             let names = asked["spec"]["dnsNames"].as_array().into_iter().flatten();
             let names: Vec<&str> = names.filter_map(Value::as_str).collect();
             let issued = authority.server("", None, &names, &[])?;
@@ -196,7 +196,7 @@ impl<'a> CertManager<'a> {
         Ok(self.bed.get(&["issuers.cert-manager.io", &name, "-n", NAMESPACE])?["spec"].take())
     }
 
-    /// Writes authorities into the webhook configurations that ask for them.
+    /// Writes authorities into the webhook configurations that request them.
     fn inject(&self) -> Result<()> {
         let list = self.bed.get(&["mutatingwebhookconfigurations"])?;
         for configuration in list["items"].as_array().into_iter().flatten() {
@@ -238,15 +238,15 @@ pub(super) fn write_secret(bed: &Bed, secret: &str, issued: &Identity, authority
     bed.cluster.apply(&secret.to_string()).map(drop)
 }
 
-/// A volume of the Secret [`MOUNTED`], as kubelet makes it for the pod of a controller.
+/// A volume of the Secret [`MOUNTED`], as kubelet creates it for the pod of a controller.
 struct Mount<'a> {
     bed: &'a Bed,
     directory: PathBuf,
 }
 
 impl Mount<'_> {
-    /// Writes the Secret's data into a directory of its own, and points the link `..data` to it in one step. Returns
-    /// the certificate.
+    /// Writes the Secret's data into a separate directory, and points the link `..data` to it in one step. Returns the
+    /// certificate.
     fn exchange(&self, version: &str) -> Result<String> {
         let content = self.directory.join(version);
         fs::create_dir(&content)?;

@@ -76,7 +76,7 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
     let components = names(&topolvm::manifests().join("components"))?;
     ensure!(components == COMPONENTS, "{components:?}");
 
-    // What is documented, and what an administrator will mix; a component in either order
+    // Documented combinations, and those that administrators may mix; a component in either order
     let plain: &[&[&str]] =
         &[&[], &["secure-metrics"], &["webhooks"], &["webhooks", "pvc-finalizer", "secure-metrics", "monitoring"]];
     let hooked: &[&[&str]] = &[&[], &["secure-metrics"], &["pvc-finalizer"], &["pvc-finalizer", "secure-metrics"]];
@@ -141,7 +141,7 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     let built = directory.join("built.yaml");
     fs::write(&built, cluster.kubectl_ok([Path::new("kustomize"), &directory])?)?;
     let built = built.to_string_lossy();
-    // Server-side, where a field that the API server does not know is an error
+    // Server-side, where an unknown field is an error
     let apply = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-o", "json", "-f", &built];
     let list: Value = serde_json::from_str(&cluster.kubectl_ok(apply)?)?;
     let objects = Objects(list["items"].as_array().context("no list")?);
@@ -177,21 +177,21 @@ impl Objects<'_> {
         self.of_kind(kind).find(is_it).with_context(|| format!("there is no {kind} {namespace}/{name}"))
     }
 
-    /// Checks that the role and the subjects of each binding are there.
+    /// Checks that the role and the subjects of each binding exist.
     fn check_roles(&self) -> Result<()> {
         for binding in self.of_kind("ClusterRoleBinding").chain(self.of_kind("RoleBinding")) {
             let role = binding["roleRef"]["kind"].as_str().context("a binding to nothing")?;
             let namespace = if role == "Role" { &binding["metadata"]["namespace"] } else { &Value::Null };
             self.find(role, namespace, &binding["roleRef"]["name"])?;
-            for subject in binding["subjects"].as_array().context("a binding for nobody")? {
+            for subject in binding["subjects"].as_array().context("a binding without subjects")? {
                 self.find("ServiceAccount", &subject["namespace"], &subject["name"])?;
             }
         }
         Ok(())
     }
 
-    /// Checks that the pods are those of the overlay, of accounts that are there, in the mode of the API group, and
-    /// with webhooks where there is a configuration for them.
+    /// Checks that the pods are those of the overlay, with existing accounts, in the mode of the API group, and with
+    /// webhooks where there is a configuration for them.
     fn check_workloads(&self, base: &str, components: &[&str]) -> Result<()> {
         let mut names: Vec<_> = self.workloads().filter_map(|one| one["metadata"]["name"].as_str()).collect();
         names.sort_unstable();
@@ -215,7 +215,7 @@ impl Objects<'_> {
             let program = &pod["containers"][0];
             let legacy = program["env"].to_string().contains("USE_LEGACY");
             let name = program["name"].as_str().unwrap_or_default();
-            // lvmd knows no API group
+            // lvmd has no API group
             ensure!(legacy == (driver.contains("cybozu") && name != "lvmd"), "{program}");
             let has_account = ["topolvm-controller", "topolvm-node", "topolvm-scheduler"].contains(&name);
             ensure!(has_account == (pod["automountServiceAccountToken"] != json!(false)), "{pod}");
@@ -261,7 +261,7 @@ impl Objects<'_> {
         self.check_deletion_of_pods(&roles)
     }
 
-    /// Checks that pods may be deleted where claims get the finalizer or are made again, and nowhere else.
+    /// Checks that pods may be deleted only where claims get the finalizer or are recreated.
     fn check_deletion_of_pods(&self, rules: &[&Value]) -> Result<()> {
         let deletes = |rule: &&&Value| {
             let has = |list: &Value, what: &str| list.as_array().is_some_and(|list| list.contains(&json!(what)));

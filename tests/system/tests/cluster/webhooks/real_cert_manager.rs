@@ -1,4 +1,4 @@
-//! Certificates of the webhook by cert-manager itself: for pods that helm has installed, and for those of the
+//! Certificates of the webhook by the real cert-manager: for pods installed with helm, and for those of the
 //! kustomization.
 
 use std::fs;
@@ -27,7 +27,7 @@ const CERT_MANAGER: &str = "cert-manager";
 const SECRET: &str = "topolvm-mutatingwebhook";
 const PORT: u16 = 9443;
 
-pub(super) fn trial() -> Trial {
+pub(super) fn test() -> Trial {
     let name = "webhook_uses_cert_manager_with_helm_and_with_kustomize";
     suite::test(name, issue_certificates)
 }
@@ -85,7 +85,7 @@ fn with_kustomize(bed: &Bed) -> Result<()> {
 /// Checks that the API server trusts the webhook, and that every replica serves the certificate in the Secret.
 fn check(bed: &Bed) -> Result<()> {
     bed.cluster.apply(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem).to_string())?;
-    // Refused until cainjector has written the authority and the API server has heard of it
+    // Refused until cainjector has written the authority and the API server has received it
     bed.cluster.ready(CERT_MANAGER, || {
         let user = bed.dry_run_create(&pod("user", "data", VolumeMode::Filesystem))?;
         // Of this kube-scheduler, which has no extender, it is not proven that a pod with the resource is scheduled

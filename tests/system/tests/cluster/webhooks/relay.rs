@@ -1,5 +1,5 @@
-//! A TCP relay between the API server and a replica whose connections a trial can close. The API server would keep them
-//! and use them again, and then a certificate is checked only once.
+//! A TCP relay between the API server and a replica whose connections a test can close. The API server would reuse
+//! them, and then check a certificate only once.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -31,7 +31,7 @@ struct Shared {
 struct Connections {
     /// Number of connections so far.
     count: usize,
-    /// Open connections: the caller's end, and the channel that tells that the caller has closed it.
+    /// Open connections: the caller's end, and the channel that signals that the caller has closed it.
     open: Vec<(TcpStream, Receiver<()>)>,
 }
 
@@ -45,7 +45,7 @@ impl Relay {
                 if shared.is_over.load(Ordering::SeqCst) {
                     return;
                 }
-                // A replica that does not answer is seen by the one who called
+                // The caller notices a replica that does not answer
                 let Ok(Ok(far)) = netns.connect(to, TIMEOUT) else { continue };
                 drop(shared.take_over(near, far));
             }
@@ -57,8 +57,7 @@ impl Relay {
     pub(super) fn cut(&self) -> Result<usize> {
         let mut connections = self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
         for (near, closed) in connections.open.drain(..) {
-            // The caller may have closed it before. Who has not would send the next call on its way into a connection
-            // that is gone
+            // The caller may have closed it before. If not, it would send the next call into a closed connection
             drop(near.shutdown(Shutdown::Write));
             closed.recv_timeout(TIMEOUT).context("the caller keeps a connection that has been closed")?;
         }
@@ -68,7 +67,7 @@ impl Relay {
 
 impl Shared {
     fn take_over(&self, mut near: TcpStream, mut far: TcpStream) -> io::Result<()> {
-        let (tell, closed) = channel();
+        let (sender, closed) = channel();
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.count += 1;
         connections.open.push((near.try_clone()?, closed));
@@ -76,7 +75,7 @@ impl Shared {
         thread::spawn(move || {
             drop(io::copy(&mut near, &mut far));
             drop([near, far].map(|end| end.shutdown(Shutdown::Both)));
-            let _nobody_may_wait = tell.send(());
+            let _no_receiver = sender.send(());
         });
         thread::spawn(move || {
             drop(io::copy(&mut from_far, &mut to_near));
@@ -90,7 +89,7 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.shared.is_over.store(true, Ordering::SeqCst);
         drop(self.cut());
-        // Wakes the one who listens
+        // Wakes the listener
         drop(self.netns.connect(self.at, TIMEOUT));
     }
 }

@@ -23,7 +23,7 @@ use super::bed::{Bed, CLASS, NAMESPACE, SECOND, SECRET, SERVER, pem};
 use super::cert_manager::write_secret;
 use super::relay::Relay;
 
-/// Addresses of the replicas in the Service's endpoints. Nobody else has these addresses (RFC 5737).
+/// Addresses of the replicas in the Service's endpoints. They are reserved for documentation (RFC 5737).
 const REPLICAS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
 /// Port of the relays, to which the Service leads, and that of the replicas.
 const PORTS: [u16; 2] = [9443, 9444];
@@ -32,7 +32,7 @@ const CERTIFICATES: usize = 3;
 /// Timeout: a certificate of a minute is renewed after two thirds of that, twice; then the earlier authority is
 /// removed.
 const LIMIT: Duration = Duration::from_mins(4);
-/// Number of refused calls at which the trial ends.
+/// Number of refused calls at which the test ends.
 const ENOUGH: usize = 20;
 /// Interval of the requests for a pod and a claim.
 const PACE: Duration = Duration::from_millis(200);
@@ -66,7 +66,7 @@ fn start_replicas(bed: &Bed) -> Result<[Relay; 2]> {
         ensure!(status.success(), "ip address add {address}: {status}");
     }
     let namespace = format!("--webhook-namespace={NAMESPACE}");
-    // The shortest life that there is, so that API servers get five seconds to hear of a new authority
+    // The shortest lifetime, so that API servers get five seconds to receive a new authority
     let common = ["--enable-webhooks", "--pvc-finalizer", "--webhook-certificate-lifetime=1m", &namespace];
     let listen = |address| format!("--webhook-addr={address}:{}", PORTS[1]);
     let mut spec = bed.spec("extender", &REPLICAS, &common)?;
@@ -88,7 +88,7 @@ fn start_replicas(bed: &Bed) -> Result<[Relay; 2]> {
 }
 
 /// Callers of the webhooks: the API server on behalf of a client that creates pods and claims, and one that calls each
-/// replica itself and trusts the bundle in the configuration at that moment.
+/// replica directly and trusts the bundle in the configuration at that moment.
 struct Callers<'a> {
     bed: &'a Bed,
     relays: [Relay; 2],
@@ -140,8 +140,8 @@ impl<'a> Callers<'a> {
         let mut tick = interval(PACE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut most = 0;
-        // Until both replicas have served what the Secret had, and the authority of the earlier version is not trusted
-        // any more
+        // Until both replicas have served the certificates of the Secret, and the authority of the earlier version is
+        // no longer trusted
         let (bundle, cut) = loop {
             ensure!(self.refused.len() < ENOUGH, "{}, refused: {:#?}", self.sum(), self.refused);
             ensure!(began.elapsed() < LIMIT, "not renewed: {}, refused: {:#?}", self.sum(), self.refused);
@@ -165,7 +165,7 @@ impl<'a> Callers<'a> {
         eprintln!("renewal: {:?}, {cut:?} connections, at most {most} authorities: {}", began.elapsed(), self.sum());
         ensure!(self.refused.is_empty(), "refused: {:#?}", self.refused);
         ensure!(most <= 3, "{most} authorities were trusted at a time");
-        // Each call had a connection of its own, and the API server takes a replica by chance
+        // Each call had a separate connection, and the API server selects a replica at random
         ensure!(cut.iter().sum::<usize>() >= self.calls, "{cut:?} connections for {} calls", self.calls);
         ensure!(cut.iter().all(|connections| *connections > self.calls / 10), "{cut:?} of {}", self.calls);
         let secret = self.secrets.get(SECRET).await?;

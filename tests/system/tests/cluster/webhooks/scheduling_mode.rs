@@ -1,6 +1,6 @@
-//! The scheduling mode with a real kube-scheduler and a Node made by hand. Without the extender pods get no resource
-//! and are scheduled; with it they get the resource after one probe; after a change to the mode `capacity` the pods
-//! that are left are named.
+//! The scheduling mode with a real kube-scheduler and a handmade Node. Without the extender pods get no resource and
+//! are scheduled; with it they get the resource after one probe; after a change to the mode `capacity` the remaining
+//! pods are named.
 
 use std::fs;
 use std::time::Duration;
@@ -80,7 +80,7 @@ fn check_capacity_mode(bed: &Bed) -> Result<()> {
 
 /// Creates a Node as kubelet and the agent would, on which nothing runs.
 fn create_node(bed: &Bed) -> Result<()> {
-    let room = json!({"cpu": "4", "memory": "8Gi", "pods": "20"});
+    let total = json!({"cpu": "4", "memory": "8Gi", "pods": "20"});
     let annotations = ["00default", "ssd"].map(|class| (format!("capacity.topolvm.io/{class}"), FREE.to_string()));
     bed.create(
         &json!({
@@ -89,7 +89,7 @@ fn create_node(bed: &Bed) -> Result<()> {
                 "name": NODE, "labels": {"topology.topolvm.io/node": NODE},
                 "annotations": std::collections::BTreeMap::from(annotations),
             },
-            "status": {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {"capacity": total, "allocatable": total, "conditions": [{"type": "Ready", "status": "True"}]},
         }),
         &[],
     )?;
@@ -149,8 +149,8 @@ fn requested(pod: &Value) -> &Value {
     &pod["spec"]["containers"][0]["resources"]["requests"][RESOURCE]
 }
 
-/// Waits until kube-scheduler has chosen the Node for the claim of a pod. It then waits for the volume, which nobody
-/// makes here.
+/// Waits until kube-scheduler has selected the Node for the claim of a pod. It then waits for the volume, which is not
+/// created here.
 fn wait_until_scheduled(bed: &Bed, name: &str) -> Result<()> {
     bed.cluster.ready(SCHEDULER_PROCESS, || {
         let claim = bed.get(&["persistentvolumeclaim", name])?;
@@ -167,7 +167,7 @@ fn ensure_refused(bed: &Bed, name: &str, why: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits for an Event of this reason about an object of this kind, with these words.
+/// Waits for an Event of this reason about an object of this kind, with these texts.
 fn wait_for_event(bed: &Bed, kind: &str, reason: &str, words: &[&str]) -> Result<()> {
     let selector = format!("--field-selector=reason={reason},involvedObject.kind={kind}");
     bed.cluster.ready(CONTROLLER, || {

@@ -1,4 +1,4 @@
-//! Checks of what Prometheus scrapes: monitors select pods and Services that are there.
+//! Checks of Prometheus' targets: monitors select existing pods and Services.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::super::bed::Bed;
 use super::Objects;
 
 /// Creates the CustomResourceDefinitions of the Prometheus operator with those of their fields that are in use here.
-/// Others are refused, so that a typing error is found.
+/// Others are refused, so that typos are found.
 pub(super) fn define_kinds(bed: &Bed) -> Result<()> {
     for (kind, spec) in specifications() {
         let plural = format!("{}s", kind.to_lowercase());

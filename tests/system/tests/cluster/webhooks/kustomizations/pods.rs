@@ -9,7 +9,7 @@ use super::Objects;
 const USER: u32 = 65532;
 /// Containers that need devices, mounts or namespaces of the host.
 const PRIVILEGED: [&str; 2] = ["lvmd", "topolvm-node"];
-/// Containers with a liveness probe, and the path of the probe. None of these asks LVM: a slow LVM is no reason for a
+/// Containers with a liveness probe, and the path of the probe. None of these calls LVM: a slow LVM is no reason for a
 /// restart.
 const LIVENESS: [(&str, &str); 2] = [("topolvm-controller", "/healthz"), ("topolvm-scheduler", "/status")];
 

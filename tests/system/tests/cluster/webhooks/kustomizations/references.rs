@@ -1,4 +1,4 @@
-//! Checks that the objects to which those of a kustomization refer are there, or are created by others.
+//! Checks that the objects to which those of a kustomization refer exist, or are created by other programs.
 
 use std::fs;
 
@@ -40,7 +40,7 @@ impl Objects<'_> {
                 self.find("ConfigMap", namespace, name)?;
             }
             if let Some(name) = volume["secret"]["secretName"].as_str() {
-                ensure!(MADE_BY_OTHERS.contains(&name), "nobody makes the Secret {name}");
+                ensure!(MADE_BY_OTHERS.contains(&name), "no program creates the Secret {name}");
             }
         }
         let names: Vec<&Value> =
@@ -69,8 +69,8 @@ impl Objects<'_> {
             let file = topolvm::manifests().join("../../scheduler-config/scheduler-config-service.yaml");
             let [name, namespace] = ["name", "namespace"].map(|part| metadata[part].as_str().unwrap_or_default());
             let address = format!("- urlPrefix: http://{name}.{namespace}.svc:{}", ports[0]["port"]);
-            let told = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-            ensure!(told.lines().any(|line| line.trim() == address), "kube-scheduler is not told {address}");
+            let config = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+            ensure!(config.lines().any(|line| line.trim() == address), "kube-scheduler does not use {address}");
         }
         Ok(())
     }

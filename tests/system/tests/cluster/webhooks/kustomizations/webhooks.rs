@@ -46,7 +46,7 @@ impl Objects<'_> {
     }
 
     /// Checks the names of objects to which the Deployment, the DaemonSet and the Certificates of TopoLVM's guide
-    /// refer, and that no objects with our names are beside them.
+    /// refer, and that no objects with our names exist in addition.
     pub(super) fn check_names_of_the_guide(&self) -> Result<()> {
         let mut accounts: Vec<&Value> =
             self.of_kind("ServiceAccount").map(|account| &account["metadata"]["name"]).collect();
@@ -69,8 +69,8 @@ impl Objects<'_> {
         Ok(())
     }
 
-    /// Checks that the authority that is injected is that of a certificate for the Service, in the Secret that the
-    /// documents tell to mount.
+    /// Checks that the authority that is injected is that of a certificate for the Service, in the Secret that is
+    /// mounted in the documentation.
     pub(super) fn check_certificates(&self) -> Result<()> {
         let configuration = self.of_kind("MutatingWebhookConfiguration").next().context("no configuration")?;
         let from = configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"].as_str();
