@@ -1,5 +1,5 @@
-//! Limits of I/O with cgroups of version 1: the agent's port to the kernel, on a real hierarchy of the controller
-//! blkio, where each container has the limits for itself.
+//! I/O limits with cgroup v1: the agent's interface to the kernel, on a real hierarchy of the controller blkio, where
+//! the limits apply to each container separately.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -21,7 +21,7 @@ pub(crate) const TESTS: &[(&str, fn())] =
 const HIERARCHY: &str = "/run/blkio";
 const POD: &str = "0a1b2c3d-1111-2222-3333-444455556666";
 
-/// The hierarchy of blkio. The guest has one of version 2 beside it, of which the controller is taken.
+/// The hierarchy of blkio. The guest also has a cgroup v2 hierarchy, from which the controller is removed.
 struct Blkio;
 
 impl Blkio {
@@ -39,7 +39,7 @@ impl Drop for Blkio {
     }
 }
 
-/// A container that writes to a volume past the page cache for as long as it is there.
+/// A container that writes to a volume with direct I/O until it is dropped.
 struct Container {
     process: Child,
     cgroup: PathBuf,

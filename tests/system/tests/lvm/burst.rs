@@ -1,4 +1,4 @@
-//! Kills lvmd while it creates several volumes together: what it has promised is whole, and nothing else stays.
+//! Kills lvmd while it creates several volumes together: finished volumes are complete, and nothing else stays.
 
 use std::fs;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::fixture::{MIB, wait};
 use crate::thin::{pools, request};
 
 pub(crate) const TESTS: &[(&str, fn())] =
-    &[("lvmd_killed_in_a_burst_keeps_only_finished_volumes", keeps_what_it_promised_and_nothing_unfinished)];
+    &[("lvmd_killed_in_a_burst_keeps_only_finished_volumes", keeps_only_finished_volumes)];
 
-/// The first is created alone, the others together.
+/// The first is created separately, the others together.
 const NAMES: [&str; 4] = ["first", "a", "b", "late"];
 /// Moments at which lvmd is killed, and true for those that leave unfinished volumes.
 const KILLS: &[(&str, bool)] = &[
@@ -25,7 +25,7 @@ const KILLS: &[(&str, bool)] = &[
     ("after lvchange-several", false),
 ];
 
-fn keeps_what_it_promised_and_nothing_unfinished() {
+fn keeps_only_finished_volumes() {
     let _groups = pools();
     let killer = Killer::new();
     for &(when, leaves_unfinished) in KILLS {
@@ -45,7 +45,7 @@ async fn kill_in_burst(killer: &Killer, when: &str, leaves_unfinished: bool) {
     let unfinished: Vec<_> = NAMES.iter().filter(is_unfinished).collect();
     assert_eq!(!unfinished.is_empty(), leaves_unfinished, "{when}: {unfinished:?}");
     for (name, _) in NAMES.iter().zip(&created).filter(|(_, created)| created.is_ok()) {
-        assert!(exists(name) && !unfinished.contains(&name), "{when}: {name} was promised");
+        assert!(exists(name) && !unfinished.contains(&name), "{when}: {name} was acknowledged");
     }
 
     let lvmd = killer.start();

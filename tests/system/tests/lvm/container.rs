@@ -1,4 +1,4 @@
-//! LVM in the container of a pod: the root file system is read-only but for what the chart mounts.
+//! LVM in the container of a pod: the root file system is read-only except for the mounts of the chart.
 
 use crate::daemon::{CLASSES, Lvmd, SOCKET, signed};
 use crate::fixture::{EXTENT, Groups, run_ok, wait};
@@ -6,8 +6,8 @@ use crate::fixture::{EXTENT, Groups, run_ok, wait};
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("lvm_in_a_container_writes_only_to_mounts_of_the_chart", writes_only_to_mounts_of_the_chart)];
 
-/// Makes all file systems read-only but the first directory and empty ones at the others, up to `--`, and runs what
-/// follows.
+/// Remounts all file systems read-only, except the first directory and empty ones at the others, up to `--`, and runs
+/// the following command.
 const READ_ONLY: &str = r#"
 writable=
 mount --make-rprivate /

@@ -13,7 +13,7 @@ use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvmd_reports_changes_once_to_each_watcher_and_no_refusals", tells_every_watcher_once),
+    ("lvmd_reports_changes_once_to_each_watcher_and_no_refusals", reports_changes_once),
     ("lvmd_lists_thick_and_thin_volumes_apart_with_their_tags", lists_thick_and_thin_volumes_apart),
     ("lvmd_keeps_the_spare_of_a_thin_class", keeps_the_spare_of_a_thin_class),
     ("lvmd_creates_a_read_only_snapshot_larger_than_its_source", makes_a_larger_read_only_snapshot),
@@ -22,7 +22,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_answers_questions_without_starting_lvm", answers_questions_without_starting_lvm),
 ];
 
-fn tells_every_watcher_once() {
+fn reports_changes_once() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
@@ -42,7 +42,7 @@ fn tells_every_watcher_once() {
                 assert_eq!(third.message().await.unwrap().unwrap(), message);
                 let pool = message.items[0].thin_pool.as_ref().unwrap();
                 let free = (pool.overprovision_bytes, message.items[2].free_bytes);
-                // How full the pool is may be told at any moment
+                // The usage of the pool may be reported at any time
                 if std::mem::replace(&mut last, free) != free {
                     return free;
                 }
@@ -126,7 +126,7 @@ fn makes_a_larger_read_only_snapshot() {
         let made = client.snapshot(wanted).await.unwrap();
         assert_eq!((made.size_bytes, &made.attr[..5]), (signed(24 * MIB), "Vri-a"));
         assert!(made.tags.contains(&"t".to_owned()) && made.dev_major > 0);
-        // Of one without a size its source says it.
+        // A snapshot without a size has that of its source.
         let restored = client.snapshot(snapshot("r", "s", "rw", 0)).await.unwrap();
         assert_eq!((restored.size_bytes, &restored.attr[..5]), (signed(24 * MIB), "Vwi-a"));
     });
@@ -144,7 +144,7 @@ fn takes_multiples_of_4096_bytes_alone() {
             }
             let made = client.create_with(request(class, "a", 5 * 4096)).await.unwrap();
             assert_eq!(made.size_bytes, signed(EXTENT));
-            // What a filesystem is to grow to is not known so well.
+            // The size of an expansion need not be a multiple of 4096.
             assert_eq!(client.resize_in(class, "a", EXTENT + 1).await.unwrap(), signed(2 * EXTENT));
             client.remove(class, "a").await.unwrap();
         }
@@ -167,7 +167,7 @@ fn takes_stripe_sizes_in_every_notation() {
     }
 }
 
-/// Counts LVM processes during reads: kubelet asks about every volume every minute.
+/// Counts LVM processes during reads: kubelet queries every volume every minute.
 fn answers_questions_without_starting_lvm() {
     let _groups = pools();
     let dir = tempfile::tempdir().unwrap();
@@ -188,7 +188,7 @@ fn answers_questions_without_starting_lvm() {
             }
             client.watch().await.message().await.unwrap().unwrap();
         }
-        // Once at most for what lvmd noticed by itself: the pool is in use now.
+        // At most one for a change that lvmd noticed: the pool is in use now.
         assert!(count() <= before + 1, "{} processes for 700 questions", count() - before);
     });
 }

@@ -18,16 +18,13 @@ use crate::two_daemons::NoticeTimeout;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_killed_while_making_leaves_nothing_after_its_next_start", leaves_nothing_after_the_next_start),
-    ("lvmd_killed_in_creation_creates_the_volume_on_retry", makes_a_whole_volume_when_asked_again),
-    ("lvmd_never_returns_a_volume_with_unwiped_contents", never_gives_away_old_contents),
-    ("lvmd_resumes_a_volume_left_suspended_by_a_killed_lvm", lets_a_suspended_volume_go_on),
+    ("lvmd_killed_in_creation_creates_the_volume_on_retry", creates_the_volume_on_retry),
+    ("lvmd_never_returns_a_volume_with_unwiped_contents", never_returns_old_contents),
+    ("lvmd_resumes_a_volume_left_suspended_by_a_killed_lvm", resumes_a_suspended_volume),
     ("lvmd_removes_an_unused_thin_device_left_by_a_killed_lvm", removes_a_thin_device_that_no_volume_has),
-    (
-        "lvmd_never_reuses_a_thin_device_left_by_a_killed_lvm",
-        gives_no_new_volume_the_contents_of_a_thin_device_that_was_left,
-    ),
+    ("lvmd_never_reuses_a_thin_device_left_by_a_killed_lvm", never_reuses_a_thin_device),
     ("lvmd_keeps_a_thin_device_with_data_and_names_the_commands", keeps_a_thin_device_that_may_hold_data),
-    ("thin_pool_transaction_id_mismatch_is_named_and_repairable", passes_on_that_a_pool_has_another_transaction_id),
+    ("thin_pool_transaction_id_mismatch_is_named_and_repairable", names_a_transaction_id_mismatch),
     ("lvmd_takes_volumes_that_topolvm_made_and_leaves_others_alone", takes_volumes_that_topolvm_made),
 ];
 
@@ -170,7 +167,7 @@ fn leaves_nothing_after_the_next_start() {
     }
 }
 
-fn makes_a_whole_volume_when_asked_again() {
+fn creates_the_volume_on_retry() {
     let _groups = pools();
     run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "a"]);
     let killer = Killer::new();
@@ -189,7 +186,7 @@ fn makes_a_whole_volume_when_asked_again() {
 
 /// Kills lvcreate before it wipes: the volume begins with the contents of a former one, and mkfs would be skipped and
 /// another tenant's files be mounted.
-fn never_gives_away_old_contents() {
+fn never_returns_old_contents() {
     let _groups = pools();
     let killer = Killer::new();
     let has_filesystem = |name: &str| run("blkid", &["-p", &format!("/dev/myvg1/{name}")]).status.success();
@@ -198,7 +195,7 @@ fn never_gives_away_old_contents() {
         run_ok("mkfs.ext4", &["-q", "/dev/myvg1/old"]);
         run_ok("lvremove", &["-qf", "myvg1/old"]);
         killer.kill_during("unwiped lvcreate", Make::Thick).await;
-        assert!(has_filesystem("x"), "this is what must not be given away");
+        assert!(has_filesystem("x"), "these contents must not be returned");
 
         let lvmd = killer.start();
         let client = lvmd.connect().await;
@@ -207,7 +204,7 @@ fn never_gives_away_old_contents() {
     });
 }
 
-fn lets_a_suspended_volume_go_on() {
+fn resumes_a_suspended_volume() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
@@ -242,7 +239,7 @@ fn removes_a_thin_device_that_no_volume_has() {
         let client = lvmd.connect().await;
         leave_snapshot_of_a(&client).await;
         client.snapshot(snapshot("s", "a", "ro", 24 * MIB)).await.unwrap();
-        // Nobody wrote to it, whenever it was made
+        // It has no data, whenever it was created
         pool_message("create_thin 4");
         client.create("b", 16 * MIB).await.unwrap();
         client.snapshot(snapshot("t", "a", "ro", 16 * MIB)).await.unwrap();
@@ -254,8 +251,8 @@ fn removes_a_thin_device_that_no_volume_has() {
     });
 }
 
-/// Leaves such a thin device, from which LVM would make a new volume with the old contents.
-fn gives_no_new_volume_the_contents_of_a_thin_device_that_was_left() {
+/// Leaves such a thin device, from which LVM would create a new volume with the old contents.
+fn never_reuses_a_thin_device() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
@@ -273,7 +270,7 @@ fn gives_no_new_volume_the_contents_of_a_thin_device_that_was_left() {
     });
 }
 
-/// Checks that a volume of older metadata, which looks like one that LVM left, keeps its contents.
+/// Checks that a volume of older metadata, which resembles one that LVM left, keeps its contents.
 fn keeps_a_thin_device_that_may_hold_data() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
@@ -311,7 +308,8 @@ fn keeps_a_thin_device_that_may_hold_data() {
     });
 }
 
-/// Creates the volume `a`, with data, and lets the kernel make a snapshot of it that LVM does not know: device 2.
+/// Creates the volume `a`, with data, and has the kernel create a snapshot of it that is not in LVM's metadata: device
+/// 2.
 async fn leave_snapshot_of_a(client: &Client) {
     client.create("a", 16 * MIB).await.unwrap();
     File::options().write(true).open("/dev/myvg1/a").unwrap().write_all_at(&[7; 4096], MIB).unwrap();
@@ -345,8 +343,8 @@ fn with_thin_device(id: &str, use_it: impl FnOnce(&File)) {
     run_ok("dmsetup", &["remove", "theirs"]);
 }
 
-/// Checks the message, and the repair in docs/limits.md, for LVM metadata with a volume that the kernel never made.
-fn passes_on_that_a_pool_has_another_transaction_id() {
+/// Checks the message, and the repair in docs/limits.md, for LVM metadata with a volume that the kernel does not have.
+fn names_a_transaction_id_mismatch() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
@@ -381,8 +379,8 @@ fn takes_volumes_that_topolvm_made() {
     run_ok("lvcreate", &["-qy", "-Wy", "-L16m", "-n", "x", "myvg1"]);
     run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "y"]);
     run_ok("lvcreate", &["-q", "-s", "-kn", "-n", "z", "myvg1/y"]);
-    // Somebody else's mark means nothing to us.
-    run_ok("lvcreate", &["-qy", "-L4m", "-n", "theirs", "--addtag", "topolvm.io/making=somebody", "myvg1"]);
+    // A foreign tag has no meaning for lvmd.
+    run_ok("lvcreate", &["-qy", "-L4m", "-n", "theirs", "--addtag", "topolvm.io/making=another", "myvg1"]);
     let uuids = || run_ok("lvs", &["--noheadings", "-o", "lv_name,lv_uuid", "myvg1"]);
     let before = uuids();
     let lvmd = Lvmd::start(CLASSES);

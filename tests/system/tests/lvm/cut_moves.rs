@@ -1,4 +1,4 @@
-//! A pvmove that is cut off leaves things behind with which LVM itself cannot go on; the next lvmd clears them up.
+//! An interrupted pvmove leaves devices and metadata that LVM cannot resume; the next lvmd cleans them up.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -25,12 +25,12 @@ device-classes:
 - {name: thin, volume-group: leaving, type: thin, spare-gb: 0, thin-pool: {name: pool, overprovision-ratio: 5.0}}
 lvcreate-option-classes: [{name: mirrored, options: [--type=raid1, -m1, --nosync]}]
 ";
-/// Bytes of each volume. Whatever is moved about stays in the memory of the guest.
+/// Bytes of each volume. Moved data stays in the memory of the guest.
 const SIZE: u64 = 2 * EXTENT;
 const BLOCKS: u64 = SIZE / 4096;
 
-/// Begins to move a volume from one disk to another. LVM looks for the end of it every so many seconds, and with a plus
-/// for the first time after them.
+/// Starts to move a volume from one disk to another. LVM polls the move at this interval in seconds, and with a plus
+/// only after the first interval.
 fn begin_move(volume: &str, from: &str, to: &str, interval: &str) -> Child {
     let words = ["--config", "global/use_lvmpolld=0", "-i", interval, "-n", volume, from, to];
     Command::new("pvmove").args(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
@@ -54,7 +54,7 @@ fn devices_of_moves() -> Vec<String> {
     listed.lines().filter(is_left).map(str::to_owned).collect()
 }
 
-/// Waits until nothing is left of a move. When something stays, the test fails with it and with what lvmd has logged.
+/// Waits until nothing is left of a move. On a timeout the test fails with the leftovers and the log of lvmd.
 fn wait_until_cleared_up(lvmd: Lvmd, moved: &str) -> Lvmd {
     let deadline = Instant::now() + Duration::from_mins(1);
     loop {
@@ -109,13 +109,13 @@ fn pool_is_cut() {
         until("a move", || (!devices_of_moves().is_empty() && moves().contains("mirror")).then_some(()));
         kill(moving);
         assert!(moves().contains("mirror"), "{}", moves());
-        // What a boot finds, where nobody has activated anything, or LVM has failed to
+        // As after a boot without an activation, or with a failed one
         run_ok("vgchange", &["-qan", GROUP]);
         if part == "pool_tmeta" {
             assert_ne!(run("vgchange", &["-qay", GROUP]).status.code(), Some(0), "LVM itself can do this now");
         }
         let lvmd = Lvmd::start(CONFIG);
-        // As the end of the last volume in a pool does, also of one that lvmd makes to prove a class
+        // As at the removal of the last volume in a pool, also of one that lvmd creates to verify a class
         until("a move by lvmd", || (!devices_of_moves().is_empty() || moves().is_empty()).then_some(()));
         run("lvchange", &["-qan", "leaving/pool"]);
         let lvmd = wait_until_cleared_up(lvmd, part);
@@ -127,7 +127,7 @@ fn pool_is_cut() {
 }
 
 /// Kills moves at random moments: LVM loads tables, suspends devices, writes its metadata and resumes, at the beginning
-/// of a move and at its end. Whatever is left, volumes can be used as soon as lvmd runs.
+/// of a move and at its end. Volumes are usable after any of them as soon as lvmd runs.
 fn killed_anywhere() {
     let mut random = Random(seed("what_a_move_has_left"));
     let disks = LoopDisks::with_group(3);

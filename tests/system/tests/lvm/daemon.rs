@@ -26,16 +26,17 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_creates_lists_resizes_and_removes", creates_lists_resizes_and_removes),
     ("lvmd_keeps_the_spare", keeps_the_spare),
     ("lvmd_gives_parallel_clients_no_more_than_there_is", gives_parallel_clients_no_more_than_there_is),
-    ("lvmd_distinguishes_missing_class_group_and_volume", tells_missing_things_apart),
+    ("lvmd_distinguishes_missing_class_group_and_volume", distinguishes_missing_objects),
     ("lvmd_does_not_remove_what_is_in_use_or_has_dependents", does_not_remove_what_is_needed),
-    ("lvmd_finishes_requests_that_clients_cancel", finishes_what_a_client_has_given_up),
+    ("lvmd_finishes_requests_that_clients_cancel", finishes_cancelled_requests),
     ("lvmd_uses_options_of_device_and_option_classes", uses_options),
-    ("lvmd_reports_every_change_to_watchers", tells_watchers_about_every_change),
+    ("lvmd_reports_every_change_to_watchers", reports_every_change),
     ("lvmd_ends_on_sigterm_while_a_watch_is_open", ends_on_sigterm_while_a_watch_is_open),
     ("lvmd_refuses_to_start_without_its_volume_group", refuses_to_start_without_its_volume_group),
 ];
 
-/// Path of lvmd's socket, the same for all, so that a restarted lvmd knows which volumes the one before was creating.
+/// Path of lvmd's socket, the same for all, so that a restarted lvmd recognizes the volumes that the previous one was
+/// creating.
 pub(crate) const SOCKET: &str = "/run/topolvm-test/lvmd.sock";
 
 /// A process of lvmd.
@@ -45,7 +46,7 @@ pub(crate) struct Lvmd {
     child: Child,
     /// Lines that it logged before it listened.
     early: VecDeque<String>,
-    /// Log of lvmd, kept open, so that it can go on writing.
+    /// Log of lvmd, kept open, so that lvmd can continue to write.
     log: Option<Lines<BufReader<ChildStderr>>>,
 }
 
@@ -62,7 +63,7 @@ impl Lvmd {
         Self::start_at(SOCKET, config)
     }
 
-    /// Starts an lvmd that listens on another socket, so that it can run beside another.
+    /// Starts an lvmd that listens on another socket, so that two can run in parallel.
     pub(crate) fn start_at(socket: &str, config: &str) -> Self {
         Self::start_by(&[], socket, config, |_| {})
     }
@@ -92,7 +93,7 @@ impl Lvmd {
         assert!(said, "lvmd ended without {text:?}");
     }
 
-    /// Kills it and returns what it has logged and nobody has read.
+    /// Kills it and returns the unread lines of its log.
     pub(crate) fn end(mut self) -> Vec<String> {
         self.kill();
         self.log.take().unwrap().map_while(Result::ok).collect()
@@ -142,7 +143,7 @@ impl Lvmd {
         Client(endpoint.connect().await.unwrap())
     }
 
-    /// Kills lvmd as a crash would. Processes that it started go on.
+    /// Kills lvmd as a crash would. Processes that it started continue.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -207,7 +208,7 @@ impl Client {
         self.free_in("").await.unwrap()
     }
 
-    /// Waits until Watch says that the default class has such room, in bytes.
+    /// Waits until Watch reports a matching number of free bytes of the default class.
     pub(crate) async fn until_free(&self, is_wanted: impl Fn(u64) -> bool) {
         let mut watch = VgServiceClient::new(self.0.clone()).watch(Empty {}).await.unwrap().into_inner();
         let seen = async { while !is_wanted(watch.message().await.unwrap().unwrap().free_bytes) {} };
@@ -219,7 +220,7 @@ impl Client {
         Ok(VgServiceClient::new(self.0.clone()).get_free_bytes(request).await?.into_inner().free_bytes)
     }
 
-    /// Waits until a class that cannot be used at present has such room, in bytes.
+    /// Waits until a class that is not usable at present has a matching number of free bytes.
     pub(crate) async fn until_free_in(&self, class: &str, is_wanted: impl Fn(u64) -> bool) {
         let asking = async {
             while !self.free_in(class).await.is_ok_and(&is_wanted) {
@@ -316,7 +317,7 @@ fn gives_parallel_clients_no_more_than_there_is() {
     });
 }
 
-fn tells_missing_things_apart() {
+fn distinguishes_missing_objects() {
     let _groups = Groups::one();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
@@ -356,7 +357,7 @@ fn does_not_remove_what_is_needed() {
     });
 }
 
-fn finishes_what_a_client_has_given_up() {
+fn finishes_cancelled_requests() {
     let _groups = Groups::one();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
@@ -365,11 +366,11 @@ fn finishes_what_a_client_has_given_up() {
         let before = watch.message().await.unwrap().unwrap().free_bytes;
         for number in 0..10 {
             let name = format!("v{number}");
-            // Given up at ten different moments.
+            // Cancelled at ten different moments.
             let patience = Duration::from_millis(3 * number);
             drop(tokio::time::timeout(patience, client.create(&name, EXTENT)).await);
         }
-        // Each one is whole or was never begun; asked for again, all are there.
+        // Each one is complete or was never started; after a retry, all exist.
         for number in 0..10 {
             client.create(&format!("v{number}"), EXTENT).await.unwrap();
         }
@@ -401,7 +402,7 @@ fn uses_options() {
     assert_eq!(seen, ["by-device-class", "2", "32", "by-option-class", "1", "64"]);
 }
 
-fn tells_watchers_about_every_change() {
+fn reports_every_change() {
     let _groups = Groups::one();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {

@@ -1,4 +1,4 @@
-//! Disk groups on real disks: what lvmd adds to a volume group, and what it leaves alone.
+//! Disk groups on real disks: the disks that lvmd adds to a volume group, and those that it does not change.
 
 use std::fs;
 use std::path::PathBuf;
@@ -119,7 +119,7 @@ fn adds_what_is_plugged_in() {
     assert!(tags.contains("topolvm.io/disk-group=scsi,topolvm.io/machine="), "{tags}");
     wait(async {
         let client = lvmd.connect().await;
-        let free = room_above(&client, 0).await;
+        let free = free_above(&client, 0).await;
         let request = CreateLvRequest {
             name: "a".to_owned(),
             device_class: "scsi".to_owned(),
@@ -129,13 +129,13 @@ fn adds_what_is_plugged_in() {
         client.create_with(request).await.unwrap();
         ScsiDisks::plug_new();
         assert_eq!(until_members(2), [disks.device(0), disks.device(1)]);
-        room_above(&client, free).await;
+        free_above(&client, free).await;
         client.remove("scsi", "a").await.unwrap();
     });
 }
 
 /// Waits until the class has more free bytes than these, and returns them.
-async fn room_above(client: &Client, bytes: u64) -> u64 {
+async fn free_above(client: &Client, bytes: u64) -> u64 {
     let end = Instant::now() + Duration::from_mins(1);
     loop {
         match client.free_in("scsi").await {

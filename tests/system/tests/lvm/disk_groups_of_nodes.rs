@@ -1,4 +1,5 @@
-//! Disk groups that are for some nodes, on real disks: what lvmd adds to them as it is told the labels of its node.
+//! Disk groups that are for some nodes, on real disks: the disks that lvmd adds to them when it receives the labels of
+//! its node.
 
 use std::fs;
 
@@ -22,13 +23,13 @@ disk-groups:
   - {name: bulk, mode: auto, paths: [/dev/sd.], spare-gb: 0, node-labels: [storage.example.com/kind=bulk]}
 ";
 
-/// Tells lvmd that this is the only label of the node.
-async fn tell(client: &Client, key: &str, value: &str) {
+/// Sets the only label of the node in lvmd.
+async fn set_label(client: &Client, key: &str, value: &str) {
     let labels = vec![NodeLabel { key: key.to_owned(), value: value.to_owned() }];
     DiskServiceClient::new(client.0.clone()).set_node_labels(NodeLabels { labels }).await.unwrap();
 }
 
-/// Returns what `lvmd disks` says, with these arguments.
+/// Returns the output of `lvmd disks` with these arguments.
 fn lvmd_disks(arguments: &[&str]) -> String {
     let file = "/run/lvmd-disks-of-nodes.yaml";
     fs::write(file, format!("socket-name: {SOCKET}\n{CONFIG}")).unwrap();
@@ -47,7 +48,7 @@ fn follows_the_labels() {
     assert!(said.contains("is added to disk group bulk"), "{said}");
     wait(async {
         let client = lvmd.connect().await;
-        tell(&client, &kind, "none").await;
+        set_label(&client, &kind, "none").await;
         lvmd.until_logged(
             "disk group bulk applies to nodes with the labels storage.example.com/kind=bulk, which this node does",
         );
@@ -56,7 +57,7 @@ fn follows_the_labels() {
         let health = run_lvmd_health();
         assert_eq!(health, "", "a group of other nodes is nothing that is broken");
 
-        tell(&client, &kind, "fast").await;
+        set_label(&client, &kind, "fast").await;
         assert_eq!(until_members(1), std::slice::from_ref(&first));
         let request = CreateLvRequest {
             name: "a".to_owned(),
@@ -68,7 +69,7 @@ fn follows_the_labels() {
         client.create_with(request.clone()).await.unwrap();
 
         // The label goes: the group works, and gets no other disk
-        tell(&client, "another", "").await;
+        set_label(&client, "another", "").await;
         lvmd.until_logged("it keeps its disks and gets no new disks");
         ScsiDisks::plug_new();
         let second = disks.device(1);
@@ -82,19 +83,19 @@ fn follows_the_labels() {
         client.create_with(CreateLvRequest { name: "b".to_owned(), ..request }).await.unwrap();
         client.remove("scsi", "a").await.unwrap();
 
-        // The next lvmd waits to be told, and then goes on
+        // The next lvmd waits for the labels, and then continues
         lvmd.kill();
         lvmd = Lvmd::start(CONFIG);
         lvmd.until_logged(&second);
         let client = lvmd.connect().await;
         client.remove("scsi", "b").await.unwrap();
         assert_eq!(members("scsi"), [first]);
-        tell(&client, &kind, "fast").await;
+        set_label(&client, &kind, "fast").await;
         until_members(2);
     });
 }
 
-/// Returns what `lvmd health` prints.
+/// Returns the output of `lvmd health`.
 fn run_lvmd_health() -> String {
     let lvmd = programs().join("lvmd");
     run_ok(lvmd.to_str().unwrap(), &["--config", "/run/lvmd-disks-of-nodes.yaml", "health"])

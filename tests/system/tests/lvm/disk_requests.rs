@@ -5,7 +5,7 @@ use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_proto::lvmd::{AddDiskRequest, DiskRequest, DiskVolume, WatchStorageResponse};
 
 use crate::daemon::{Client, Lvmd, code};
-use crate::evacuation::until_told;
+use crate::evacuation::until_reported;
 use crate::fixture::{DISKS, FailingDisk, Groups, MIB, lvm, myvg1, run_ok, wait};
 use crate::missing_disk::{Disk, read_from, write_to};
 use crate::scsi_disks::{ScsiDisks, contents};
@@ -77,11 +77,11 @@ fn replaces_a_missing_disk() {
         client.until_free(|free| free == 0).await;
         let volume = |name: &str, state: &str| DiskVolume { name: name.to_owned(), state: state.to_owned() };
         let expected = [volume("lost", "lost"), volume("mirrored", "degraded")];
-        let is_told = |told: &WatchStorageResponse| {
-            let pvs = told.volume_groups.iter().flat_map(|group| &group.physical_volumes);
+        let is_reported = |reported: &WatchStorageResponse| {
+            let pvs = reported.volume_groups.iter().flat_map(|group| &group.physical_volumes);
             pvs.into_iter().any(|pv| pv.missing && pv.volumes == expected)
         };
-        until_told(&client, is_told).await;
+        until_reported(&client, is_reported).await;
         let before = myvg1(&lvm()).await;
         let refused = replace(&client, &uuid).await.unwrap_err();
         assert_eq!(refused.code(), Code::FailedPrecondition);
@@ -111,21 +111,21 @@ fn forgets_no_other_disk() {
     run_ok("vgchange", &["-q", "--addtag", "topolvm.io/disk-group=myvg1", "myvg1"]);
     run_ok("lvcreate", &["-qy", "-L", "64m", "-n", "a", "myvg1", DISKS[0]]);
     let uuid_of = |disk: &str| run_ok("pvs", &["--noheadings", "-o", "pv_uuid", disk]).trim().to_owned();
-    let (given_up, comes_back) = (uuid_of(failing.device()), uuid_of(&pulled.0));
+    let (replaced, returns) = (uuid_of(failing.device()), uuid_of(&pulled.0));
     let lvmd = Lvmd::start("device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]");
     wait(async {
         let client = lvmd.connect().await;
         FailingDisk::fail();
         pulled.pull();
         client.until_free(|free| free == 0).await;
-        let refused = replace(&client, &given_up).await.unwrap_err();
+        let refused = replace(&client, &replaced).await.unwrap_err();
         assert_eq!(refused.code(), Code::FailedPrecondition);
-        assert!(refused.message().contains(&comes_back), "{refused}");
+        assert!(refused.message().contains(&returns), "{refused}");
         assert_eq!(myvg1(&lvm()).await.pvs.len(), 3, "a disk is forgotten");
         pulled.plug();
-        replace(&client, &given_up).await.unwrap();
+        replace(&client, &replaced).await.unwrap();
         let known = myvg1(&lvm()).await;
-        assert!(known.pv_of_uuid(&given_up).is_none() && known.pv_of_uuid(&comes_back).is_some(), "{known:?}");
+        assert!(known.pv_of_uuid(&replaced).is_none() && known.pv_of_uuid(&returns).is_some(), "{known:?}");
         client.create("new", 64 * MIB).await.unwrap();
     });
 }

@@ -1,5 +1,5 @@
-//! A random story of the disks of a disk group: they are plugged in, pulled out, put back, made larger and emptied,
-//! volumes are made, and lvmd is killed. No byte of a disk with data and no byte of a volume may change.
+//! A random scenario with the disks of a disk group: they are connected, disconnected, reconnected, extended and
+//! evacuated, volumes are created, and lvmd is killed. No byte of a disk with data and no byte of a volume may change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -19,8 +19,8 @@ use crate::scsi_disks::{ScsiDisks, contents, until};
 use crate::signatures::SIGNATURES;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("random_disk_changes_and_kills_overwrite_nothing", || random_story(false)),
-    ("random_disk_changes_and_kills_lose_no_volume", || random_story(true)),
+    ("random_disk_changes_and_kills_overwrite_nothing", || random_scenario(false)),
+    ("random_disk_changes_and_kills_lose_no_volume", || random_scenario(true)),
 ];
 
 const GROUP: &str = "scsi";
@@ -31,17 +31,17 @@ const MANY_LARGE: usize = 8;
 const MANY_VOLUMES: usize = 12;
 
 /// Disks with volumes do not grow: those of the driver have no more bytes then, and wrap around.
-fn random_story(has_volumes: bool) {
-    let mut story = Story::begin(has_volumes);
+fn random_scenario(has_volumes: bool) {
+    let mut scenario = Scenario::begin(has_volumes);
     for step in 0..runs(200) {
-        let done = story.advance();
-        story.told.push(format!("{step}: {done}"));
-        story.check("then");
+        let done = scenario.advance();
+        scenario.history.push(format!("{step}: {done}"));
+        scenario.check("then");
     }
-    story.end();
+    scenario.end();
 }
 
-struct Story {
+struct Scenario {
     /// Ends before the disks go.
     lvmd: Lvmd,
     random: Random,
@@ -51,7 +51,7 @@ struct Story {
     count: usize,
     /// The disk that is pulled out.
     is_out: Option<usize>,
-    /// Disks with data that is nobody's: number, what it is, and the bytes.
+    /// Disks with foreign data: number, kind of data, and the bytes.
     marked: Vec<(usize, &'static str, Vec<u8>)>,
     /// The volumes, with the byte that each is full of.
     volumes: BTreeMap<String, u8>,
@@ -59,11 +59,11 @@ struct Story {
     left: BTreeSet<String>,
     made: u64,
     /// All that was done.
-    told: Vec<String>,
+    history: Vec<String>,
     evacuations: u64,
 }
 
-impl Story {
+impl Scenario {
     fn begin(has_volumes: bool) -> Self {
         let random = Random(seed(if has_volumes { "random disks with volumes" } else { "random disks" }));
         let disks = if has_volumes { ScsiDisks::of_size(48, 2, &[GROUP]) } else { ScsiDisks::new(2, &[GROUP]) };
@@ -78,13 +78,13 @@ impl Story {
             volumes: BTreeMap::new(),
             left: BTreeSet::new(),
             made: 0,
-            told: Vec::new(),
+            history: Vec::new(),
             evacuations: 0,
             lvmd,
         }
     }
 
-    /// Does something, and says what.
+    /// Runs a random step, and returns its description.
     fn advance(&mut self) -> String {
         match self.random.below(11) {
             0 | 1 if self.count < if self.has_volumes { MANY_LARGE } else { MANY } => self.plug_in(),
@@ -119,14 +119,14 @@ impl Story {
         self.lvmd = Lvmd::start(&group("auto"));
     }
 
-    /// Plugs in a disk, blank or with data. One with data is marked while lvmd is dead: nobody could be quicker than a
+    /// Plugs in a disk, blank or with data. One with data is written while lvmd is stopped: no program is faster than a
     /// uevent.
     fn plug_in(&mut self) -> String {
         let signature = self.random.one_of(SIGNATURES);
         let has_data = self.random.below(3) == 0;
         if has_data {
             self.lvmd.kill();
-            // What it has begun goes on, with the path of a disk that is blank for a moment yet
+            // Its LVM commands continue, with the path of a disk that is still blank
             until("the end of LVM", || lvm_processes().is_empty().then_some(()));
         }
         ScsiDisks::plug_new();
@@ -140,17 +140,17 @@ impl Story {
         format!("{device} was plugged in with {}", if has_data { signature.name } else { "nothing" })
     }
 
-    /// Puts the disk back, and does what docs/node-maintenance.md says.
+    /// Reconnects the disk, and runs the commands of docs/node-maintenance.md.
     fn put_back(&mut self) -> String {
         let Some(index) = self.is_out.take() else { return "no disk was out".to_owned() };
         self.disks.put_back(index);
-        // Nobody knows whether LVM wrote metadata without it
+        // LVM may or may not have written metadata without it
         drop(run("vgextend", &["-q", "--restoremissing", GROUP, &self.disks.device(index)]));
         drop(run("lvchange", &["-q", "--refresh", GROUP]));
         format!("disk {index} was put back")
     }
 
-    /// Has lvmd make a volume, which it refuses while it has no room or the group lacks a disk, and fills it.
+    /// Has lvmd create a volume, which it refuses without free space or while a disk is missing, and fills it.
     fn make_volume(&mut self) -> String {
         let name = format!("v{}", self.made);
         self.made += 1;
@@ -195,7 +195,7 @@ impl Story {
         format!("{uuid} was not to be emptied any more: {asked:?}")
     }
 
-    /// Asks lvmd for something that it may refuse for now.
+    /// Sends lvmd a request that it may refuse temporarily.
     fn ask<T>(&self, request: impl AsyncFnOnce(&Client) -> Result<T, Status>) -> Result<T, String> {
         let answer = wait(async { request(&self.lvmd.connect().await).await });
         answer.map_err(|status| {
@@ -214,7 +214,7 @@ impl Story {
 
     /// Checks that nothing has changed that must not. Of a group that lacks a disk nothing can be read for certain.
     fn check(&mut self, when: &str) {
-        let context = format!("{}\n{when}", self.told.join("\n"));
+        let context = format!("{}\n{when}", self.history.join("\n"));
         for (index, name, before) in self.marked.iter().filter(|(index, ..)| Some(*index) != self.is_out) {
             let device = self.disks.device(*index);
             assert!(contents(&device) == *before, "{context}: {name} on {device} was overwritten");
@@ -229,7 +229,7 @@ impl Story {
         }
     }
 
-    /// Puts everything back, and checks what is there.
+    /// Reconnects all disks, and checks the state.
     fn end(mut self) {
         self.put_back();
         for uuid in leaving() {
@@ -238,7 +238,7 @@ impl Story {
         }
         let is_marked = |index: &usize| self.marked.iter().any(|(marked, ..)| marked == index);
         let blank: Vec<_> = (0..self.count).filter(|index| !is_marked(index)).collect();
-        until(&format!("{}\nall {} disks that were blank", self.told.join("\n"), blank.len()), || {
+        until(&format!("{}\nall {} disks that were blank", self.history.join("\n"), blank.len()), || {
             let listed = run_ok("pvs", &["--noheadings", "-o", "pv_name"]);
             let taken: BTreeSet<_> = listed.split_whitespace().map(str::to_owned).collect();
             blank.iter().all(|index| taken.contains(&self.disks.device(*index))).then_some(())

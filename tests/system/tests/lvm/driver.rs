@@ -24,16 +24,16 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("errors_have_their_kinds", errors_have_their_kinds),
     ("a_group_that_cannot_be_read_is_not_found", a_group_that_cannot_be_read_is_not_found),
     ("a_group_with_a_missing_disk_is_incomplete", a_group_with_a_missing_disk_is_incomplete),
-    ("thin_snapshot_and_inactive_volumes_are_distinguished", volumes_are_told_apart),
+    ("thin_snapshot_and_inactive_volumes_are_distinguished", volumes_are_distinguished),
     ("several_groups_come_in_one_report", several_groups_come_in_one_report),
     ("reports_and_changes_at_the_same_time_agree", reports_and_changes_at_the_same_time_agree),
     ("lock_wait_ends_at_the_deadline_and_changes_nothing_later", waiting_for_a_lock_ends_at_the_deadline),
-    ("metadata_on_disk_shows_every_change_without_lvm", the_disks_tell_of_every_change),
-    ("device_mapper_reports_devices_and_thin_pool_usage", device_mapper_tells),
+    ("metadata_on_disk_shows_every_change_without_lvm", metadata_shows_every_change),
+    ("device_mapper_reports_devices_and_thin_pool_usage", device_mapper_reports),
 ];
 
-/// Makes more changes than the ring of the metadata area has space for, so that its end is passed.
-fn the_disks_tell_of_every_change() {
+/// Makes more changes than fit into the ring buffer of the metadata area, so that it wraps around.
+fn metadata_shows_every_change() {
     let _groups = Groups::new(&[("myvg1", &DISKS)]);
     let (lvm, devices) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap().devices());
     wait(async {
@@ -64,7 +64,7 @@ fn the_disks_tell_of_every_change() {
     });
 }
 
-fn device_mapper_tells() {
+fn device_mapper_reports() {
     let _groups = Groups::one();
     let (lvm, devices) = (lvm(), SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap().devices());
     wait(async {
@@ -116,7 +116,7 @@ fn a_volume_is_created_seen_resized_and_removed() {
         lvm.resize(&vg("myvg1"), &lv("a"), 3 * EXTENT).await.done.unwrap();
         assert_eq!(myvg1(&lvm).await.volume("a").unwrap().size, 3 * EXTENT);
         lvm.resize(&vg("myvg1"), &lv("a"), 3 * EXTENT).await.done.unwrap();
-        // There is nobody to say yes, so nothing is cut off.
+        // LVM gets no confirmation, so it does not reduce the volume.
         lvm.resize(&vg("myvg1"), &lv("a"), EXTENT).await.done.unwrap();
         assert_eq!(myvg1(&lvm).await.volume("a").unwrap().size, 3 * EXTENT);
 
@@ -224,7 +224,7 @@ fn stripes_and_options_reach_lvm() {
         let group = myvg1(&lvm).await;
         let kind = group.volume("mirrored").unwrap().attr.volume_type();
         assert!(matches!(kind, VolumeType::Raid | VolumeType::RaidUnsynced), "{kind:?}");
-        // Two images with an extent of metadata each, beside the striped volume.
+        // Two images with an extent of metadata each, in addition to the striped volume.
         assert_eq!(group.free, group.size - 6 * EXTENT);
     });
 }
@@ -327,7 +327,7 @@ fn a_group_with_a_missing_disk_is_incomplete() {
     });
 }
 
-fn volumes_are_told_apart() {
+fn volumes_are_distinguished() {
     let _groups = Groups::one();
     let lvm = lvm();
     wait(async {
@@ -402,7 +402,7 @@ fn waiting_for_a_lock_ends_at_the_deadline() {
         assert!(matches!(create(&hurried, "a", 4096).await, Err(Error::Timeout { .. })));
         assert!(matches!(hurried.volume_group(&vg("myvg1")).await, Err(Error::Timeout { .. })));
         drop(lock);
-        // The lvm that was waiting has gone too, with nsenter that had started it: nothing is made afterwards.
+        // The waiting lvm is killed too, with nsenter that had started it: nothing is created afterwards.
         assert_eq!(myvg1(&lvm()).await.volumes.len(), 0);
         assert!(!run("pidof", &["lvm"]).status.success());
     });

@@ -1,4 +1,4 @@
-//! Disks that leave their volume group: lvmd moves what is on them to the others, whatever is killed meanwhile.
+//! Disks that leave their volume group: lvmd moves their data to the others, despite kills.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -26,10 +26,10 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("evacuation_that_is_stopped_keeps_what_was_moved", stopped),
     ("a_thin_pool_and_its_spare_are_moved_while_it_gets_volumes", thin_pool_is_moved),
     ("an_image_of_a_mirror_is_moved_to_a_disk_without_another", mirror_is_moved),
-    ("evacuation_without_space_resumes_when_space_is_freed", goes_on_with_room),
+    ("evacuation_without_space_resumes_when_space_is_freed", resumes_with_space),
 ];
 
-/// Bytes of a disk: 64 extents, one of which LVM needs for itself.
+/// Bytes of a disk: 64 extents, one of which LVM uses for its metadata.
 const SIZE: u64 = 64 * EXTENT;
 pub(crate) const GROUP: &str = "leaving";
 pub(crate) const CONFIG: &str = "
@@ -53,7 +53,7 @@ impl LoopDisks {
         Self((0..count).map(make).collect())
     }
 
-    /// Makes the group on the first disk.
+    /// Creates the group on the first disk.
     pub(crate) fn with_group(count: usize) -> Self {
         let disks = Self::new(count);
         run_ok("vgcreate", &["-qy", "--addtag", "topolvm.io/disk-group=leaving", GROUP, disks.device(0)]);
@@ -133,40 +133,43 @@ pub(crate) async fn create(client: &Client, name: &str, bytes: u64, option_class
     client.create_with(request).await.map(drop)
 }
 
-/// Waits until lvmd says this of its storage.
-pub(crate) async fn until_told(client: &Client, is_so: impl Fn(&WatchStorageResponse) -> bool) -> WatchStorageResponse {
+/// Waits until lvmd reports this state of its storage.
+pub(crate) async fn until_reported(
+    client: &Client,
+    is_so: impl Fn(&WatchStorageResponse) -> bool,
+) -> WatchStorageResponse {
     let mut watch = StorageServiceClient::new(client.0.clone()).watch(Empty {}).await.unwrap().into_inner();
-    let told = async {
+    let reported = async {
         loop {
-            let told = watch.message().await.unwrap().unwrap();
-            if is_so(&told) {
-                return told;
+            let reported = watch.message().await.unwrap().unwrap();
+            if is_so(&reported) {
+                return reported;
             }
         }
     };
-    tokio::time::timeout(Duration::from_mins(2), told).await.unwrap()
+    tokio::time::timeout(Duration::from_mins(2), reported).await.unwrap()
 }
 
-/// Waits until lvmd says this of the evacuation of a disk.
+/// Waits until lvmd reports this state of the evacuation of a disk.
 pub(crate) async fn until_evacuation(
     client: &Client,
     uuid: &str,
     is_so: impl Fn(Option<&Evacuation>) -> bool,
 ) -> Evacuation {
-    let pv = |told: &WatchStorageResponse| -> Option<PhysicalVolumeItem> {
-        let groups = told.volume_groups.iter().flat_map(|group| &group.physical_volumes);
+    let pv = |reported: &WatchStorageResponse| -> Option<PhysicalVolumeItem> {
+        let groups = reported.volume_groups.iter().flat_map(|group| &group.physical_volumes);
         groups.into_iter().find(|pv| pv.uuid == uuid).cloned()
     };
-    let is_told = |told: &WatchStorageResponse| is_so(pv(told).and_then(|pv| pv.evacuation).as_ref());
-    pv(&until_told(client, is_told).await).and_then(|pv| pv.evacuation).unwrap_or_default()
+    let is_reported = |reported: &WatchStorageResponse| is_so(pv(reported).and_then(|pv| pv.evacuation).as_ref());
+    pv(&until_reported(client, is_reported).await).and_then(|pv| pv.evacuation).unwrap_or_default()
 }
 
-/// Waits until lvmd says that an evacuation is in this state.
+/// Waits until lvmd reports that an evacuation is in this state.
 pub(crate) async fn until_state(client: &Client, uuid: &str, state: &str) -> Evacuation {
     until_evacuation(client, uuid, |evacuation| evacuation.is_some_and(|found| found.state == state)).await
 }
 
-/// A thread that writes to a volume without end, and knows what must be there.
+/// A thread that writes to a volume continuously, and records the expected contents.
 pub(crate) struct Writer {
     device: String,
     is_over: Arc<AtomicBool>,
@@ -238,11 +241,14 @@ fn emptied_under_a_writer() {
         disks.add_others();
         let writer = Writer::start("/dev/leaving/a", size);
         // lvmd must have seen the new disks
-        until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 3)).await;
+        until_reported(&client, |reported| {
+            reported.volume_groups.iter().any(|group| group.physical_volumes.len() == 3)
+        })
+        .await;
         evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
         evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
         until_state(&client, &uuid, "moving").await;
-        // The volume that is moved grows, and another is made on the other disks
+        // The volume that is moved is extended, and another is created on the other disks
         client.resize_in(GROUP, "a", size + EXTENT).await.unwrap();
         create(&client, "b", 2 * EXTENT, "").await.unwrap();
         assert!(!devices_of("^b$").contains(disks.device(0)), "a new volume is on the disk that leaves");
@@ -331,7 +337,7 @@ fn stopped() {
         evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
         let is_half_way = |found: Option<&Evacuation>| found.is_some_and(|found| found.remaining_bytes < 40 * EXTENT);
         until_evacuation(&client, &uuid, is_half_way).await;
-        // What is free on a disk that leaves is not offered
+        // Free space of a disk that is evacuated is not offered
         let free = client.free_in(GROUP).await.unwrap();
         assert!(free <= 63 * EXTENT, "{free}");
         stop(&client, uuid.clone()).await.unwrap();
@@ -343,7 +349,7 @@ fn stopped() {
         assert_eq!(settings.trim(), "allocatable");
         // But for a piece that is still being moved
         let free = client.free_in(GROUP).await.unwrap();
-        assert!(free >= 84 * EXTENT, "the room of the disk is offered again: {free}");
+        assert!(free >= 84 * EXTENT, "the space of the disk is offered again: {free}");
         // It is emptied without being taken out, as quickly as it can
         evacuate(&client, uuid.clone(), 0, false).await.unwrap();
         let empty = until_state(&client, &uuid, "empty").await;
@@ -366,7 +372,10 @@ device-classes:
         let client = lvmd.connect().await;
         client.create("a", 20 * EXTENT).await.unwrap();
         disks.add_others();
-        until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)).await;
+        until_reported(&client, |reported| {
+            reported.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)
+        })
+        .await;
         let (writer, uuid) = (Writer::start("/dev/leaving/a", 20 * EXTENT), disks.uuid(0));
         evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
         until_state(&client, &uuid, "moving").await;
@@ -406,7 +415,7 @@ fn mirror_is_moved() {
     });
 }
 
-fn goes_on_with_room() {
+fn resumes_with_space() {
     let disks = LoopDisks::with_group(2);
     let lvmd = Lvmd::start(CONFIG);
     wait(async {
@@ -416,7 +425,7 @@ fn goes_on_with_room() {
         let uuid = disks.uuid(0);
         evacuate(&client, uuid.clone(), SLOW, true).await.unwrap();
         until_state(&client, &uuid, "moving").await;
-        // Somebody takes the room away
+        // Another program uses the free space
         run_ok("lvcreate", &["-qy", "-l", "100%FREE", "-n", "b", GROUP]);
         let blocked = until_state(&client, &uuid, "blocked").await;
         assert!(blocked.remaining_bytes > 0 && blocked.message.contains("add a disk"), "{blocked:?}");

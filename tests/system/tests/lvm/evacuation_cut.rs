@@ -1,5 +1,5 @@
-//! Cuts the power while disks are emptied under writers, and boots again with the same disks: what was synced before
-//! the cut is there, and lvmd goes on by itself. The notes of the writers are on a disk that keeps what was synced.
+//! Cuts the power while disks are evacuated under writers, and boots again with the same disks: synced data is not
+//! lost, and lvmd resumes automatically. The notes of the writers are on a disk that keeps synced data.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +18,7 @@ use testbed::suite;
 use topolvm_proto::lvmd::PhysicalVolumeItem;
 
 use crate::daemon::{Client, Lvmd, signed};
-use crate::evacuation::{BLOCK, GROUP, contents, evacuate, members, stop, until_state, until_told};
+use crate::evacuation::{BLOCK, GROUP, contents, evacuate, members, stop, until_reported, until_state};
 use crate::fixture::{EXTENT, MIB, Random, run, run_ok, runs, seed, wait};
 use crate::power_cycles::{LONG, PowerCycles};
 use crate::scsi_disks::until;
@@ -37,12 +37,12 @@ const VOLUMES: [(&str, &str, &str, u64); 3] =
     [("plain", GROUP, "", 40), ("mirror", GROUP, "mirrored", 16), ("thin", "thin", "", 16)];
 const SECTOR: usize = 512;
 
-// Files in the directory of the notes, beside one for each volume.
+// Files in the directory of the notes, in addition to one for each volume.
 const BOOT: &str = "boot";
 const HALF_MOVED: &str = "half-moved";
 const FAILED: &str = "failed";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![suite::panicking_test("evacuation_resumes_after_power_cuts_and_keeps_synced_data", power_is_cut)]
 }
 
@@ -95,7 +95,7 @@ fn power_is_cut() {
     assert!(half_moved > 0 && synced > 100, "{half_moved} moves were cut, {synced} writes");
 }
 
-/// Checks what the last boot has left, then has disks emptied under writers until the power is cut, and on the last
+/// Checks the state after the last boot, then evacuates disks under writers until the power is cut, and on the last
 /// boot until a disk has left its group.
 pub(crate) fn work(directory: &Path) -> ExitCode {
     let boot = Boot::load(directory);
@@ -106,7 +106,7 @@ pub(crate) fn work(directory: &Path) -> ExitCode {
         run_ok("lvcreate", &["-qy", "-T", "leaving/pool", "-l", "20", "--poolmetadatasize", "4m"]);
     } else {
         note_half_moved(directory);
-        // As a machine does when it boots. LVM itself goes on with the move in the background, or does not
+        // As a machine does when it boots. LVM may or may not resume the move in the background
         let poll = *random.one_of(&["y", "n"]);
         println!("activation with --poll {poll}: {:?}", run("vgchange", &["-qay", "--poll", poll]));
     }
@@ -181,8 +181,8 @@ async fn create_volumes(client: &Client) {
     }
 }
 
-/// Waits until lvmd has activated a volume, as the node agent has it do for a pod: LVM itself cannot activate a thin
-/// pool of which a part is half moved.
+/// Waits until lvmd has activated a volume, as the node agent has it do for a pod: LVM cannot activate a thin pool with
+/// a partly moved component.
 pub(crate) async fn activate(client: &Client, class: &str, volume: &str, bytes: u64) {
     let attempts = async {
         while client.resize_in(class, volume, bytes).await.is_err() {
@@ -193,12 +193,12 @@ pub(crate) async fn activate(client: &Client, class: &str, volume: &str, bytes: 
     done.unwrap_or_else(|_| panic!("{volume} is not activated: {}", run_ok("lvs", &["-a", GROUP])));
 }
 
-/// Has a disk emptied on which something is, at a random rate, or goes on with the one that is being emptied. Returns
-/// its UUID.
+/// Evacuates a disk with data, at a random rate, or continues the current evacuation. Returns its UUID.
 async fn begin_evacuation(client: &Client, random: &mut Random, remove: bool) -> String {
     let has_all = |pvs: &[PhysicalVolumeItem]| pvs.len() == DISKS.len();
-    let told = until_told(client, |told| told.volume_groups.iter().any(|vg| has_all(&vg.physical_volumes))).await;
-    let pvs: Vec<_> = told.volume_groups.into_iter().flat_map(|group| group.physical_volumes).collect();
+    let reported =
+        until_reported(client, |reported| reported.volume_groups.iter().any(|vg| has_all(&vg.physical_volumes))).await;
+    let pvs: Vec<_> = reported.volume_groups.into_iter().flat_map(|group| group.physical_volumes).collect();
     let used: Vec<_> = pvs.iter().filter(|pv| pv.free_bytes < pv.size_bytes).collect();
     let leaving = pvs.iter().find(|pv| pv.evacuation.is_some());
     let pv = leaving.unwrap_or_else(|| *random.one_of(&used));
@@ -223,8 +223,8 @@ impl Journal {
     }
 }
 
-/// Checks that each block holds what was last synced there; of the write that the power was cut in nothing, a part or
-/// all may be there, and it is done again.
+/// Checks that each block has the last synced data; the write that the power cut interrupted may be missing, partial or
+/// complete, and is repeated.
 fn check(directory: &Path, volume: &str) {
     let Journal(mut writes) = Journal::load(directory, volume);
     let Some((pending, pending_block)) = writes.pop() else { return };

@@ -1,5 +1,5 @@
-//! A disk of which sectors cannot be read any more when it is to be emptied: all other volumes leave it, and the one
-//! with these sectors stays as it is. And one that cannot be written when another is emptied: nothing goes there.
+//! Evacuation of a disk with unreadable sectors: all other volumes are moved, and the one with these sectors stays
+//! unchanged. And a target disk with write errors: no data is moved there.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -11,8 +11,8 @@ use topolvm_proto::lvmd::{DiskVolume, WatchStorageResponse};
 
 use crate::daemon::{Client, Lvmd, signed};
 use crate::evacuation::{
-    BLOCK, CONFIG, GROUP, Writer, contents, devices_of, evacuate, members, stop, until_evacuation, until_state,
-    until_told,
+    BLOCK, CONFIG, GROUP, Writer, contents, devices_of, evacuate, members, stop, until_evacuation, until_reported,
+    until_state,
 };
 use crate::fixture::{DISKS, EXTENT, FailingDisk, Groups, run_ok, wait};
 use crate::scsi_disks::until;
@@ -29,7 +29,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 const EXTENTS: u64 = 20;
 /// Bytes from the beginning of a disk that have all volumes of these tests.
 const LARGEST: u64 = 400 << 20;
-/// Time in which lvmd answers what does not wait for a disk.
+/// Time in which lvmd answers requests that do not wait for a disk.
 const PROMPT: Duration = Duration::from_secs(15);
 /// The block of the volume that cannot be read, in its eleventh extent.
 const BAD: u64 = 10 * EXTENT / 4096 + 7;
@@ -47,7 +47,10 @@ fn bad_sectors() {
         fill("b");
         fill("c");
         run_ok("vgextend", &["-qy", GROUP, DISKS[0]]);
-        until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)).await;
+        until_reported(&client, |reported| {
+            reported.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)
+        })
+        .await;
         let uuid = run_ok("pvs", &["--noheadings", "-o", "pv_uuid", failing.device()]).trim().to_owned();
         FailingDisk::fail_sectors(first_sector_of("b") + BAD * 8, 8);
         let writer = Writer::start("/dev/leaving/a", EXTENTS * EXTENT);
@@ -57,19 +60,19 @@ fn bad_sectors() {
         assert!(blocked.message.contains("cannot be read") && blocked.message.contains("b ("), "{blocked:?}");
         // The others leave the disk all the same
         let only_b = |remaining: u64| remaining > 0 && remaining <= EXTENTS * EXTENT;
-        let last = until_evacuation(&client, &uuid, |told| {
-            told.is_some_and(|told| only_b(told.remaining_bytes) && told.state == "blocked")
+        let last = until_evacuation(&client, &uuid, |reported| {
+            reported.is_some_and(|reported| only_b(reported.remaining_bytes) && reported.state == "blocked")
                 && ["^a$", "^c$"].iter().all(|volume| !devices_of(volume).contains(failing.device()))
         })
         .await;
         assert!(last.message.contains("b (") && !last.message.contains("c ("), "{last:?}");
         assert!(devices_of("^b$").contains(failing.device()), "{}", devices_of("^b$"));
-        let volumes = |told: &WatchStorageResponse| {
-            let pvs = told.volume_groups.iter().flat_map(|group| &group.physical_volumes);
+        let volumes = |reported: &WatchStorageResponse| {
+            let pvs = reported.volume_groups.iter().flat_map(|group| &group.physical_volumes);
             pvs.filter(|pv| pv.uuid == uuid).flat_map(|pv| pv.volumes.clone()).collect::<Vec<_>>()
         };
         let only_b = DiskVolume { name: "b".to_owned(), state: "failing".to_owned() };
-        until_told(&client, |told| volumes(told) == [only_b.clone()]).await;
+        until_reported(&client, |reported| volumes(reported) == [only_b.clone()]).await;
         writer.check();
         assert!(wrong_blocks("c").is_empty());
         assert_eq!(wrong_blocks("b"), [BAD]);
@@ -95,7 +98,7 @@ struct BadTarget {
 impl BadTarget {
     fn with_bad_sectors(config: &str, first: u64, count: u64) -> Self {
         let failing = FailingDisk::new();
-        // Of volumes that were there before
+        // Data of former volumes
         run_ok("blkdiscard", &["-fz", "-l", &LARGEST.to_string(), failing.device()]);
         let group = Groups::on(GROUP, &[DISKS[0]]);
         run_ok("vgchange", &["-q", "--addtag", "topolvm.io/disk-group=leaving", GROUP]);
@@ -106,7 +109,10 @@ impl BadTarget {
             create(&client, "b").await;
             fill("b");
             run_ok("vgextend", &["-qy", GROUP, failing.device()]);
-            until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)).await;
+            until_reported(&client, |reported| {
+                reported.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)
+            })
+            .await;
         });
         // Where the first volume comes: behind the first MiB, in which the metadata is
         FailingDisk::fail_sectors(2048 + first, count);
@@ -124,7 +130,7 @@ impl BadTarget {
 
 const THROTTLE: &str = "/sys/module/dm_mirror/parameters/raid1_resync_throttle";
 
-/// The kernel forgets what has failed when all is copied: has it take its time.
+/// Slows down moves: the kernel discards the failure of a device when the copy is complete.
 fn slow_down_moves() {
     run_ok("modprobe", &["dm-mirror"]);
     fs::write(THROTTLE, "2").unwrap();
@@ -152,11 +158,11 @@ fn dead_target() {
     slow_down_moves();
     let bed = BadTarget::with_bad_sectors(CONFIG, EXTENT / 512, 8);
     wait(async {
-        let told = bed.until_blocked().await;
-        assert!(told.contains("a disk failed while a part of leaving/b was moved"), "{told}");
+        let reported = bed.until_blocked().await;
+        assert!(reported.contains("a disk failed while a part of leaving/b was moved"), "{reported}");
         assert!(!devices_of("^b$").contains(bed.failing.device()), "{}", devices_of("^b$"));
         assert!(wrong_blocks("b").is_empty());
-        // The other disk is mended, and its volumes can be changed, and the evacuation goes on
+        // After the other disk is repaired its volumes can be changed, and the evacuation continues
         FailingDisk::repair();
         fs::write(THROTTLE, "100").unwrap();
         evacuate(&bed.lvmd.connect().await, bed.uuid.clone(), 0, true).await.unwrap();
@@ -178,7 +184,10 @@ fn hanging_move() {
         }
         fill("b");
         run_ok("vgextend", &["-qy", GROUP, failing.device()]);
-        until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)).await;
+        until_reported(&client, |reported| {
+            reported.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)
+        })
+        .await;
         FailingDisk::hang_writes(2048 + EXTENT / 512);
         evacuate(&client, uuid, 0, true).await.unwrap();
         until("a move", || has_move().then_some(()));
@@ -199,13 +208,13 @@ fn target_that_fails_at_the_end() {
     let mut bed = BadTarget::with_bad_sectors(CONFIG, EXTENTS * EXTENT / 512 - 8, 8);
     let last = EXTENTS * EXTENT / 4096 - 1;
     wait(async {
-        let told = bed.until_blocked().await;
+        let reported = bed.until_blocked().await;
         let expected = format!("cannot be read there: {}", std::io::Error::from_raw_os_error(5));
-        assert!(told.contains("leaving/b was moved") && told.contains(&expected), "{told}");
-        assert!(told.contains("in the extents 0 to 19"), "{told}");
+        assert!(reported.contains("leaving/b was moved") && reported.contains(&expected), "{reported}");
+        assert!(reported.contains("in the extents 0 to 19"), "{reported}");
         assert_eq!(wrong_blocks("b"), [last]);
-        // The disk has what it had, and does not leave, whatever becomes of lvmd
-        until("another wish", || {
+        // The disk keeps its data and stays in the group, also after a restart of lvmd
+        until("the changed request", || {
             run_ok("pvs", &["--noheadings", "-o", "pv_tags", DISKS[0]]).contains("evacuate=keep").then_some(())
         });
         bed.lvmd.kill();
@@ -249,7 +258,7 @@ fn fill(volume: &str) {
     device.sync_all().unwrap();
 }
 
-/// Returns the blocks that cannot be read or are not what was written, past the page cache.
+/// Returns the blocks that are unreadable or have wrong contents, with direct I/O.
 fn wrong_blocks(volume: &str) -> Vec<u64> {
     let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap();
     let device = OpenOptions::new().read(true).custom_flags(flags).open(format!("/dev/{GROUP}/{volume}")).unwrap();
@@ -260,11 +269,11 @@ fn wrong_blocks(volume: &str) -> Vec<u64> {
     (0..EXTENTS * EXTENT / 4096).filter(is_wrong).collect()
 }
 
-/// Reads a block into memory that is aligned as direct I/O wants it.
+/// Reads a block into memory that is aligned for direct I/O.
 fn read_block(device: &File, block: u64) -> Option<Vec<u8>> {
-    let mut room = vec![0; 2 * BLOCK];
-    let start = room.as_ptr().align_offset(BLOCK);
-    let bytes = &mut room[start..start + BLOCK];
+    let mut buffer = vec![0; 2 * BLOCK];
+    let start = buffer.as_ptr().align_offset(BLOCK);
+    let bytes = &mut buffer[start..start + BLOCK];
     device.read_exact_at(bytes, block * 4096).ok()?;
     Some(bytes.to_vec())
 }

@@ -60,7 +60,7 @@ impl Groups {
 impl Drop for Groups {
     fn drop(&mut self) {
         for group in &self.0 {
-            // A test may have renamed or removed it; what stays is wiped before the next test.
+            // A test may have renamed or removed it; leftovers are wiped before the next test.
             drop(run("vgremove", &["-ffqy", group]));
             // An LVM that was killed leaves links behind, and there is no udev that would remove them.
             drop(std::fs::remove_dir_all(format!("/dev/{group}")));
@@ -83,7 +83,7 @@ impl FailingDisk {
         blank_disks();
         run_ok("dmsetup", &["create", "failing", "--table", &Self::table(Self::GOOD)]);
         let device = run_ok("dmsetup", &["info", "-c", "--noheadings", "-o", "blkdevname", "failing"]);
-        // What is in the page cache would go on being there.
+        // Without direct I/O data would stay in the page cache.
         let device = run_ok("losetup", &["-f", "--show", "--direct-io=on", &format!("/dev/{}", device.trim())]);
         Self(device.trim().to_owned())
     }
@@ -96,7 +96,7 @@ impl FailingDisk {
         Self::load_table("error");
     }
 
-    /// Makes so many sectors of 512 bytes fail, from this one on.
+    /// Injects errors into this number of sectors of 512 bytes, from this one on.
     pub(crate) fn fail_sectors(first: u64, count: u64) {
         let (end, after) = (Self::sectors(), first + count);
         let parts = [
@@ -153,8 +153,8 @@ impl Drop for FailingDisk {
     }
 }
 
-/// Directory of the settings of the LVM that the tests run by hand, so that they can read its output whatever is in
-/// lvm.conf. lvmd is started without it.
+/// Directory of the settings of the LVM that the tests run by hand, so that they can read its output with any lvm.conf.
+/// lvmd is started without it.
 pub(crate) const OWN_LVM_SETTINGS: &str = "/run/lvm-of-the-tests";
 
 /// The file lvmlocal.conf of the guest, which is restored when this is dropped.

@@ -23,7 +23,7 @@ const CLASSES: &str = "device-classes: [{name: ssd, volume-group: myvg1, default
 const UID: &str = "11111111-1111-1111-1111-111111111111";
 const MACHINE_ID: &str = "/etc/machine-id";
 
-/// The volume of a tenant, which has LVM metadata in it, and what the host stacks on it.
+/// The volume of a tenant, which contains LVM metadata, and the devices that the host stacks on it.
 struct Tenant {
     loop_device: String,
     is_mapped: bool,
@@ -184,7 +184,7 @@ fn guest_of_lvmd() {
     let state = || run_ok("vgs", &["--noheadings", "-o", "vg_seqno,lv_count", "guestvg"]);
     let before = state();
     let lvmd = Lvmd::start(only_ssd);
-    // Longer than it took lvmd to clean up a group of its own
+    // Longer than lvmd takes to clean up its own group
     wait(async {
         let client = lvmd.connect().await;
         client.create("after", 8 * MIB).await.unwrap();

@@ -1,4 +1,5 @@
-//! The thin pools of disk groups on real LVM: made, extended, finished after a kill, and left alone.
+//! The thin pools of disk groups on real LVM: created, extended, finished after a kill, and not changed if they are
+//! foreign.
 
 use std::fs;
 
@@ -90,13 +91,13 @@ fn replaces_a_disk() {
         let made = client.create_with(request("scsi", "a", 160 * MIB)).await.unwrap();
         let written = fill(&made.path, 160);
         let uuid = run_ok("pvs", &["--noheadings", "-o", "pv_uuid", &old]).trim().to_owned();
-        let wish = EvacuateDiskRequest {
+        let evacuation = EvacuateDiskRequest {
             volume_group: "scsi".to_owned(),
             uuid: uuid.clone(),
             bytes_per_second: 0,
             remove: true,
         };
-        DiskServiceClient::new(client.0.clone()).evacuate_disk(wish).await.unwrap();
+        DiskServiceClient::new(client.0.clone()).evacuate_disk(evacuation).await.unwrap();
         let waits = until_state(&client, &uuid, "blocked").await;
         assert!(waits.message.contains("add a disk"), "{waits:?}");
         ScsiDisks::plug_new();
@@ -108,7 +109,7 @@ fn replaces_a_disk() {
     });
 }
 
-/// Waits until the class `scsi` has room.
+/// Waits until the class `scsi` has free space.
 async fn until_offered(client: &crate::daemon::Client) {
     let mut watch = client.watch().await;
     let offered = async {
@@ -122,7 +123,7 @@ async fn until_offered(client: &crate::daemon::Client) {
     tokio::time::timeout(std::time::Duration::from_mins(1), offered).await.unwrap();
 }
 
-/// Returns a configuration with the pool of `myvg1`, for no disk, so that only the pool is kept up.
+/// Returns a configuration with the pool of `myvg1`, for no disk, so that only the pool is maintained.
 fn of_myvg1(pool: &str) -> String {
     format!(
         "disk-groups: [{{name: myvg1, mode: auto, paths: [/dev/no-disk], \
@@ -130,7 +131,7 @@ fn of_myvg1(pool: &str) -> String {
     )
 }
 
-/// Makes `myvg1` that of the disk group.
+/// Tags `myvg1` as the group of the disk group.
 fn tagged() -> Groups {
     let groups = Groups::one();
     run_ok("vgchange", &["-q", "--addtag", "topolvm.io/disk-group=myvg1", "myvg1"]);
@@ -185,7 +186,7 @@ fn leaves_others_alone() {
         let client = lvmd.connect().await;
         assert_eq!(client.free_in("myvg1").await.unwrap(), 192 * MIB);
         client.create_with(request("myvg1", "a", 16 * MIB)).await.unwrap();
-        // What is free in the group is looked at once more when it grows
+        // The free space of the group is checked again when it is extended
         let free = client.free().await;
         run_ok("vgextend", &["-qy", "myvg1", "/dev/ubdb"]);
         client.until_free(|bytes| bytes > free).await;

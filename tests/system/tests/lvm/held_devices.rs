@@ -99,7 +99,7 @@ fn grow_frozen() {
             for _ in 0..2 {
                 let status = loop {
                     let status = agent.expand(i64::try_from(480 * MIB).unwrap()).await.unwrap_err();
-                    // lvmd finds out within a second what others do
+                    // lvmd notices changes of others within a second
                     if !status.message().contains("through the controller") {
                         break status;
                     }
@@ -123,7 +123,7 @@ fn grow_frozen() {
     }
 }
 
-/// Returns what holds the LV, as a message names it.
+/// Returns the holders of the LV, as in messages.
 async fn holders() -> Vec<String> {
     let machine = SystemMounter::new();
     let number = machine.block_device(Path::new(DEVICE)).await.unwrap().number;

@@ -1,5 +1,5 @@
-//! Kills lvmd, LVM or both at random moments of random requests: in the end there are the volumes that the client was
-//! told of, and no others.
+//! Kills lvmd, LVM or both at random moments of random requests: in the end exactly the volumes that were acknowledged
+//! to the client exist.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -88,10 +88,10 @@ fn check_made(made: &LogicalVolume, bytes: u64, read_only: bool) {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Victim {
-    /// lvmd alone; the LVM that it started goes on.
+    /// Only lvmd; the LVM that it started continues.
     Lvmd,
     Both,
-    /// LVM alone; lvmd goes on.
+    /// Only LVM; lvmd continues.
     Lvm,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Counts {
     in_the_middle: BTreeMap<Victim, u32>,
     /// Kills after which there was an unfinished volume.
     half_made: u32,
-    given_up: u32,
+    cancelled: u32,
     most_tries: u32,
     /// Pools that LVM, killed in the middle of changing the kernel's state, could not use until they were repaired.
     pub(crate) repaired_by_hand: u32,
@@ -109,7 +109,7 @@ pub(crate) struct Counts {
     pub(crate) broken_by_lvm: u32,
 }
 
-pub(crate) struct Story {
+pub(crate) struct Scenario {
     pub(crate) random: Random,
     pub(crate) kept: BTreeMap<String, Kept>,
     pub(crate) lvmd: Lvmd,
@@ -135,7 +135,7 @@ fn killed_at_random_moments() {
         client.create("v", EXTENT).await.unwrap();
         client.remove("thin", "v").await.unwrap();
         let usual = start.elapsed() / 2;
-        let mut story = Story {
+        let mut scenario = Scenario {
             random,
             kept: BTreeMap::new(),
             lvmd,
@@ -147,18 +147,18 @@ fn killed_at_random_moments() {
         };
         let settings = LocalSettings::new();
         for number in 0..runs {
-            let setting = if number % 2 == 0 { "" } else { story.random.one_of(&LVM_SETTINGS) };
+            let setting = if number % 2 == 0 { "" } else { scenario.random.one_of(&LVM_SETTINGS) };
             settings.write(setting);
-            story.run(number, setting).await;
+            scenario.run(number, setting).await;
         }
-        println!("{test}: {runs} runs, 0 leaked, 0 adopted half made; {:?}", story.counts);
+        println!("{test}: {runs} runs, 0 leaked, 0 adopted half made; {:?}", scenario.counts);
         if runs >= 15 {
-            assert!(story.counts.in_the_middle.len() > 1, "the kills came too late or too early to prove anything");
+            assert!(scenario.counts.in_the_middle.len() > 1, "the kills came too late or too early to prove anything");
         }
     });
 }
 
-impl Story {
+impl Scenario {
     async fn run(&mut self, number: u64, setting: &str) {
         self.next_written = u8::try_from(1 + self.random.below(255)).unwrap();
         let request = self.request(number);
@@ -199,7 +199,7 @@ impl Story {
         }
         let gives_up = answer.is_err() && restarts && self.random.below(4) == 0;
         if gives_up {
-            self.counts.given_up += 1;
+            self.counts.cancelled += 1;
         }
         let is_done = gives_up || answer.is_ok() || self.send_until_done(&request, &context).await;
         if !is_done || !self.wait_and_record(&request, gives_up, &context).await {
@@ -211,8 +211,8 @@ impl Story {
         check_volumes(&before, &after, &request, &context);
     }
 
-    /// Repeats a request until it succeeds and checks everything, also after another process of lvmd, on another boot,
-    /// was interrupted in it. Returns true if LVM can still use the pool.
+    /// Repeats a request until it succeeds and checks all volumes, also when it was interrupted in a process of lvmd on
+    /// an earlier boot. Returns true if LVM can still use the pool.
     pub(crate) async fn finish(&mut self, request: &Request, context: &str) -> bool {
         let before = self.kept.clone();
         if !self.send_until_done(request, context).await || !self.wait_and_record(request, false, context).await {
@@ -293,13 +293,13 @@ impl Story {
         let mut again = tokio::time::interval(Duration::from_millis(50));
         let there = loop {
             let there = Listed::read_from_lvm();
-            let told = Listed::read_from_lvmd(&client).await;
+            let listed = Listed::read_from_lvmd(&client).await;
             // An LVM that outlived lvmd may still be at work.
-            if !there.is_half_made && is_lvm_idle() && there == told && there == Listed::read_from_lvm() {
+            if !there.is_half_made && is_lvm_idle() && there == listed && there == Listed::read_from_lvm() {
                 break there;
             }
             if start.elapsed() > Duration::from_secs(20) {
-                assert!(gave_up && !can_create_in_pool(), "{context}: there is {there:?}, told is {told:?}");
+                assert!(gave_up && !can_create_in_pool(), "{context}: there is {there:?}, lvmd lists {listed:?}");
                 return false;
             }
             again.tick().await;
@@ -328,7 +328,7 @@ impl Story {
 
     /// Reads and writes a new volume as its tenant would.
     async fn use_new_volume(&mut self, request: &Request, size: u64, client: &Client, context: &str) {
-        // Also one that nobody asked for again must be whole.
+        // A volume whose request was not repeated must also be complete.
         request.send(client).await.unwrap_or_else(|status| panic!("{context}: {status}"));
         let kept = match request {
             Request::Snapshot { name, source, access, bytes } => {
@@ -431,7 +431,7 @@ fn is_pool_complaint(message: &str) -> bool {
     complaints.iter().any(|complaint| message.contains(complaint))
 }
 
-/// Repairs a pool as docs/limits.md says: deletes the thin device that LVM never recorded from the kernel, and resumes
+/// Repairs a pool as in docs/limits.md: deletes the thin device that LVM never recorded from the kernel, and resumes
 /// devices that LVM suspended.
 fn repair_pool(message: &str) {
     let number = message.split("dev_id=").nth(1).map(|rest| rest.chars().take_while(char::is_ascii_digit));
@@ -475,7 +475,7 @@ fn is_lvm_idle() -> bool {
 
 pub(crate) fn kill_lvm() {
     for lvm in lvm_processes() {
-        // It may have ended by itself.
+        // It may have exited already.
         let _ = kill_process(lvm, Signal::KILL);
     }
 }

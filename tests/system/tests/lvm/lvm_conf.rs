@@ -1,5 +1,4 @@
-//! The host's `lvm.conf`, and an environment that points LVM elsewhere, change neither what lvmd reads nor what it
-//! does.
+//! The host's `lvm.conf`, and an environment that redirects LVM, change neither the reads nor the changes of lvmd.
 
 use std::fs;
 use std::path::Path;
@@ -103,7 +102,7 @@ fn does_the_same() {
 fn names_what_is_forbidden() {
     let _groups = pools();
     let conf = LvmConf::new();
-    for (setting, told) in [
+    for (setting, message) in [
         ("global { test=1 }", "global/test"),
         ("global { metadata_read_only=1 }", "global/metadata_read_only"),
         ("activation { volume_list=[\"other\"] }", "does not list myvg1 in activation/volume_list"),
@@ -111,6 +110,6 @@ fn names_what_is_forbidden() {
     ] {
         conf.write(setting);
         let mut lvmd = Lvmd::start(CLASSES);
-        lvmd.until_logged(told);
+        lvmd.until_logged(message);
     }
 }

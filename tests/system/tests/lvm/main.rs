@@ -87,7 +87,7 @@ fn main() -> ExitCode {
     if suite::is_soak() && guest::is_inside() {
         run_ok("cp", &["-r", "/etc/lvm", OWN_LVM_SETTINGS]);
     }
-    // What is left to chance is soaked: a change is not to fail over the moment at which something else was killed.
+    // Random tests run in the soak: a change must not fail because of the random moment of a kill.
     let random: &[Tests] = if suite::is_soak() { &[kills::TESTS, stories::TESTS, disk_story::TESTS] } else { &[] };
     let tests = driver::TESTS
         .iter()
@@ -124,22 +124,23 @@ fn main() -> ExitCode {
         .chain(moved::TESTS)
         .chain(container::TESTS)
         .chain(blkio_limits::TESTS);
-    let trials = tests.map(|&(name, test)| suite::panicking_test(name, test));
-    // Six minutes on an idle machine, more than ten beside a cluster: this ends what hangs, and says nothing of speed
+    let tests = tests.map(|&(name, test)| suite::panicking_test(name, test));
+    // Six minutes on an idle machine, more than ten in parallel with a cluster: the timeout ends hanging tests, and is
+    // no limit of speed
     let timeout = Duration::from_mins(if suite::is_soak() { 120 } else { 30 });
     let env = suite::is_soak().then(|| ("LVM_SYSTEM_DIR".to_owned(), OWN_LVM_SETTINGS.to_owned()));
     let env = env.into_iter().collect();
     let spec = GuestSpec { disks: vec![GIB, GIB], timeout, env, ..GuestSpec::default() };
-    let code = suite::in_guest(spec, trials.collect());
+    let code = suite::in_guest(spec, tests.collect());
     if guest::is_inside() {
         return code;
     }
-    // Those with guests of their own
-    let mut others = shared_group::trials();
-    others.extend(shared_disk_group::trials());
+    // Tests with separate guests
+    let mut others = shared_group::tests();
+    others.extend(shared_disk_group::tests());
     if suite::is_soak() {
-        others.extend(evacuation_cut::trials());
-        others.extend(power_cut::trials());
+        others.extend(evacuation_cut::tests());
+        others.extend(power_cut::tests());
     }
     let others = suite::on_host_unless(machine::missing_for_guests(), others);
     if code == ExitCode::SUCCESS { others } else { code }

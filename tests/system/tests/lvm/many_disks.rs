@@ -1,4 +1,4 @@
-//! A disk group of a node with 64 disks: what is taken, what is not, and what a look at all of them costs.
+//! A disk group of a node with 64 disks: the disks that are added, those that are not, and the cost of a scan.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use topolvm_proto::lvmd::{DiskItem, WatchStorageResponse};
 use crate::counted_programs::{CountedPrograms, lvm_processes};
 use crate::daemon::{Client, Lvmd};
 use crate::disk_groups::members;
-use crate::evacuation::until_told;
+use crate::evacuation::until_reported;
 use crate::fixture::{EXTENT, wait};
 use crate::scsi_disks::{ScsiDisks, contents, until};
 use crate::signatures::SIGNATURES;
@@ -16,7 +16,7 @@ use crate::signatures::SIGNATURES;
 pub(crate) const TESTS: &[(&str, fn())] = &[("lvmd_adds_56_of_64_disks_once_and_scans_with_one_process", takes_many)];
 
 const DISKS: usize = 64;
-/// Disks of these that are somebody else's: every eighth.
+/// Disks of these with foreign data: every eighth.
 const MARKED: usize = DISKS / 8;
 /// Size of a disk in MiB: LVM's metadata and one extent.
 const MIB: usize = 6;
@@ -44,7 +44,7 @@ fn takes_many() {
         )
     };
 
-    // No more than it may have, and no room beyond the reserve
+    // No more disks than the maximum, and no free space except the spare
     let start = Instant::now();
     let mut lvmd = Lvmd::start(&config(&format!("max-disks: {MOST}, spare-gb: 1")));
     lvmd.discard_log();
@@ -77,29 +77,29 @@ fn takes_many() {
     assert_eq!(counts["vgcreate"] + counts["vgextend"], blank.len(), "a disk was added more than once: {counts:?}");
     assert!(lvm_processes(&counts) < 4 * DISKS, "{counts:?}");
 
-    // At rest a look is one LVM process, and one blkid for each disk that is not blank
-    let first = until("a look at rest", || Some(programs.counts()).filter(|now| now["pvs"] > counts["pvs"]));
-    let last = until("three looks more", || Some(programs.counts()).filter(|now| now["pvs"] >= first["pvs"] + 3));
-    let looks = last["pvs"] - first["pvs"];
-    assert_eq!(lvm_processes(&last) - lvm_processes(&first), looks, "{first:?} {last:?}");
-    assert!(last["blkid"] - first["blkid"] <= (looks + 1) * MARKED, "{first:?} {last:?}");
+    // When idle a scan is one LVM process, and one blkid for each disk that is not blank
+    let first = until("a scan when idle", || Some(programs.counts()).filter(|now| now["pvs"] > counts["pvs"]));
+    let last = until("three more scans", || Some(programs.counts()).filter(|now| now["pvs"] >= first["pvs"] + 3));
+    let scans = last["pvs"] - first["pvs"];
+    assert_eq!(lvm_processes(&last) - lvm_processes(&first), scans, "{first:?} {last:?}");
+    assert!(last["blkid"] - first["blkid"] <= (scans + 1) * MARKED, "{first:?} {last:?}");
     for (device, before) in marked.iter().zip(before) {
         assert!(contents(device) == before, "{device} was written to");
     }
 }
 
-/// Waits until the group has so many disks, and lvmd says of all others why not.
+/// Waits until the group has this number of disks, and lvmd reports a reason for all others.
 async fn until_members(client: &Client, count: u64) -> Vec<DiskItem> {
-    let is_so = |told: &WatchStorageResponse| {
-        told.disk_report.as_ref().is_some_and(|report| {
+    let is_so = |reported: &WatchStorageResponse| {
+        reported.disk_report.as_ref().is_some_and(|report| {
             report.disk_groups.iter().any(|group| group.disks == count)
                 && report.disks.iter().all(|disk| disk.state != "candidate")
         })
     };
-    until_told(client, is_so).await.disk_report.unwrap().disks
+    until_reported(client, is_so).await.disk_report.unwrap().disks
 }
 
-/// Checks that each disk is in the report once: foreign ones with what is on them, the others as members or with this
+/// Checks that each disk is in the report once: foreign ones with their contents, the others as members or with this
 /// reason.
 fn assert_report(report: &[DiskItem], devices: &[String], marked: &[String], reason: &str) {
     for device in devices {

@@ -10,7 +10,7 @@ use crate::fixture::{DISKS, FailingDisk, Groups, MIB, lvm, myvg1, run, run_ok, w
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("vg_with_a_missing_disk_has_no_capacity_and_allows_deletion", group_without_a_disk),
-    ("documented_commands_restore_a_failed_disk_that_returns", disk_that_comes_back),
+    ("documented_commands_restore_a_failed_disk_that_returns", disk_that_returns),
     ("documented_commands_replace_a_failed_disk_and_keep_raid_data", disk_that_is_replaced),
 ];
 
@@ -74,7 +74,7 @@ fn group_without_a_disk() {
 
 const CONFIG: &str = "device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]";
 
-fn disk_that_comes_back() {
+fn disk_that_returns() {
     let failing = FailingDisk::new();
     let _group = group_with(&failing);
     let lvmd = Lvmd::start(CONFIG);
@@ -83,7 +83,7 @@ fn disk_that_comes_back() {
         let free = client.free().await;
         client.create("deleted", 64 * MIB).await.unwrap();
         lose_disk(&client).await;
-        // Only metadata that was written without the disk says that it is missing
+        // Only metadata that was written without the disk marks it as missing
         client.remove("ssd", "deleted").await.unwrap();
         FailingDisk::repair();
         let page = Commands::of("node-maintenance.md", "The disk comes back").unwrap();
@@ -116,7 +116,7 @@ fn disk_that_is_replaced() {
     });
 }
 
-/// Makes a group on the first disk and on one that fails: a mirror on both, and a volume on each of them.
+/// Creates a group on the first disk and on one that fails: a mirror on both, and a volume on each of them.
 fn group_with(failing: &FailingDisk) -> Groups {
     let group = Groups::on("myvg1", &[DISKS[0], failing.device()]);
     run_ok("lvcreate", &["-qy", "--type", "raid1", "-m1", "--nosync", "-L", "64m", "-n", "mirrored", "myvg1"]);
@@ -128,7 +128,8 @@ fn group_with(failing: &FailingDisk) -> Groups {
     group
 }
 
-/// Has the disk fail while the mirror is written to, until lvmd knows it, and looks at it as the page says.
+/// Fails the disk while the mirror is written to, waits until lvmd reports it, and runs the commands of the page that
+/// inspect it.
 async fn lose_disk(client: &Client) {
     FailingDisk::fail();
     write_to("mirrored", "meanwhile");

@@ -33,7 +33,7 @@ fn two_groups() -> Groups {
     Groups::new(&[("myvg1", &DISKS[..1]), ("myvg2", &DISKS[1..])])
 }
 
-async fn look_up(client: &Client, name: &str) -> Option<LogicalVolume> {
+async fn find_volume(client: &Client, name: &str) -> Option<LogicalVolume> {
     let request = GetLvListRequest { device_class: "ssd".to_owned(), name: name.to_owned() };
     VgServiceClient::new(client.0.clone()).get_lv_list(request).await.unwrap().into_inner().volumes.pop()
 }
@@ -46,11 +46,11 @@ fn serves_volumes_of_a_class_that_has_moved() {
         let made = lvmd.connect().await.create(UID, 2 * EXTENT).await.unwrap();
         fs::write(&made.path, "nobody else is to read this").unwrap();
         lvmd.terminate();
-        // What it was is known by the volume alone.
+        // Only the volume records its former class.
         let lvmd = Lvmd::start(&class("myvg2", "none"));
         let client = lvmd.connect().await;
         assert!(client.list_of("ssd").await.unwrap().is_empty());
-        assert_eq!(look_up(&client, UID).await.unwrap(), made);
+        assert_eq!(find_volume(&client, UID).await.unwrap(), made);
         assert_eq!(client.resize_in("ssd", UID, 3 * EXTENT).await.unwrap(), signed(3 * EXTENT));
         client.remove("ssd", UID).await.unwrap();
         assert_eq!(code(client.remove("ssd", UID).await), Code::NotFound);
@@ -58,7 +58,7 @@ fn serves_volumes_of_a_class_that_has_moved() {
         patience.until("a wiped volume", is_gone).await;
         run_ok("lvcreate", &["-qy", "-Wn", "-Zn", "-L12m", "-n", "next", "myvg1"]);
         assert!(!fs::read("/dev/myvg1/next").unwrap().starts_with(b"nobody"), "it was not wiped");
-        assert_eq!(look_up(&client, UID).await, None);
+        assert_eq!(find_volume(&client, UID).await, None);
     });
 }
 
@@ -145,7 +145,7 @@ lvcreate-option-classes: [{name: mirrored, options: [--type=raid1]}, {name: stri
             create(name, option_class, 64 * MIB).await.unwrap();
         }
         let before = free();
-        // Twice this is more than there is without the spare, though there is room for it.
+        // Twice this size is more than the free space minus the spare, but less than the free space.
         let much = 64 * MIB + (before - (1 << 30)) * 3 / 4;
         assert_eq!(code(client.resize("m", much).await), Code::ResourceExhausted);
         assert_eq!(free(), before);
@@ -154,10 +154,11 @@ lvcreate-option-classes: [{name: mirrored, options: [--type=raid1]}, {name: stri
         client.resize("s", 128 * MIB).await.unwrap();
         assert_eq!(free(), before - 3 * 64 * MIB);
         assert!(free() >= 1 << 30);
-        // What watchers are told of an option class is the largest volume that is made with it
-        let told = client.watch().await.message().await.unwrap().unwrap().items.remove(0).option_classes;
-        let told: Vec<_> = told.iter().map(|told| (told.lvcreate_option_class.as_str(), told.free_bytes)).collect();
-        let [("", plain), ("mirrored", mirrored), ("striped", striped)] = told[..] else { panic!("{told:?}") };
+        // The reported size of an option class is the largest volume that can be created with it
+        let classes = client.watch().await.message().await.unwrap().unwrap().items.remove(0).option_classes;
+        let classes: Vec<_> =
+            classes.iter().map(|class| (class.lvcreate_option_class.as_str(), class.free_bytes)).collect();
+        let [("", plain), ("mirrored", mirrored), ("striped", striped)] = classes[..] else { panic!("{classes:?}") };
         assert_eq!((striped, mirrored), (plain, plain / 2 / EXTENT * EXTENT - EXTENT));
         for (option_class, largest) in [("striped", striped), ("mirrored", mirrored)] {
             assert_eq!(code(create("x", option_class, largest + EXTENT).await), Code::ResourceExhausted);

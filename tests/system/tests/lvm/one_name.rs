@@ -41,9 +41,9 @@ fn two_of_one_name() {
     lvmd.kill();
     disks.put_back(0);
 
-    let mut told = String::new();
-    let lvmd = Lvmd::start_by(&[], SOCKET, &config, |line| told.push_str(line));
-    assert!(told.contains("two volume groups with the name scsi"), "{told}");
+    let mut reported = String::new();
+    let lvmd = Lvmd::start_by(&[], SOCKET, &config, |line| reported.push_str(line));
+    assert!(reported.contains("two volume groups with the name scsi"), "{reported}");
     let status = make(&lvmd, "scsi", "more").unwrap_err();
     let message = status.message();
     assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
@@ -52,7 +52,7 @@ fn two_of_one_name() {
         let client = lvmd.connect().await;
         assert_eq!(code(client.free_in("scsi").await), Code::FailedPrecondition);
         assert_eq!(code(client.list_of("scsi").await), Code::FailedPrecondition);
-        // Nobody may take them for gone
+        // They must not be reported as removed
         assert_eq!(code(client.remove("scsi", "old").await), Code::FailedPrecondition);
         assert_eq!(code(client.remove("ssd", "old").await), Code::FailedPrecondition);
     });

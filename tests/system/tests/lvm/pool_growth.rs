@@ -1,4 +1,4 @@
-//! Thin pools that are made larger as they fill up, on real LVM.
+//! Thin pools that are extended as they fill up, on real LVM.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -15,7 +15,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("lvmd_extends_the_metadata_of_a_thin_pool", grows_metadata),
 ];
 
-/// Makes a pool in `myvg1` on both disks, with chunks of a MiB, so that little has to be written to fill it.
+/// Creates a pool in `myvg1` on both disks, with chunks of a MiB, so that few writes fill it.
 fn pool(mib: u64) -> Groups {
     let groups = Groups::new(&[("myvg1", &DISKS)]);
     run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", &format!("-L{mib}m"), "-c1m", "-Zn", "--poolmetadatasize=4m"]);
@@ -53,7 +53,7 @@ fn percent(field: &str) -> f64 {
 
 fn grows_before_it_is_full() {
     let _groups = pool(200);
-    // LVM's own extension is configured, and nobody watches the pool
+    // LVM's automatic extension is configured, and dmeventd does not monitor the pool
     let settings = LocalSettings::new();
     settings.write("activation/thin_pool_autoextend_threshold=90\nactivation/monitoring=0");
     let lvmd = Lvmd::start(&class("grow-at-percent: 60, grow-by-percent: 50"));
@@ -64,12 +64,12 @@ fn grows_before_it_is_full() {
         for chunk in (0..600).step_by(5) {
             writer.write(chunk..chunk + 5);
             fullest = fullest.max(percent("data_percent"));
-            // lvmd looks once a second, and a machine with other work is later still
+            // lvmd polls once a second, and later on a busy machine
             until("the growth", || (percent("data_percent") < 60.0).then_some(()));
         }
         assert!(fullest < 95.0, "{fullest}");
         assert!(size("myvg1/pool") >= 1000.0, "{}", size("myvg1/pool"));
-        // At full speed: what finds no room waits until there is
+        // At full speed: writes without free space wait for the extension
         writer.write(600..1500);
         until("the growth", || (percent("data_percent") < 100.0).then_some(()));
     });

@@ -1,5 +1,5 @@
-//! Cuts the power while lvmd works, and boots again with the same disks: in the end there are the volumes that the
-//! client was told of, and no others. The client's own notes are on a disk that keeps what was synced.
+//! Cuts the power while lvmd works, and boots again with the same disks: in the end exactly the volumes that were
+//! acknowledged to the client exist. The notes of the client are on a disk that keeps synced data.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use testbed::suite;
 
 use crate::daemon::Lvmd;
 use crate::fixture::{Random, run, runs, seed, wait};
-use crate::kills::{Counts, Kept, Request, Story};
+use crate::kills::{Counts, Kept, Request, Scenario};
 use crate::power_cycles::{LONG, PowerCycles};
 use crate::thin::{CLASSES, pools};
 
@@ -24,7 +24,7 @@ use crate::thin::{CLASSES, pools};
 pub(crate) const ROLE: &str = "power-cut";
 const NOTES: &str = "notes";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![suite::panicking_test("power_cut_at_any_moment_leaks_and_adopts_nothing", power_is_cut)]
 }
 
@@ -45,7 +45,7 @@ fn power_is_cut() {
     println!("{test}: {cuts} power cuts, 0 leaked, 0 adopted half made");
 }
 
-/// Checks what the last boot has left, then asks for one thing after the other until the power is cut.
+/// Checks the state after the last boot, then sends one request after the other until the power is cut.
 pub(crate) fn work(directory: &Path) -> ExitCode {
     let notes = directory.join(NOTES);
     let mut random = Random(fs::read_to_string(directory.join("seed")).unwrap().parse().unwrap());
@@ -62,7 +62,7 @@ pub(crate) fn work(directory: &Path) -> ExitCode {
     random.0 ^= number;
     wait(async {
         let Notes { kept, pending, written, .. } = before.unwrap_or_default();
-        let mut story = Story {
+        let mut scenario = Scenario {
             random,
             kept,
             lvmd: Lvmd::start(CLASSES),
@@ -75,20 +75,20 @@ pub(crate) fn work(directory: &Path) -> ExitCode {
         if let Some(request) = pending {
             let context = format!("power was cut in {request:?}");
             assert!(
-                story.finish(&request, &context).await,
+                scenario.finish(&request, &context).await,
                 "{context}: the pool needs a person: {:?}",
                 run("lvs", &["-a"])
             );
         }
         println!("everything is there");
-        story.may_be_written = false;
+        scenario.may_be_written = false;
         loop {
             number += 1;
-            story.next_written = u8::try_from(1 + story.random.below(255)).unwrap();
-            let request = story.request(number);
-            let (kept, written) = (story.kept.clone(), story.next_written);
+            scenario.next_written = u8::try_from(1 + scenario.random.below(255)).unwrap();
+            let request = scenario.request(number);
+            let (kept, written) = (scenario.kept.clone(), scenario.next_written);
             Notes { number, kept, pending: Some(request.clone()), written }.save(directory);
-            assert!(story.finish(&request, &format!("{request:?}")).await);
+            assert!(scenario.finish(&request, &format!("{request:?}")).await);
         }
     })
 }

@@ -1,5 +1,5 @@
-//! A machine of which the power is cut: guests with the same disks, one after the other, and a directory for notes that
-//! keeps what was synced.
+//! A machine whose power is cut: guests with the same disks, one after the other, and a directory for notes that keeps
+//! synced data.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use testbed::guest::{Guest, GuestSpec, Output};
 
-/// Timeout that is longer than a boot takes and what lvmd has to mend or to end after it.
+/// Timeout that is longer than a boot and the repairs of lvmd after it.
 pub(crate) const LONG: Duration = Duration::from_mins(3);
 
 pub(crate) struct PowerCycles {

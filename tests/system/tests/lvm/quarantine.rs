@@ -1,4 +1,4 @@
-//! Volumes whose object is gone: in quarantine, given to another object, removed.
+//! Volumes whose object is deleted: in quarantine, adopted by another object, removed.
 
 use std::collections::BTreeSet;
 
@@ -68,7 +68,7 @@ fn quarantine_and_adopt() {
         run_ok("dd", &["if=/dev/urandom", &format!("of=/dev/myvg1/{OLD}"), "bs=1M", "count=64", "oflag=direct"]);
         let before = sum(OLD);
 
-        // Somebody has it open
+        // Another program has it open
         let held = std::fs::File::open(format!("/dev/myvg1/{OLD}")).unwrap();
         assert_eq!(code(quarantine(&client, 7).await), Code::FailedPrecondition);
         drop(held);

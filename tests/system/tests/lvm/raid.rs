@@ -39,7 +39,7 @@ const LAYOUTS: &[&str] = &[
 /// The lengths in extents of the free areas of each disk.
 type Areas = Vec<Vec<u64>>;
 
-/// A volume group on disks of its own.
+/// A volume group on separate disks.
 struct Group {
     disks: Vec<Disk>,
     extent_size: u64,
@@ -203,8 +203,8 @@ impl Group {
         wrong
     }
 
-    /// Returns true if all disks have the same free space, in one piece each, but for one that has less or none. Less
-    /// than LVM makes is computed there too for extents smaller than an image's metadata may be.
+    /// Returns true if all disks have the same free space, in one piece each, except for one that has less or none. For
+    /// extents smaller than an image's metadata the computed size may also be too small there.
     fn is_ordinary(&self, free: &Areas) -> bool {
         let mut sums: Vec<u64> = free.iter().map(|areas| areas.iter().sum()).collect();
         sums.sort_unstable();
@@ -239,7 +239,7 @@ impl Group {
         self.disks.iter().map(areas).collect()
     }
 
-    /// Allocates everything but these areas.
+    /// Allocates all space except these areas.
     fn leave_free(&self, free: &Areas, shell: &mut Shell) {
         let (mut ranges, mut taken) = (String::new(), 0);
         for (Disk { device, extents }, areas) in self.disks.iter().zip(free) {
@@ -268,7 +268,7 @@ impl Drop for Group {
 
 const LIST: &str = "lvs -a --noheadings --nameprefixes -o lv_name,seg_pe_ranges raid";
 
-/// Commands for LVM's shell, which goes on after one that fails.
+/// Commands for LVM's shell, which continues after a failed one.
 #[derive(Default)]
 struct Shell(Vec<String>);
 
@@ -288,7 +288,7 @@ impl Shell {
         while next < self.0.len() {
             let mut script = String::new();
             for (number, commands) in self.0.iter().enumerate().skip(next) {
-                // LVM complains about a command that it does not know, and so says how far it came.
+                // LVM prints an error for an unknown command, which marks the progress.
                 writeln!(script, "{commands}\n{DONE}{number}").unwrap();
             }
             fs::write("/run/commands", script).unwrap();
@@ -298,7 +298,8 @@ impl Shell {
             let stderr = String::from_utf8(output.stderr).unwrap();
             let done =
                 stderr.lines().filter_map(|line| line.split(DONE).nth(1)?.split('\'').next()?.parse().ok()).max();
-            // An assertion in LVM's allocator fails now and then, where nobody can know: it goes on behind that.
+            // An assertion in LVM's allocator fails occasionally and unpredictably: the script continues after that
+            // command.
             next = done.map_or(next, |done: usize| done + 1);
             if let Some(failed) = self.0.get(next) {
                 assert!(stderr.contains("Assertion") && failed.contains("-An"), "{failed}: {stderr}");
@@ -316,7 +317,7 @@ const DONE: &str = "done-";
 struct Made {
     /// Parts of all volumes that existed at any time, with their extents.
     parts: Vec<(String, String)>,
-    /// Commands at which LVM itself aborted.
+    /// Commands at which LVM aborted.
     aborted: Vec<String>,
 }
 
@@ -329,7 +330,7 @@ impl Made {
         }));
     }
 
-    /// Returns true if LVM created the volume, each image on a disk of its own, as it does since 2.03.23.
+    /// Returns true if LVM created the volume, each image on a separate disk, as it does since 2.03.23.
     fn has(&self, volume: &str) -> bool {
         self.parts.iter().any(|(name, _)| name == volume) && self.images_are_apart(volume)
     }

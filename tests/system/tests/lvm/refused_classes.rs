@@ -15,7 +15,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 const THICK: &str = "device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}]";
 const THIN: &str = "device-classes: [{name: thin, volume-group: myvg1, default: true, spare-gb: 0, type: thin,
   thin-pool: {name: pool, overprovision-ratio: 5.0}}]";
-/// Makes every activation of a thin pool fail, as a missing or failing thin_check does.
+/// Fails every activation of a thin pool, like a missing or failing thin_check.
 const NO_ACTIVATION: &str = "global {\n thin_check_executable=\"/bin/false\"\n}";
 
 fn publishes_nothing_at_the_limit_of_volumes() {
@@ -55,7 +55,7 @@ fn recovers_when_the_pool_can_be_activated() {
     assert_eq!(run_ok("lvs", &["--noheadings", "-o", "lv_name", "-S", "lv_name=~probe", "myvg1"]), "");
 }
 
-/// LVM writes its metadata twice side by side, and refuses what does not fit.
+/// LVM keeps two copies of its metadata side by side, and refuses metadata that does not fit.
 fn recovers_when_there_are_metadata_again() {
     let _groups = Groups::on_small_metadata();
     let lvmd = Lvmd::start(THICK);

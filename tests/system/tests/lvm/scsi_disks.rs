@@ -1,5 +1,5 @@
-//! SCSI disks in memory that are plugged in, pulled out, put back and made larger, by the kernel's module `scsi_debug`:
-//! a host adapter with one disk each.
+//! SCSI disks in memory that are connected, disconnected, reconnected and extended, by the kernel's module
+//! `scsi_debug`: a host adapter with one disk each.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -15,7 +15,7 @@ pub(crate) const SIZE: usize = 16 << 20;
 const GROWN: &str = "1";
 const ADAPTERS: &str = "/sys/bus/pseudo/devices";
 const DRIVER: &str = "/sys/bus/pseudo/drivers/scsi_debug";
-/// The driver's option to say of commands that it is busy, so that the kernel asks again.
+/// The driver's option to answer commands with busy, so that the kernel retries.
 const BUSY: &str = "0x8000";
 /// Jiffies in a second (`HZ` of User-Mode Linux), in which the driver has its delay.
 const JIFFIES: u64 = 100;
@@ -53,17 +53,17 @@ impl ScsiDisks {
         disks
     }
 
-    /// Returns the device of a disk, for example `/dev/sda`, when it is there.
+    /// Returns the device of a disk, for example `/dev/sda`, when it exists.
     pub(crate) fn device(&self, index: usize) -> String {
         until(&format!("disk {index}"), || self.find(index))
     }
 
-    /// Returns the device of a disk if it is there.
+    /// Returns the device of a disk if it exists.
     pub(crate) fn find(&self, index: usize) -> Option<String> {
         let target = self.host(index)?.join(format!("target{0}:0:0/{0}:0:0:0/block", self.host_number(index)?));
         let name = fs::read_dir(target).ok()?.next()?.ok()?.file_name();
         let device = format!("/dev/{}", name.to_string_lossy());
-        // The node may be there a moment before the kernel lets anybody open it
+        // The device node may exist a moment before it can be opened
         File::open(&device).is_ok().then_some(device)
     }
 
@@ -86,7 +86,7 @@ impl ScsiDisks {
         self.device(index);
     }
 
-    /// Makes all disks larger, and has the kernel look at this one.
+    /// Extends all disks, and has the kernel rescan this one.
     pub(crate) fn grow(&self, index: usize) {
         fs::write(format!("{DRIVER}/virtual_gb"), GROWN).unwrap();
         let device = self.device(index);
@@ -102,8 +102,8 @@ impl ScsiDisks {
         Self::set_delay(delay.as_secs() * JIFFIES);
     }
 
-    /// Has all disks answer at once again. What was asked of them before is answered when its time has come, and what
-    /// is asked until then waits for that: the driver takes no other delay while it has something to do.
+    /// Has all disks answer at once again. Pending commands are answered after their delay, and later commands wait for
+    /// them: the driver accepts no other delay while commands are pending.
     pub(crate) fn speed_up() {
         for (file, value) in [("opts", BUSY), ("every_nth", "1")] {
             fs::write(format!("{DRIVER}/{file}"), value).unwrap();
@@ -150,7 +150,7 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Waits until something is there.
+/// Waits until `find` returns a value.
 pub(crate) fn until<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + LONG;
     loop {

@@ -1,4 +1,4 @@
-//! Disk groups of two machines that have a disk in common: the first takes it, and the other leaves it alone.
+//! Disk groups of two machines that have a disk in common: the first adds it, and the other does not change it.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ pub(crate) const WORKS: &[Work] = &[
 /// Name of the disk group, of its volume group and of its device class.
 const GROUP: &str = "local";
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![
         suite::panicking_test("disk_of_two_machines_is_in_the_group_of_the_first", || {
             boot(["takes-shared-disk", "sees-shared-disk-taken"]);
@@ -34,7 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-/// The disk group of these disks. Nothing tells the machine of what another one writes, so it looks each second.
+/// The disk group of these disks. The machine gets no notification of writes of another one, so it scans each second.
 fn group(paths: &str) -> String {
     format!(
         "rescan-interval: 1\nsettle-time: 0\n\
@@ -50,7 +50,7 @@ async fn create(client: &Client, name: &str) -> Result<(), Status> {
     client.create_in(GROUP, name, EXTENT).await.map(drop)
 }
 
-/// Waits until a volume is created. The log may be long meanwhile.
+/// Waits until a volume is created. The log may become long.
 fn until_created(lvmd: &mut Lvmd, name: &str) {
     lvmd.discard_log();
     until("a volume", || wait(async { create(&lvmd.connect().await, name).await }).ok());
@@ -97,7 +97,7 @@ fn see_taken(marks: &Marks) {
             client.remove(GROUP, name).await.unwrap();
         }
         assert_eq!(code(client.remove(GROUP, "first").await), Code::NotFound);
-        // The machine may have had another machine-id when it made it
+        // The machine may have had another machine-id when it created the group
         assert_eq!(code(client.remove(GROUP, "kept").await), Code::FailedPrecondition);
     });
     lvmd.kill();

@@ -10,20 +10,20 @@ use testbed::suite;
 use tonic::Code;
 
 use crate::daemon::{Lvmd, SOCKET, code};
-use crate::evacuation::until_told;
+use crate::evacuation::until_reported;
 use crate::fixture::{EXTENT, Groups, MIB, run_ok, wait};
 use crate::scsi_disks::until;
 use crate::two_machines::{Marks, OWN, SHARED, Work, boot, run_command_of, shared_contents};
 use crate::wiping::{count_secrets, write_secret};
 
-pub(crate) const WORKS: &[Work] = &[("in-shared-group", work_in_group), ("beside-shared-group", leave_alone)];
+pub(crate) const WORKS: &[Work] = &[("in-shared-group", work_in_group), ("next-to-shared-group", leave_alone)];
 
 const OWNER: &str = "device-classes: [{name: ssd, volume-group: myvg1, default: true, spare-gb: 0, wipe: zero}]";
 const OTHER: &str = "device-classes: [{name: hdd, volume-group: myvg2, default: true, spare-gb: 0}]";
 const BOTH: &str = "device-classes: [{name: hdd, volume-group: myvg2, default: true, spare-gb: 0}, \
                     {name: ssd, volume-group: myvg1, spare-gb: 0}]";
 const WORD: &[u8] = b"precious";
-/// An `lvm` that makes no volume ready while the first file is there, and suspends the device of a volume that is to be
+/// An `lvm` that completes no volume while the first file exists, and suspends the device of a volume that is to be
 /// wiped. Commands come as lines for LVM's shell.
 const HELD_UP: &str = r#"#!/bin/sh
 if [ $# -gt 0 ]; then exec lvm "$@"; fi
@@ -40,9 +40,9 @@ while IFS= read -r line; do
 done
 "#;
 
-pub(crate) fn trials() -> Vec<Trial> {
+pub(crate) fn tests() -> Vec<Trial> {
     vec![suite::panicking_test("machine_leaves_the_group_of_another_machine_alone", || {
-        boot(["in-shared-group", "beside-shared-group"]);
+        boot(["in-shared-group", "next-to-shared-group"]);
     })]
 }
 
@@ -110,7 +110,7 @@ fn leave_alone(marks: &Marks) {
             log.contains(&format!("volume group myvg1 belongs to another machine (tag {tag}) and is ignored")),
             "{log}"
         );
-        // What lvmd does at its start is done
+        // The start of lvmd is complete
         until("an end of what was unfinished", || {
             run_ok("lvs", &["--noheadings", "-o", "lv_name", "myvg2"]).trim().is_empty().then_some(())
         });
@@ -131,8 +131,10 @@ fn leave_alone(marks: &Marks) {
                 assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
                 assert!(status.message().contains(&tag), "{status}");
             }
-            let told = until_told(&client, |told| told.volume_groups.iter().any(|group| group.name == "myvg1")).await;
-            let group = told.volume_groups.into_iter().find(|group| group.name == "myvg1").unwrap();
+            let reported =
+                until_reported(&client, |reported| reported.volume_groups.iter().any(|group| group.name == "myvg1"))
+                    .await;
+            let group = reported.volume_groups.into_iter().find(|group| group.name == "myvg1").unwrap();
             assert!(!group.found && group.stale_reason.contains(&tag), "{group:?}");
         });
         assert_eq!(state(), before);

@@ -1,5 +1,5 @@
-//! Signatures on disks: made by their own programs where the machine has these, otherwise the bytes that stand in the
-//! format's description.
+//! Signatures on disks: written by their programs where the machine has these, otherwise as the bytes of the format's
+//! specification.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom};
@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use crate::fixture::run_ok;
 
-/// A kind of content that somebody else has on a disk.
+/// A kind of foreign content of a disk.
 pub(crate) struct Signature {
     pub(crate) name: &'static str,
     make: fn(&str),

@@ -1,4 +1,4 @@
-//! Disks that answer after half a minute: what lvmd goes on to do meanwhile, and what it says of them.
+//! Disks that answer after half a minute: lvmd serves other requests in the meantime, and reports them.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -14,21 +14,21 @@ use topolvm_proto::lvmd::{DiskReport, WatchStorageResponse};
 use crate::counted_programs::CountedPrograms;
 use crate::daemon::{Client, Lvmd};
 use crate::disk_groups::members;
-use crate::evacuation::until_told;
+use crate::evacuation::until_reported;
 use crate::fixture::{EXTENT, Groups, run, run_ok, wait};
 use crate::scsi_disks::{ScsiDisks, contents, until};
 
 pub(crate) const TESTS: &[(&str, fn())] =
-    &[("slow_disks_are_named_and_block_no_other_volume_group", are_named_and_hold_up_no_other_group)];
+    &[("slow_disks_are_named_and_block_no_other_volume_group", are_named_and_block_no_other_group)];
 
 const DELAY: Duration = Duration::from_secs(30);
-/// Time in which lvmd must answer everything that is not about these disks, on a machine that does something else, too.
+/// Time in which lvmd must answer all requests that do not concern these disks, on a busy machine.
 const PROMPT: Duration = Duration::from_secs(15);
-/// Threads that lvmd may have more than at rest: one for each of the two disks, and those that ask device-mapper and
-/// read metadata headers.
+/// Threads that lvmd may have in addition to those when idle: one for each of the two disks, and those that query
+/// device-mapper and read metadata headers.
 const MORE_THREADS: usize = 5;
 
-fn are_named_and_hold_up_no_other_group() {
+fn are_named_and_block_no_other_group() {
     let _group = Groups::one();
     let disks = ScsiDisks::of_size(8, 2, &["scsi"]);
     let [foreign, blank] = [0, 1].map(|index| disks.device(index));
@@ -47,8 +47,8 @@ fn are_named_and_hold_up_no_other_group() {
     lvmd.discard_log();
     wait(async {
         let client = lvmd.connect().await;
-        let reasons = |told: &WatchStorageResponse| [&foreign, &blank].map(|disk| reason(told, disk));
-        until_told(&client, |told| reasons(told) == ["signature", "in_use"]).await;
+        let reasons = |reported: &WatchStorageResponse| [&foreign, &blank].map(|disk| reason(reported, disk));
+        until_reported(&client, |reported| reasons(reported) == ["signature", "in_use"]).await;
         client.create("before", EXTENT).await.unwrap();
         let threads = lvmd.threads();
         disks.slow_down(DELAY);
@@ -56,31 +56,32 @@ fn are_named_and_hold_up_no_other_group() {
         let reader = read(&foreign);
         drop(claim);
 
-        // LVM knows from its hints that it needs none of these disks, and goes on
-        let until_looks = |more: usize| {
+        // With hints LVM does not read these disks, and continues
+        let until_scans = |more: usize| {
             let before = programs.counts()["pvs"];
-            until("looks", || (programs.counts()["pvs"] >= before + more).then_some(()));
+            until("scans", || (programs.counts()["pvs"] >= before + more).then_some(()));
         };
         let is_well = async |volume: &str| {
             serves_promptly(&client, volume).await;
             assert!(lvmd.threads() <= threads + MORE_THREADS, "{} threads, {threads} at rest", lvmd.threads());
             assert!(lvm_that_run() <= 2, "LVM processes pile up");
         };
-        until_looks(1);
+        until_scans(1);
         is_well("while-they-are-read").await;
-        until_told(&client, |told| reasons(told) == ["unreadable", "unreadable"]).await;
-        // Each look gives up after its time; what reads such a disk to the end waits for one answer after the other
+        until_reported(&client, |reported| reasons(reported) == ["unreadable", "unreadable"]).await;
+        // Each scan ends at its timeout; a process that reads such a disk to the end waits for one answer after the
+        // other
         assert!(slow_since.elapsed() < 2 * DELAY, "{:?}", slow_since.elapsed());
-        is_well("when-they-are-told").await;
-        until_looks(4);
-        is_well("after-more-looks").await;
+        is_well("when-they-are-reported").await;
+        until_scans(4);
+        is_well("after-more-scans").await;
 
-        // Without hints LVM reads all disks that it can see: for a volume those of its group alone, for a scan all, of
-        // which lvmd reports those that do not answer
+        // Without hints LVM reads all disks that it can see: for a volume only those of its group, for a scan all, and
+        // lvmd reports those that do not answer
         disks.disable_hints();
         serves_promptly(&client, "without-hints").await;
         let failure = |report: &DiskReport| report.failure.contains(&format!("do not answer: {foreign}, {blank};"));
-        until_told(&client, |told| told.disk_report.as_ref().is_some_and(failure)).await;
+        until_reported(&client, |reported| reported.disk_report.as_ref().is_some_and(failure)).await;
         reads_promptly(&client).await;
         assert!(lvmd.threads() <= threads + MORE_THREADS, "{} threads, {threads} at rest", lvmd.threads());
         assert!(lvm_that_run() <= 3, "LVM processes pile up");
@@ -88,18 +89,18 @@ fn are_named_and_hold_up_no_other_group() {
         ScsiDisks::speed_up();
         assert!(reader.wait_with_output().unwrap().status.success());
         assert!(slow_since.elapsed() >= DELAY, "the disks were not slow");
-        let is_over = |told: &WatchStorageResponse| {
-            let report = told.disk_report.as_ref().unwrap();
-            reasons(told) == ["signature", ""] && report.failure.is_empty() && report.disk_groups[0].disks == 1
+        let is_over = |reported: &WatchStorageResponse| {
+            let report = reported.disk_report.as_ref().unwrap();
+            reasons(reported) == ["signature", ""] && report.failure.is_empty() && report.disk_groups[0].disks == 1
         };
-        until_told(&client, is_over).await;
+        until_reported(&client, is_over).await;
         assert_eq!(client.list().await.len(), 5);
     });
     assert_eq!(members("scsi"), [blank]);
     assert!(contents(&foreign) == before, "{foreign} was written to");
 }
 
-/// Checks that lvmd answers, makes a volume in the group on another disk, and lists it.
+/// Checks that lvmd answers, creates a volume in the group on another disk, and lists it.
 async fn serves_promptly(client: &Client, volume: &str) {
     let start = Instant::now();
     client.create(volume, EXTENT).await.unwrap();
@@ -108,7 +109,7 @@ async fn serves_promptly(client: &Client, volume: &str) {
     assert!(client.list().await.iter().any(|listed| listed.name == volume));
 }
 
-/// Checks that lvmd answers what it can say by itself, and is well.
+/// Checks that lvmd answers requests that need no LVM, and is healthy.
 async fn reads_promptly(client: &Client) {
     let start = Instant::now();
     client.list().await;
@@ -122,8 +123,8 @@ async fn reads_promptly(client: &Client) {
 }
 
 /// Returns the first reason against a disk.
-fn reason(told: &WatchStorageResponse, disk: &str) -> String {
-    let disks = told.disk_report.iter().flat_map(|report| &report.disks);
+fn reason(reported: &WatchStorageResponse, disk: &str) -> String {
+    let disks = reported.disk_report.iter().flat_map(|report| &report.disks);
     disks.filter(|found| found.path == disk).flat_map(|found| &found.reasons).next().cloned().unwrap_or_default()
 }
 

@@ -22,7 +22,7 @@ use crate::thin::request;
 pub(crate) const TESTS: &[(&str, fn())] =
     &[("lvmd_lists_what_lvm_has_after_random_scenarios", lvmd_after_random_scenarios)];
 
-/// Bytes for each GiB of the stories.
+/// Bytes for each GiB of the scenarios.
 const BYTES_OF_GIB: u64 = 16 * MIB;
 
 const CONFIG: &str = "
@@ -72,7 +72,7 @@ device-classes:
 ",
 ];
 
-/// Numbers of steps in all stories.
+/// Numbers of steps in all scenarios.
 #[derive(Debug, Default)]
 struct Counts {
     done: u32,
@@ -96,21 +96,22 @@ fn lvmd_after_random_scenarios() {
         let steps = stories().new_tree(&mut runner).unwrap().current();
         let mut random = Random(seed + number);
         let setting = if random.below(2) == 0 { "" } else { random.one_of(&LVM_SETTINGS) };
-        let mut story = StoryRun::start(random);
+        let mut scenario = ScenarioRun::start(random);
         settings.write(setting);
-        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story.run_steps(&steps, &mut counts)));
-        if let Err(panic) = told {
+        let outcome =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scenario.run_steps(&steps, &mut counts)));
+        if let Err(panic) = outcome {
             println!("{test}: TOPOLVM_SEED={} TOPOLVM_RUNS=1: lvm.conf {setting:?}: {steps:#?}", seed + number);
             std::panic::resume_unwind(panic);
         }
-        drop(story);
+        drop(scenario);
         settings.write("");
     }
-    println!("{test}: {runs} stories, lvmd knew everything; {counts:?}");
+    println!("{test}: {runs} scenarios, lvmd listed everything; {counts:?}");
 }
 
-/// A volume group and an lvmd, for one story.
-struct StoryRun {
+/// A volume group and an lvmd, for one scenario.
+struct ScenarioRun {
     lvmd: Lvmd,
     random: Random,
     /// Configuration with which lvmd was started, or will be next.
@@ -129,7 +130,7 @@ struct StoryRun {
 /// Name, size, tags and device number of each finished volume of a class; and the free bytes.
 type Known = (BTreeSet<(String, u64, Vec<String>, (u32, u32))>, u64);
 
-impl StoryRun {
+impl ScenarioRun {
     fn start(random: Random) -> Self {
         let disk = FailingDisk::new();
         let groups = Groups::on("myvg1", &DISKS[..1]);
@@ -234,7 +235,7 @@ impl StoryRun {
         let name = request.name();
         match (request, &answered) {
             (Request::Create { gib, .. } | Request::Snapshot { gib, .. } | Request::Resize { gib, .. }, Ok(size)) => {
-                let there = after.get(name).unwrap_or_else(|| panic!("{name} was given to somebody and is not there"));
+                let there = after.get(name).unwrap_or_else(|| panic!("{name} was returned to a client and is missing"));
                 assert!(!there.is_half_made && there.size >= gib * BYTES_OF_GIB && there.size == *size, "{there:?}");
             }
             (Request::Remove { .. }, Ok(_)) => assert!(!after.contains_key(name), "{name} was removed and is there"),
@@ -269,7 +270,7 @@ impl StoryRun {
     }
 
     fn apply_event(&mut self, event: &Event) {
-        // Whatever LVM refuses did not happen.
+        // A change that LVM refuses has no effect.
         let lvm = |command: &str| {
             let words: Vec<_> = command.split_whitespace().collect();
             run("lvm", &words).status.success()
@@ -318,7 +319,7 @@ impl StoryRun {
             }
             Event::Hide(hide) if hide != self.is_hidden => {
                 let (from, to) = if hide { ("myvg1", "elsewhere") } else { ("elsewhere", "myvg1") };
-                // An LVM that was killed leaves links behind, and LVM takes no name whose directory is there
+                // A killed LVM leaves links behind, and LVM accepts no name whose directory exists
                 drop(std::fs::remove_dir_all(format!("/dev/{to}")));
                 // LVM refuses it while something in the group is not as it should be, and then nothing has happened.
                 lvm(&format!("vgrename -qq {from} {to}"));
@@ -357,15 +358,15 @@ impl StoryRun {
             if idle && known.iter().zip(&there).all(|(known, there)| known.as_ref().is_ok_and(|known| known == there)) {
                 return;
             }
-            // An LVM that failed is asked again after one second, then after two; what it refused to create is tried
-            // again after 5 seconds, then after 10 and 20.
+            // Failed reads are retried after one second, then after two; refused creations after 5 seconds, then after
+            // 10 and 20.
             assert!(start.elapsed() < Duration::from_mins(1), "lvmd knows {known:#?}, there is {there:#?}");
             again.tick().await;
         }
     }
 }
 
-impl Drop for StoryRun {
+impl Drop for ScenarioRun {
     fn drop(&mut self) {
         self.open.clear();
         if self.is_failing {
@@ -380,7 +381,8 @@ impl Drop for StoryRun {
     }
 }
 
-/// Returns the approximate time from a request to the run of a command: the fake LVM knows it, here only luck finds it.
+/// Returns the approximate time from a request to the run of a command: the fake LVM has the exact time, here it is
+/// random.
 fn approximate_start(command: &str, nth: usize) -> Duration {
     let place = COMMANDS.iter().position(|other| *other == command).unwrap_or(0);
     Duration::from_millis(u64::try_from(10 * place + 15 * nth).unwrap())
@@ -440,10 +442,10 @@ fn expected_listing(class: &str) -> Known {
     };
     let all = list_volumes().unwrap_or_default();
     let own: Vec<_> = all.into_iter().filter(|(_, volume)| volume.pool == pool).collect();
-    let promised: u64 = own.iter().map(|(_, volume)| volume.size).sum();
+    let provisioned: u64 = own.iter().map(|(_, volume)| volume.size).sum();
     let free = match class {
-        "thin" => (6 * BYTES_OF_GIB).saturating_sub(promised),
-        "other" => (10 * BYTES_OF_GIB).saturating_sub(promised),
+        "thin" => (6 * BYTES_OF_GIB).saturating_sub(provisioned),
+        "other" => (10 * BYTES_OF_GIB).saturating_sub(provisioned),
         _ => run_ok("vgs", &["--noheadings", "--units=b", "--nosuffix", "-o", "vg_free", "myvg1"])
             .trim()
             .parse()

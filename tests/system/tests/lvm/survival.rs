@@ -16,8 +16,8 @@ use crate::thin::{CLASSES, pools, request};
 use crate::two_daemons::NoticeTimeout;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvm_finishes_without_a_reader_when_lvmd_is_killed", comes_to_its_end_without_readers),
-    ("lvm_finishes_when_the_container_of_lvmd_is_killed", comes_to_its_end_outside_of_a_container),
+    ("lvm_finishes_without_a_reader_when_lvmd_is_killed", finishes_without_readers),
+    ("lvm_finishes_when_the_container_of_lvmd_is_killed", finishes_outside_of_a_container),
     ("lvmd_waits_for_the_lvm_that_a_killed_one_left_running", waits_for_what_was_left),
     ("lvmd_killed_at_any_moment_leaves_pools_that_work", leaves_pools_that_work),
 ];
@@ -28,8 +28,8 @@ struct Interrupted {
 }
 
 impl Interrupted {
-    /// Writes the script; `deed` is a line of shell, run once the file [`Self::plan`] is there, with lvmd as `$lvmd`.
-    /// LVM then writes as much as it can.
+    /// Writes the script; `deed` is a line of shell, run once when the file [`Self::plan`] exists, with lvmd as
+    /// `$lvmd`. LVM then writes as much as it can.
     fn new(deed: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let interrupted = Self { dir };
@@ -60,7 +60,7 @@ done
         self.dir.path().join("plan")
     }
 
-    /// Returns the configuration of an lvmd on a host, or in a container that is entered by these words.
+    /// Returns the configuration of an lvmd on a host, or in a container that is entered with this command.
     fn config(&self, enters: &[&str]) -> String {
         let lvm = self.lvm().display().to_string();
         let prefix = [enters, &[&lvm]].concat().join(", ");
@@ -88,7 +88,7 @@ fn assert_whole(name: &str) {
     run_ok("lvremove", &["-qfy", "myvg1/by-hand"]);
 }
 
-fn comes_to_its_end_without_readers() {
+fn finishes_without_readers() {
     let _groups = pools();
     let interrupted = Interrupted::new(KILL_LVMD);
     wait(async {
@@ -106,7 +106,7 @@ fn comes_to_its_end_without_readers() {
     });
 }
 
-/// A container's own root directory, which shows everything of the guest.
+/// The root directory of a container, with all mounts of the guest.
 struct Container {
     root: tempfile::TempDir,
 }
@@ -144,7 +144,7 @@ impl Drop for Container {
     }
 }
 
-fn comes_to_its_end_outside_of_a_container() {
+fn finishes_outside_of_a_container() {
     let _groups = pools();
     let container = Container::new();
     let interrupted = Interrupted::new(&format!("echo 1 >{POD}/cgroup.kill; {KILL_LVMD}"));
@@ -189,7 +189,7 @@ fn waits_for_what_was_left() {
     });
 }
 
-/// Kills lvmd alone, as `KillMode=process` has it, repeatedly while it creates and removes volumes.
+/// Kills only lvmd, like `KillMode=process`, repeatedly while it creates and removes volumes.
 fn leaves_pools_that_work() {
     let _groups = pools();
     let usual = wait(async {
@@ -219,7 +219,7 @@ fn leaves_pools_that_work() {
         let next = Lvmd::start(CLASSES);
         wait(async {
             let client = next.connect().await;
-            // What LVM made is there as a whole, or it goes by itself
+            // A volume of LVM is complete, or lvmd removes it
             let patience = NoticeTimeout::now();
             patience.until("what is half made", async || !tags("v").contains("making")).await;
             client.snapshot(snapshot("probe", "source", "ro", 0)).await.unwrap();

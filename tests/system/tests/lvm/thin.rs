@@ -12,18 +12,18 @@ use crate::fixture::{EXTENT, Groups, MIB, run, run_ok, wait};
 use crate::snapshot::snapshot;
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvmd_overprovisions_a_thin_pool_up_to_the_ratio", promises_what_is_configured),
+    ("lvmd_overprovisions_a_thin_pool_up_to_the_ratio", overprovisions_as_configured),
     ("lvmd_keeps_the_overprovision_ratio_with_parallel_clients", gives_parallel_clients_no_more),
     ("lvmd_keeps_thin_and_thick_classes_of_one_group_apart", keeps_classes_apart),
     ("lvmd_removes_thin_origins_and_keeps_external_ones", removes_thin_origins_and_keeps_external_ones),
-    ("lvmd_reports_thin_pool_usage_to_watchers", tells_watchers_how_full_a_pool_is),
-    ("lvmd_reports_a_thin_pool_without_data_space_to_watchers", tells_watchers_of_a_pool_without_space),
-    ("lvmd_creates_nothing_in_a_full_thin_pool", gives_nothing_out_of_a_full_pool),
+    ("lvmd_reports_thin_pool_usage_to_watchers", reports_pool_usage),
+    ("lvmd_reports_a_thin_pool_without_data_space_to_watchers", reports_a_pool_without_space),
+    ("lvmd_creates_nothing_in_a_full_thin_pool", creates_nothing_in_a_full_pool),
     ("lvmd_keeps_to_the_threshold_of_lvm_conf_for_thin_pools", keeps_to_the_threshold),
     ("lvmd_refuses_to_start_without_its_thin_pool", refuses_to_start_without_its_pool),
 ];
 
-/// Configuration with 128 MiB in a pool that promises 640 MiB, 64 MiB in another that promises as much as it has, and
+/// Configuration with a pool of 128 MiB that is overprovisioned to 640 MiB, one of 64 MiB without overprovisioning, and
 /// the rest of the group.
 pub(crate) const CLASSES: &str = "
 device-classes:
@@ -49,7 +49,7 @@ pub(crate) fn request(class: &str, name: &str, bytes: u64) -> CreateLvRequest {
     }
 }
 
-fn promises_what_is_configured() {
+fn overprovisions_as_configured() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
@@ -131,7 +131,7 @@ fn removes_thin_origins_and_keeps_external_ones() {
     });
 }
 
-fn tells_watchers_how_full_a_pool_is() {
+fn reports_pool_usage() {
     let _groups = pools();
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
@@ -157,9 +157,9 @@ fn tells_watchers_how_full_a_pool_is() {
     });
 }
 
-fn tells_watchers_of_a_pool_without_space() {
+fn reports_a_pool_without_space() {
     let _groups = pools();
-    // Instead of waiting a minute for somebody to extend it
+    // Fail at once, instead of after a minute without an extension
     run_ok("lvchange", &["-qy", "--errorwhenfull", "y", "myvg1/pool"]);
     let lvmd = Lvmd::start(CLASSES);
     wait(async {
@@ -169,7 +169,7 @@ fn tells_watchers_of_a_pool_without_space() {
         let written =
             run("dd", &["if=/dev/zero", &format!("of={}", created.path), "bs=1M", "count=160", "oflag=direct"]);
         assert!(!written.status.success(), "{written:?}");
-        let told = async {
+        let reported = async {
             loop {
                 let message = watch.message().await.unwrap().unwrap();
                 let attr = &message.items.first().unwrap().thin_pool.as_ref().unwrap().attr;
@@ -179,7 +179,7 @@ fn tells_watchers_of_a_pool_without_space() {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), told).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(10), reported).await.unwrap();
     });
 }
 
@@ -191,24 +191,24 @@ fn refuses_to_start_without_its_pool() {
     assert!(messages.iter().any(|line| line.starts_with(sentence)), "{messages:?}");
 }
 
-/// Waits until the promised bytes of the default class, which is the first, satisfy a condition, and the free bytes of
-/// the same message are equal.
-async fn until_promised(client: &Client, is_it: impl Fn(u64) -> bool) {
+/// Waits until the available virtual bytes of the default class, which is the first, satisfy a condition, and checks
+/// that the free bytes of the same message are equal.
+async fn until_available(client: &Client, is_it: impl Fn(u64) -> bool) {
     let mut watch = client.watch().await;
-    let told = async {
+    let reported = async {
         loop {
             let message = watch.message().await.unwrap().unwrap();
-            let promised = message.items.first().unwrap().thin_pool.as_ref().unwrap().overprovision_bytes;
-            assert_eq!(message.free_bytes, promised);
-            if is_it(promised) {
+            let available = message.items.first().unwrap().thin_pool.as_ref().unwrap().overprovision_bytes;
+            assert_eq!(message.free_bytes, available);
+            if is_it(available) {
                 return;
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), told).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), reported).await.unwrap();
 }
 
-fn gives_nothing_out_of_a_full_pool() {
+fn creates_nothing_in_a_full_pool() {
     let _groups = pools();
     run_ok("lvchange", &["-qy", "--errorwhenfull", "y", "myvg1/pool"]);
     let lvmd = Lvmd::start(CLASSES);
@@ -216,7 +216,7 @@ fn gives_nothing_out_of_a_full_pool() {
         let client = lvmd.connect().await;
         let created = client.create("a", 160 * MIB).await.unwrap();
         run("dd", &["if=/dev/zero", &format!("of={}", created.path), "bs=1M", "count=160", "oflag=direct"]);
-        until_promised(&client, |promised| promised == 0).await;
+        until_available(&client, |available| available == 0).await;
         // LVM refuses as well.
         assert!(!run("lvcreate", &["-qy", "-V16m", "-T", "myvg1/pool", "-n", "x"]).status.success());
         for refused in [client.create("b", 16 * MIB).await, client.snapshot(snapshot("s", "a", "rw", 0)).await] {
@@ -226,7 +226,7 @@ fn gives_nothing_out_of_a_full_pool() {
         }
         // By hand or by dmeventd.
         run_ok("lvextend", &["-qy", "-L+128m", "myvg1/pool"]);
-        until_promised(&client, |promised| promised == 5 * 256 * MIB - 160 * MIB).await;
+        until_available(&client, |available| available == 5 * 256 * MIB - 160 * MIB).await;
         client.create("b", 16 * MIB).await.unwrap();
     });
 }
@@ -254,10 +254,10 @@ fn keeps_to_the_threshold() {
         write(48, 0);
         client.create("b", 16 * MIB).await.unwrap();
         write(32, 48);
-        until_promised(&client, |promised| promised == 0).await;
+        until_available(&client, |available| available == 0).await;
         assert_eq!(code(client.create("c", 16 * MIB).await), Code::ResourceExhausted);
         run_ok("lvextend", &["-qy", "-L+128m", "myvg1/pool"]);
-        until_promised(&client, |promised| promised == 5 * 256 * MIB - 136 * MIB).await;
+        until_available(&client, |available| available == 5 * 256 * MIB - 136 * MIB).await;
         client.create("c", 16 * MIB).await.unwrap();
     });
 }

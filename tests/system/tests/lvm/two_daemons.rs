@@ -15,7 +15,7 @@ use crate::thin::{CLASSES, pools, request};
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("two_lvmds_see_each_others_changes_within_two_seconds", see_each_others_changes),
     ("two_lvmds_at_once_lose_nothing_and_fail_nothing", at_once_lose_nothing),
-    ("volume_completed_just_before_its_removal_stays", what_becomes_ready_stays),
+    ("volume_completed_just_before_its_removal_stays", completed_volume_stays),
     ("lvmd_notices_within_two_seconds_what_an_administrator_does", notices_an_administrator),
     ("lvmd_notices_within_two_seconds_that_a_thin_pool_fills_up", notices_a_pool_that_fills_up),
     ("lvmd_notices_a_failed_disk_and_reports_no_volume_as_removed", notices_a_disk_that_disappears),
@@ -32,7 +32,7 @@ pub(crate) struct NoticeTimeout(Duration);
 impl NoticeTimeout {
     pub(crate) fn now() -> Self {
         let start = Instant::now();
-        // Whatever it says: a disk may be missing
+        // The result does not matter: a disk may be missing
         run("vgs", &["--noheadings", "myvg1"]);
         Self(Duration::from_secs(2) + 10 * start.elapsed())
     }
@@ -42,7 +42,7 @@ impl NoticeTimeout {
         let start = Instant::now();
         let mut again = tokio::time::interval(Duration::from_millis(20));
         while !is_so().await {
-            // The machine may have become slower meanwhile
+            // The machine may have become slower
             let is_late = start.elapsed() > self.0 && start.elapsed() > Self::now().0;
             assert!(!is_late, "{what} is not known after {:?}", start.elapsed());
             again.tick().await;
@@ -63,10 +63,13 @@ fn see_each_others_changes() {
         for (this, that) in [(&one, &two), (&two, &one)] {
             let mut watch = that.watch().await;
             let free = watch.message().await.unwrap().unwrap().free_bytes;
-            // The watcher is told, and whoever asks hears the same.
+            // The watch reports it, and other calls return the same.
             let mut known = async |expected: u64, names_expected: &[&str]| {
-                let told = async { while watch.message().await.unwrap().unwrap().free_bytes != expected {} };
-                assert!(tokio::time::timeout(patience.0, told).await.is_ok(), "{expected} free is not told");
+                let reported = async { while watch.message().await.unwrap().unwrap().free_bytes != expected {} };
+                assert!(
+                    tokio::time::timeout(patience.0, reported).await.is_ok(),
+                    "{expected} free bytes are not reported"
+                );
                 assert_eq!((that.free().await, names(that).await), (expected, owned(names_expected)));
             };
             this.create("a", EXTENT).await.unwrap();
@@ -80,7 +83,7 @@ fn see_each_others_changes() {
 }
 
 /// Finishes a volume in one lvmd after another has read it as unfinished and is about to remove it.
-fn what_becomes_ready_stays() {
+fn completed_volume_stays() {
     let _groups = Groups::one();
     wait(async {
         let lvm = lvm();
@@ -94,7 +97,7 @@ fn what_becomes_ready_stays() {
         let seen = myvg1(&lvm).await;
         let uuid = |name: &str| seen.volume(name).unwrap().uuid.clone();
         run_ok("lvchange", &["-q", "--deltag", mark, "myvg1/ready"]);
-        // Somebody makes it anew: another volume of the same name, with the same mark.
+        // Another client recreates it: another volume of the same name, with the same tag.
         run_ok("lvremove", &["-qfy", "myvg1/another"]);
         make("another");
 
@@ -105,7 +108,7 @@ fn what_becomes_ready_stays() {
         after.done.unwrap();
         let left: Vec<_> = after.group.unwrap().volumes.into_iter().map(|volume| volume.name).collect();
         assert_eq!(left, ["another".into(), "ready".into()].map(|name: Box<str>| name));
-        // Without a tag, and what is open.
+        // Without a tag, and an open volume.
         let ready = uuid("ready");
         run_ok("mkfs.ext4", &["-q", "/dev/myvg1/ready"]);
         let dir = tempfile::tempdir().unwrap();
@@ -155,7 +158,7 @@ fn at_once_lose_nothing() {
             patience.until("what both made", all).await;
             assert!(!run_ok("lvs", &["--noheadings", "-o", "lv_tags", "myvg1"]).contains("making"));
         }
-        // Each grows or removes what the other made.
+        // Each expands or removes volumes of the other.
         let changed = join_all(names.iter().enumerate().map(async |(number, name)| {
             let client = if number % 4 < 2 { two } else { one };
             match number % 3 {
@@ -197,7 +200,7 @@ fn notices_an_administrator() {
         patience.until("lvresize", async || client.free().await == free - 3 * EXTENT).await;
         assert_eq!(client.list().await[0].size_bytes, 16 << 20);
 
-        // Nothing has more or less room after this.
+        // The free space does not change.
         run_ok("lvrename", &["-q", "myvg1", "a", "b"]);
         patience.until("lvrename", async || names(&client).await == ["b"]).await;
         assert_eq!(client.list().await[0].path, "/dev/myvg1/b");
@@ -227,7 +230,7 @@ fn notices_a_pool_that_fills_up() {
         for (mib, percent) in [(32, 24.0), (96, 74.0)] {
             let output = format!("of={}", created.path);
             run_ok("dd", &["if=/dev/zero", &output, "bs=1M", &format!("count={mib}"), "oflag=direct"]);
-            let told = async {
+            let reported = async {
                 loop {
                     let message = watch.message().await.unwrap().unwrap();
                     if message.items.first().unwrap().thin_pool.as_ref().unwrap().data_percent > percent {
@@ -235,7 +238,7 @@ fn notices_a_pool_that_fills_up() {
                     }
                 }
             };
-            assert!(tokio::time::timeout(patience.0, told).await.is_ok(), "{percent} percent are not told");
+            assert!(tokio::time::timeout(patience.0, reported).await.is_ok(), "{percent} percent are not reported");
         }
     });
 }
@@ -267,7 +270,7 @@ fn notices_a_disk_that_disappears() {
                 Err(status) => status.code() == Code::FailedPrecondition,
             };
             patience.until("a failing disk", is_noticed).await;
-            // It was not removed, so nobody may think so.
+            // It was not removed, and must not be reported as removed.
             match client.list_of("").await {
                 Ok(volumes) => assert_eq!(volumes.len(), 1, "the group was not read as empty"),
                 Err(status) => assert_eq!(status.code(), Code::FailedPrecondition),
@@ -280,12 +283,12 @@ fn notices_a_disk_that_disappears() {
 
             FailingDisk::repair();
             if number_of_disks == 2 {
-                // No device came, so LVM goes on without the disk until it is told to look again.
+                // No device was added, so LVM continues without the disk until the next scan.
                 run_ok("pvscan", &["--cache"]);
                 client.create("b", EXTENT).await.unwrap();
                 client.remove("ssd", "b").await.unwrap();
             }
-            patience.until("a mended disk", async || client.free_in("").await.is_ok_and(|now| now == free)).await;
+            patience.until("a repaired disk", async || client.free_in("").await.is_ok_and(|now| now == free)).await;
             assert_eq!(names(&client).await, ["a"]);
             assert_eq!(health(&client).await, before);
             client.remove("ssd", "a").await.unwrap();

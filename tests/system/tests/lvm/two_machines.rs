@@ -1,5 +1,5 @@
-//! Two machines with a disk that both have, as nodes have a LUN or a multi-attached disk of a cloud: two guests, each
-//! with a kernel and a machine-id of its own, whose `/dev/ubdb` is the same file.
+//! Two machines with a shared disk, like nodes with a LUN or a multi-attach cloud disk: two guests, each with a
+//! separate kernel and machine-id, whose `/dev/ubdb` is the same file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::fixture::{DISKS, MIB, run_ok};
 pub(crate) const OWN: &str = DISKS[0];
 /// The disk that both machines have.
 pub(crate) const SHARED: &str = DISKS[1];
-/// Timeout of what one machine waits for, and of both together.
+/// Timeout of the waits of one machine, and of both together.
 const LONG: Duration = Duration::from_mins(1);
 
 /// A work and its name, which is the first argument of this program in the guest. No other name has the same first 16
@@ -49,7 +49,7 @@ impl Marks {
     }
 }
 
-/// Returns all of the shared disk that anybody could have changed: LVM's metadata and the data of its volumes.
+/// Returns the contents of the shared disk: LVM's metadata and the data of its volumes.
 pub(crate) fn shared_contents() -> String {
     run_ok("sh", &["-c", &format!("dd if={SHARED} bs=1M iflag=direct status=none | sha256sum")])
 }

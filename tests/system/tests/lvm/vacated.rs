@@ -5,7 +5,7 @@ use std::fs;
 use crate::crash::Killer;
 use crate::daemon::Lvmd;
 use crate::evacuation::{
-    GROUP, LoopDisks, SLOW, create, devices_of, evacuate, members, stop, until_evacuation, until_told,
+    GROUP, LoopDisks, SLOW, create, devices_of, evacuate, members, stop, until_evacuation, until_reported,
 };
 use crate::fixture::{EXTENT, run_ok, wait};
 use crate::scsi_disks::until;
@@ -38,7 +38,7 @@ pub(crate) fn until_all_is_as_before() {
     });
 }
 
-/// Starts lvmd with an LVM that kills it as planned, and makes a volume with secrets on the first of two disks.
+/// Starts lvmd with an LVM that kills it as planned, and creates a volume with secrets on the first of two disks.
 fn start(killer: &Killer) -> (LoopDisks, Lvmd, String) {
     let disks = LoopDisks::with_group(2);
     let lvmd = Lvmd::start(&format!("lvm-command-prefix: [{}]\n{WIPING}", killer.lvm().display()));
@@ -48,7 +48,10 @@ fn start(killer: &Killer) -> (LoopDisks, Lvmd, String) {
         create(&client, "a", EXTENTS * EXTENT, "").await.unwrap();
         write_secret("/dev/leaving/a");
         disks.add_others();
-        until_told(&client, |told| told.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)).await;
+        until_reported(&client, |reported| {
+            reported.volume_groups.iter().any(|group| group.physical_volumes.len() == 2)
+        })
+        .await;
     });
     (disks, lvmd, uuid)
 }
@@ -77,7 +80,7 @@ fn stopped() {
         if !when.is_empty() {
             lvmd = restart_when_killed(&killer, lvmd);
         }
-        // One that is made at once gets none of it, either
+        // A volume that is created at once gets none of it, either
         wait(async { create(&lvmd.connect().await, "b", 30 * EXTENT, "").await.unwrap() });
         assert_eq!(count_secrets("/dev/leaving/b"), 0, "{when}");
         until_all_is_as_before();

@@ -138,7 +138,7 @@ impl Drop for SlowDisk {
         drop(run("vgremove", &["-ffqy", "myvg1"]));
         drop(run("losetup", &["-d", &self.device]));
         drop(run("dmsetup", &["remove", "--noudevsync", "--retry", "slow"]));
-        // What was not wiped would be found by the trials that come after.
+        // Later tests would find contents that are not wiped.
         drop(run("blkdiscard", &["-z", DISKS[0]]));
     }
 }
@@ -160,7 +160,7 @@ fn killed_while_wiping() {
         SlowDisk::set_delay("500");
         client.remove("ssd", "a").await.unwrap();
         assert_eq!(client.list().await, []);
-        assert_eq!(client.free().await, free - size, "its room is not offered before it is wiped");
+        assert_eq!(client.free().await, free - size, "its space is not offered before it is wiped");
         assert_eq!(code(client.create("b", free).await), Code::ResourceExhausted);
         assert_eq!(code(client.remove("ssd", "a").await), Code::NotFound);
         let (name, tags) = only_volume();

@@ -13,7 +13,7 @@ fn a_link_to_another_volume() {
     let _groups = Groups::one();
     run_ok("lvcreate", &["-qy", "-L64m", "-n", "v1", "myvg1"]);
     run_ok("lvcreate", &["-qy", "-L64m", "-n", "other", "myvg1"]);
-    // What nobody has a name for is formatted where it lies on the volume itself
+    // Data without a known signature, which would be formatted on the right volume
     run_ok("dd", &["if=/dev/urandom", "of=/dev/myvg1/other", "bs=1M", "count=64", "oflag=direct"]);
     let sum = || run_ok("sha256sum", &["/dev/mapper/myvg1-other"]);
     let before = sum();
@@ -30,14 +30,14 @@ fn a_link_to_another_volume() {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains("/run/target"), "{mounts}");
 
-        // What the message says
+        // The command of the message
         std::fs::remove_file("/dev/myvg1/v1").unwrap();
         run_ok("vgmknodes", &["-qq", "myvg1"]);
         agent.publish(AccessType::Mount(MountVolume::default())).await.unwrap();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(mounts.lines().any(|line| line.contains(TARGET) && line.contains(" /dev/myvg1/v1 ")), "{mounts}");
         agent.unpublish().await.unwrap();
-        // The device is held by nobody any more
+        // Nothing holds the device any more
         run_ok("lvremove", &["-qqy", "myvg1/v1"]);
         assert_eq!(sum(), before);
         agent.stop().await;
