@@ -182,16 +182,16 @@ fn share_staged_volume(fixture: &Fixture) -> Result<()> {
             fixture.apply_claim(name, "waiting", "64Mi")?;
             fixture.apply(&pod(name, name, VolumeMode::Filesystem))?;
         }
-        fixture.apply(&pod("beside", "staged", VolumeMode::Filesystem))?;
-        for name in ["staged", "beside", "late"] {
+        fixture.apply(&pod("second", "staged", VolumeMode::Filesystem))?;
+        for name in ["staged", "second", "late"] {
             fixture.wait_ready(name)?;
         }
         fixture.write_word("staged", "shared")?;
-        ensure!(fixture.read_word("beside")? == "shared", "the second pod reads something else");
+        ensure!(fixture.read_word("second")? == "shared", "the second pod reads something else");
         let mounts = mounts_of_volume(fixture)?;
         let number = (mounts.matches("/globalmount").count(), mounts.lines().count());
         ensure!(number == (2, 5), "two volumes for three pods are mounted so:\n{mounts}");
-        fixture.kubectl(&["delete", "pod", "staged", "beside", "--timeout=180s"])?;
+        fixture.kubectl(&["delete", "pod", "staged", "second", "--timeout=180s"])?;
         fixture.delete_claim("staged")?;
         let mounts = mounts_of_volume(fixture)?;
         ensure!(mounts.lines().count() == 2, "the volume of the pod that stays is mounted so:\n{mounts}");

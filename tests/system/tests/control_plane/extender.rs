@@ -94,7 +94,7 @@ fn shipped_address() -> Result<SocketAddr> {
     let file = Path::new(REPOSITORY).join("scheduler-config/scheduler-config.yaml");
     let text = fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
     let address = text.lines().find_map(|line| line.trim().strip_prefix("- urlPrefix: http://"));
-    address.context("no address")?.parse().context("kube-scheduler is not told an address")
+    address.context("no address")?.parse().context("kube-scheduler has no address")
 }
 
 struct Host {

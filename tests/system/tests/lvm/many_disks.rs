@@ -57,7 +57,7 @@ fn takes_many() {
         for disk in left {
             assert!(contents(&disk.path).iter().all(|byte| *byte == 0), "{} was written to", disk.path);
         }
-        assert_eq!(client.free_in("scsi").await.unwrap(), 0, "the reserve is given away");
+        assert_eq!(client.free_in("scsi").await.unwrap(), 0, "the spare is offered");
     });
     assert!(lvmd.terminate().success());
 

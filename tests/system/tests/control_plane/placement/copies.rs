@@ -21,23 +21,23 @@ pub(super) fn place_next_to_source(bed: &Bed<'_>) -> Result<()> {
     bed.wait_volume("source", NEAR)?;
     let affinity = |pod: &str| {
         json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
-            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"beside": pod}}},
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"affine": pod}}},
         ]}})
     };
     let mut other = bed.pod("other", &[]);
-    other["metadata"]["labels"] = json!({"beside": "other"});
+    other["metadata"]["labels"] = json!({"affine": "other"});
     other["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": FAR});
-    let mut beside = bed.pod("beside", &[("beside", WANTED)]);
-    beside["spec"]["affinity"] = affinity("other");
-    bed.apply(&[other, clone("beside"), beside, clone("free"), bed.pod("free", &[("free", WANTED)])])?;
+    let mut affine = bed.pod("affine", &[("affine", WANTED)]);
+    affine["spec"]["affinity"] = affinity("other");
+    bed.apply(&[other, clone("affine"), affine, clone("free"), bed.pod("free", &[("free", WANTED)])])?;
     restore_snapshot(bed)?;
 
     // Whichever node the scheduler chose first
     bed.wait_scheduled("free", NEAR)?;
     bed.wait_volume("free", NEAR)?;
     // The copy cannot be where the pod has to be
-    bed.wait_volume("beside", NEAR)?;
-    bed.fixture.wait_event("Pod", "beside", "Warning FailedScheduling", "node affinity")?;
+    bed.wait_volume("affine", NEAR)?;
+    bed.fixture.wait_event("Pod", "affine", "Warning FailedScheduling", "node affinity")?;
     refuse_strictly(bed, &pinned("strict", FAR))
 }
 
