@@ -24,7 +24,7 @@ pub use cache::{Cache, CacheWriter, Cached};
 pub use client::{client, wait_until_reachable};
 pub use credentials::{CredentialSource, Credentials, CredentialsRejected};
 pub use events::EventRecorder;
-pub use list::{can_select, list_in_pages, list_selected};
+pub use list::{list_in_pages, list_selected, node_selection};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
 pub use patches::{
     add_finalizer, has_finalizer, json_patch, remove_annotation, remove_finalizers, replace_status,

@@ -6,6 +6,7 @@ use std::pin::pin;
 use futures::stream::{self, Stream, TryStreamExt as _};
 use kube::Api;
 use kube::api::ListParams;
+use kube::runtime::watcher;
 use serde::de::DeserializeOwned;
 
 /// Objects per page, as many as kube's own watcher and kubectl ask for: neither side has to hold a whole large cluster.
@@ -54,14 +55,16 @@ where
     Ok(found)
 }
 
-/// Returns whether the API server knows the fields of this selector.
-pub async fn can_select<K>(api: &Api<K>, fields: &str) -> kube::Result<bool>
+/// Returns the selection of the objects of a node by `spec.nodeName`; `None` if the API server cannot select by it, so
+/// that a watch receives the objects of all nodes.
+pub async fn node_selection<K>(api: &Api<K>, node: &str) -> kube::Result<Option<watcher::Config>>
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    match api.list(&ListParams::default().fields(fields).limit(1)).await {
-        Ok(_) => Ok(true),
-        Err(error) if is_unknown_field(&error) => Ok(false),
+    let fields = format!("spec.nodeName={node}");
+    match api.list(&ListParams::default().fields(&fields).limit(1)).await {
+        Ok(_) => Ok(Some(watcher::Config::default().fields(&fields))),
+        Err(error) if is_unknown_field(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -120,10 +123,10 @@ mod tests {
     #[tokio::test]
     async fn what_the_server_cannot_select_is_selected_here() {
         let (server, api) = server(9);
-        assert!(can_select(&api, "spec.nodeName=n2").await.unwrap());
+        assert!(node_selection(&api, "n2").await.unwrap().is_some());
         assert_eq!(of_second_node(&api).await, 3);
         server.set_selectable_fields(LV, &[]);
-        assert!(!can_select(&api, "spec.nodeName=n2").await.unwrap());
+        assert!(node_selection(&api, "n2").await.unwrap().is_none());
         assert_eq!(of_second_node(&api).await, 3);
     }
 
@@ -131,7 +134,7 @@ mod tests {
     async fn a_server_that_fails_is_not_taken_for_one_that_cannot_select() {
         let (server, api) = server(1);
         server.fail_next("list", LV, 2, 500);
-        assert!(can_select(&api, "spec.nodeName=n2").await.is_err());
+        assert!(node_selection(&api, "n2").await.is_err());
         list_selected(&api, "spec.nodeName=n2", |_| true).await.unwrap_err();
         assert_eq!(server.count("list", LV), 2);
     }

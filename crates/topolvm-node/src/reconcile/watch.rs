@@ -4,17 +4,16 @@ use kube::Api;
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use topolvm_api::LogicalVolume;
-use topolvm_kube::{LogicalVolumeWriter, can_select, watch_selected};
+use topolvm_kube::{LogicalVolumeWriter, node_selection, watch_selected};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 /// Returns the selection of this node's objects, or of all if the server cannot select by `spec.nodeName` (selectable
 /// fields of a CRD: Kubernetes 1.31, and a CRD that has them). Retries with back-off until it knows.
 pub(super) async fn choose_selection(api: &Api<LogicalVolume>, node: &str, mut backoff: Backoff) -> watcher::Config {
-    let field = format!("spec.nodeName={node}");
     loop {
-        match can_select(api, &field).await {
-            Ok(true) => return watcher::Config::default().fields(&field),
-            Ok(false) => {
+        match node_selection(api, node).await {
+            Ok(Some(selection)) => return selection,
+            Ok(None) => {
                 tracing::warn!(
                     "the API server cannot select LogicalVolumes by node, so topolvm-node receives those of all nodes; \
                      install the current CustomResourceDefinition on Kubernetes 1.31 or later"

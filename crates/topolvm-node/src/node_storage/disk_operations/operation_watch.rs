@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::Api;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 use topolvm_api::DiskOperation;
-use topolvm_kube::{can_select, watch_selected_if_served};
+use topolvm_kube::{node_selection, watch_selected_if_served};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 /// Pause before an API server that has no such objects is asked again.
@@ -26,15 +26,13 @@ pub(super) async fn follow(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let (mut is_logged, mut backoff) = (false, RETRY);
-    let field = format!("spec.nodeName={node}");
     loop {
-        let Some(selects) = shutdown.run_until_cancelled(can_select(&api, &field)).await else { return Ok(()) };
-        let (refusal, pause) = match selects {
-            Ok(selects) => {
+        let selecting = node_selection(&api, &node);
+        let Some(selection) = shutdown.run_until_cancelled(selecting).await else { return Ok(()) };
+        let (refusal, pause) = match selection {
+            Ok(selection) => {
                 backoff.reset();
-                // An API server that cannot select sends those of all nodes
-                let config = watcher::Config::default();
-                let config = if selects { config.fields(&field) } else { config };
+                let config = selection.unwrap_or_default();
                 let mut listed = Operations::new();
                 let apply = |event| {
                     is_logged = false;
