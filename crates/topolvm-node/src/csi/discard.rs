@@ -6,10 +6,11 @@ use std::sync::Arc;
 use linux_mount::Mounter;
 use topolvm_runtime::{CancellationToken, error_chain};
 
+use super::CsiError;
 use super::discard_queue::Discard;
-use super::{Agent, CsiError};
+use super::mounts::Mounts;
 
-impl<M: Mounter> Agent<M> {
+impl<M: Mounter> Mounts<M> {
     /// Discards the free blocks of new filesystems until the shutdown begins. Nothing is lost when that does not come
     /// about: the disk only does not learn that the blocks are free.
     pub(super) async fn discard_free_blocks(self: Arc<Self>, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -33,9 +34,9 @@ impl<M: Mounter> Agent<M> {
 
     async fn discard(&self, discard: &Discard) -> Result<(), CsiError> {
         // Of a path without a mount it would be the filesystem around it
-        if self.mounter.mounts_at(&discard.target).await?.is_empty() {
+        if self.access.mounter.mounts_at(&discard.target).await?.is_empty() {
             return Ok(());
         }
-        Ok(self.mounter.discard_free_blocks(&discard.target, &discard.stop).await?)
+        Ok(self.access.mounter.discard_free_blocks(&discard.target, &discard.stop).await?)
     }
 }

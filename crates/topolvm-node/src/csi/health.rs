@@ -2,23 +2,37 @@
 //! callers that are older than CSI 1.13.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use linux_mount::{MountError, Mounter};
+use linux_mount::{HungPaths, MountError, Mounter};
+use tokio::sync::watch;
 use topolvm_proto::csi;
 use topolvm_proto::csi::node_get_storage_health_response::StorageBackendHealth;
 use topolvm_proto::csi::volume_health::VolumeHealthEntry;
 use topolvm_runtime::error_chain;
 
+use super::CsiError;
 use super::conditions::{self, Condition, Severity};
+use super::prepare::MissingFilesystems;
 use super::request::GetVolumeHealth;
-use super::{Agent, CsiError};
+use super::volume_access::VolumeAccess;
+use crate::capacity::DeviceClasses;
 
 /// Deadline of the conditions that come from lvmd. kubelet calls NodeGetVolumeHealth for one volume after the other,
 /// also of other drivers, and of NodeGetVolumeStats it needs the usage.
 const CONDITION: Duration = Duration::from_secs(5);
 
-impl<M: Mounter> Agent<M> {
+/// Reports usage and health of volumes and of the storage of the node.
+#[derive(Debug)]
+pub(super) struct HealthReports<M> {
+    pub(super) access: Arc<VolumeAccess<M>>,
+    pub(super) device_classes: watch::Receiver<DeviceClasses>,
+    pub(super) hung_paths: HungPaths,
+    pub(super) missing_filesystems: MissingFilesystems,
+}
+
+impl<M: Mounter> HealthReports<M> {
     /// Returns the conditions of a volume, for callers of CSI 1.13.
     pub(super) async fn volume_health(&self, request: GetVolumeHealth) -> Result<csi::VolumeHealth, CsiError> {
         let GetVolumeHealth { id, path, staging } = request;
@@ -71,9 +85,9 @@ impl<M: Mounter> Agent<M> {
 
     /// Finds the conditions of the LV, of its device class, and of a filesystem that is missing.
     async fn find_lv_conditions(&self, id: &str) -> Result<Vec<Condition>, CsiError> {
-        let volume = self.volumes.find(id).await?;
+        let volume = self.access.volumes.find(id).await?;
         let class = volume.spec.device_class.as_str();
-        let Some(lv) = self.lvmd.find(id, class).await? else {
+        let Some(lv) = self.access.lvmd.find(id, class).await? else {
             let message = format!("logical volume {id} no longer exists in LVM on this node");
             return Ok(vec![Condition::new(Severity::DataLoss, "LogicalVolumeMissing", message)]);
         };
@@ -97,9 +111,9 @@ impl<M: Mounter> Agent<M> {
 
     /// Returns the condition of the mount at a path.
     async fn mount_condition(&self, path: &Path) -> Option<Condition> {
-        let mounts = self.mounter.mounts_at(path).await.ok()?;
+        let mounts = self.access.mounter.mounts_at(path).await.ok()?;
         let mount = mounts.last()?;
-        if let Err(error) = self.hung_paths.guard(path, self.mounter.inspect_path(path)).await {
+        if let Err(error) = self.hung_paths.guard(path, self.access.mounter.inspect_path(path)).await {
             return Some(unreadable_condition(&error));
         }
         (mount.filesystem_readonly && !mount.readonly).then(|| {

@@ -65,7 +65,7 @@ impl<M: Mounter> NodeService<M> {
         &self,
         shutdown: CancellationToken,
     ) -> impl Future<Output = anyhow::Result<()>> + Send + use<M> {
-        Arc::clone(&self.agent).discard_free_blocks(shutdown)
+        Arc::clone(&self.agent.mounts).discard_free_blocks(shutdown)
     }
 
     /// Sends the id of a volume that was published, unpublished or unstaged.
@@ -138,7 +138,7 @@ impl<M: Mounter> Node for NodeService<M> {
         request: Request<csi::NodeGetVolumeStatsRequest>,
     ) -> Result<Response<csi::NodeGetVolumeStatsResponse>, Status> {
         let request = GetVolumeStats::parse(request.into_inner())?;
-        Ok(Response::new(self.agent.stats(request).await?))
+        Ok(Response::new(self.agent.health.stats(request).await?))
     }
 
     async fn node_expand_volume(
@@ -209,8 +209,12 @@ impl<M: Mounter> Node for NodeService<M> {
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
         let (id, staging) = parse_unstage(request.into_inner())?;
         let volume = id.clone();
-        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unmount_all(&volume, &staging).await })
-            .await?;
+        self.run_locked(
+            &self.teardown_slots,
+            &id,
+            |agent| async move { agent.mounts.unmount_all(&volume, &staging).await },
+        )
+        .await?;
         self.notify_published(id);
         Ok(Response::new(csi::NodeUnstageVolumeResponse {}))
     }
@@ -220,7 +224,7 @@ impl<M: Mounter> Node for NodeService<M> {
         request: Request<csi::NodeGetVolumeHealthRequest>,
     ) -> Result<Response<csi::NodeGetVolumeHealthResponse>, Status> {
         let request = GetVolumeHealth::parse(request.into_inner())?;
-        let volume_health = Some(self.agent.volume_health(request).await?);
+        let volume_health = Some(self.agent.health.volume_health(request).await?);
         Ok(Response::new(csi::NodeGetVolumeHealthResponse { volume_health }))
     }
 
@@ -228,7 +232,7 @@ impl<M: Mounter> Node for NodeService<M> {
         &self,
         _: Request<csi::NodeGetStorageHealthRequest>,
     ) -> Result<Response<csi::NodeGetStorageHealthResponse>, Status> {
-        let backend_health = self.agent.storage_health();
+        let backend_health = self.agent.health.storage_health();
         Ok(Response::new(csi::NodeGetStorageHealthResponse { backend_health }))
     }
 }

@@ -1,13 +1,18 @@
 //! Prepares the filesystem of a device before it is mounted: finds, formats or checks it, or refuses. Data that may be
 //! in use is never overwritten.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use linux_mount::{Contents, Filesystem, MountError, Mounter};
+use parking_lot::Mutex;
 use topolvm_api::LogicalVolume;
 
+use super::CsiError;
 use super::capability::Access;
 use super::error::RequestError;
 use super::volume::{Volume, WantedFilesystem};
-use super::{Agent, CsiError};
+use super::volume_access::VolumeAccess;
 
 /// Origin of the filesystem on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +23,22 @@ pub(super) enum Prepared {
     Formatted,
 }
 
-impl<M: Mounter> Agent<M> {
+/// Messages about volumes whose recorded filesystem was missing when they were to be mounted, by volume id. Calls about
+/// the health of a volume start no process, and read them here.
+pub(super) type MissingFilesystems = Arc<Mutex<HashMap<String, String>>>;
+
+/// Prepares the filesystems of devices.
+#[derive(Debug)]
+pub(super) struct FilesystemPreparation<M> {
+    pub(super) access: Arc<VolumeAccess<M>>,
+    pub(super) missing: MissingFilesystems,
+}
+
+impl<M: Mounter> FilesystemPreparation<M> {
     /// Reads the object again from the API server if it has no record of a filesystem and the volume is published for
     /// writing. The watch may not have shown a record that was just written, and a device without a record may be
     /// formatted.
-    pub(super) async fn load_filesystem_record(
+    pub(super) async fn load_record(
         &self,
         object: LogicalVolume,
         id: &str,
@@ -30,9 +46,9 @@ impl<M: Mounter> Agent<M> {
     ) -> Result<LogicalVolume, CsiError> {
         match access {
             Access::Mount { options, .. }
-                if !options.is_readonly() && self.volumes.recorded_filesystem(&object).is_none() =>
+                if !options.is_readonly() && self.access.volumes.recorded_filesystem(&object).is_none() =>
             {
-                Ok(self.volumes.read_from_api_server(&object, id).await?)
+                Ok(self.access.volumes.read_from_api_server(&object, id).await?)
             }
             Access::Mount { .. } | Access::Block { .. } => Ok(object),
         }
@@ -40,32 +56,32 @@ impl<M: Mounter> Agent<M> {
 
     /// Prepares the filesystem so that it can be mounted. A device is formatted when it never had a filesystem, or
     /// when an administrator has given up its contents.
-    pub(super) async fn prepare_filesystem(
+    pub(super) async fn prepare(
         &self,
         volume: &Volume<'_>,
         wanted: &WantedFilesystem<'_>,
     ) -> Result<Prepared, CsiError> {
         let WantedFilesystem { filesystem, options, .. } = *wanted;
         let (id, device) = (&volume.lv.name, volume.node);
-        let recorded = self.volumes.recorded_filesystem(volume.object);
+        let recorded = self.access.volumes.recorded_filesystem(volume.object);
         let recorded = recorded.and_then(|name| Filesystem::parse(name).ok());
-        let contents = self.mounter.probe_contents(device, recorded).await?;
+        let contents = self.access.mounter.probe_contents(device, recorded).await?;
         if contents != Contents::Filesystem(filesystem.to_string()) {
             self.format_or_refuse(volume, wanted, contents).await?;
-            self.missing_filesystems.lock().remove(id);
+            self.missing.lock().remove(id);
             return Ok(Prepared::Formatted);
         }
-        self.missing_filesystems.lock().remove(id);
+        self.missing.lock().remove(id);
         if volume.other.is_some() || volume.device.readonly {
             return Ok(Prepared::Existing);
         }
         if !options.is_readonly()
-            && let Err(error) = self.mounter.check_filesystem(device, filesystem).await
+            && let Err(error) = self.access.mounter.check_filesystem(device, filesystem).await
         {
             return Err(self.explain_failed_check(volume, error).await.into());
         }
         if !volume.object.spec.source.is_empty() {
-            self.mounter.set_unique_uuid(device, filesystem, id).await?;
+            self.access.mounter.set_unique_uuid(device, filesystem, id).await?;
         }
         Ok(Prepared::Existing)
     }
@@ -74,8 +90,8 @@ impl<M: Mounter> Agent<M> {
     async fn explain_failed_check(&self, volume: &Volume<'_>, error: MountError) -> MountError {
         let (device, number) = (&volume.lv.path, volume.device.number);
         if matches!(error, MountError::Failed { .. })
-            && let Ok(true) = self.mounter.is_claimed(volume.node).await
-            && let Ok(holders) = self.mounter.find_device_holders(number, device).await
+            && let Ok(true) = self.access.mounter.is_claimed(volume.node).await
+            && let Ok(holders) = self.access.mounter.find_device_holders(number, device).await
             && !holders.is_empty()
         {
             return MountError::Held { device: device.clone(), holders };
@@ -97,10 +113,10 @@ impl<M: Mounter> Agent<M> {
             return self.format(volume, wanted).await;
         }
         let is_other = |recorded: &&str| contents != Contents::Filesystem((*recorded).to_owned());
-        if let Some(recorded) = self.volumes.recorded_filesystem(volume.object).filter(is_other) {
+        if let Some(recorded) = self.access.volumes.recorded_filesystem(volume.object).filter(is_other) {
             return Err(self.report_missing_filesystem(volume, filesystem, recorded, contents).await);
         }
-        let reformat = || self.volumes.reformat_command(volume.object, filesystem);
+        let reformat = || self.access.volumes.reformat_command(volume.object, filesystem);
         match contents {
             Contents::Filesystem(found) | Contents::Other(found) => {
                 let wanted = filesystem.to_string();
@@ -125,11 +141,11 @@ impl<M: Mounter> Agent<M> {
     /// Returns whether an administrator has asked to have the volume formatted with `filesystem`. An object with a
     /// record is as the watch has shown it: the annotation may be newer than that, or removed.
     async fn is_reformat_requested(&self, volume: &Volume<'_>, filesystem: Filesystem) -> Result<bool, CsiError> {
-        if self.volumes.recorded_filesystem(volume.object).is_none() {
-            return Ok(self.volumes.is_reformat_requested(volume.object, filesystem));
+        if self.access.volumes.recorded_filesystem(volume.object).is_none() {
+            return Ok(self.access.volumes.is_reformat_requested(volume.object, filesystem));
         }
-        let object = self.volumes.read_from_api_server(volume.object, &volume.lv.name).await?;
-        Ok(self.volumes.is_reformat_requested(&object, filesystem))
+        let object = self.access.volumes.read_from_api_server(volume.object, &volume.lv.name).await?;
+        Ok(self.access.volumes.is_reformat_requested(&object, filesystem))
     }
 
     /// Makes the error of a recorded filesystem that is missing, stores it for the volume condition, and publishes an
@@ -143,7 +159,7 @@ impl<M: Mounter> Agent<M> {
     ) -> CsiError {
         let id = &volume.lv.name;
         let hint = Filesystem::parse(recorded).map_or("with the tools of that filesystem", Filesystem::recovery_hint);
-        let reformat = self.volumes.reformat_command(volume.object, wanted);
+        let reformat = self.access.volumes.reformat_command(volume.object, wanted);
         let error = CsiError::FilesystemMissing {
             id: id.clone(),
             device: volume.lv.path.clone(),
@@ -152,9 +168,9 @@ impl<M: Mounter> Agent<M> {
             remedy: format!("Recover the filesystem on the node ({hint}), or, if the data is not needed: {reformat}"),
         };
         let message = error.to_string();
-        self.volumes.events.filesystem_missing(volume.object, &message).await;
-        let mut missing = self.missing_filesystems.lock();
-        missing.retain(|id, _| !self.volumes.is_known_to_be_absent(id));
+        self.access.volumes.events.filesystem_missing(volume.object, &message).await;
+        let mut missing = self.missing.lock();
+        missing.retain(|id, _| !self.access.volumes.is_known_to_be_absent(id));
         missing.insert(id.clone(), message);
         error
     }
@@ -162,7 +178,7 @@ impl<M: Mounter> Agent<M> {
     /// Runs mkfs. Its options are checked only here: a volume that has its filesystem is mounted regardless of them.
     async fn format(&self, volume: &Volume<'_>, wanted: &WantedFilesystem<'_>) -> Result<(), CsiError> {
         let options = wanted.mkfs_options.as_ref().map_err(|error| RequestError::from(error.clone()))?;
-        Ok(self.mounter.format(volume.node, wanted.filesystem, options).await?)
+        Ok(self.access.mounter.format(volume.node, wanted.filesystem, options).await?)
     }
 }
 

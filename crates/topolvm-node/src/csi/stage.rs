@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use linux_mount::{DeviceNumber, Mounter};
+use linux_mount::Mounter;
 use topolvm_runtime::error_chain;
 
 use super::capability::Access;
@@ -15,23 +15,23 @@ impl<M: Mounter> Agent<M> {
     /// Stages a volume. Of a raw block volume only the LV is activated: its device node is at its place already.
     pub(super) async fn stage(&self, request: StageVolume) -> Result<(), CsiError> {
         let StageVolume { id, staging, access } = request;
-        self.mounter.check_shared(&staging).await?;
-        let (object, lv) = self.find_volume(&id).await?;
-        let object = self.load_filesystem_record(object, &id, &access).await?;
-        let opened = self.open_device(&object, &lv).await?;
+        self.access.mounter.check_shared(&staging).await?;
+        let (object, lv) = self.access.find_volume(&id).await?;
+        let object = self.filesystems.preparation.load_record(object, &id, &access).await?;
+        let opened = self.access.open_device(&object, &lv).await?;
         let device = opened.device;
         match access {
             Access::Mount { filesystem, options, mkfs_options } => {
                 // Staged for writing even if pods only read: that is decided when it is published
                 let readonly = device.readonly || options.is_readonly();
                 let options = options.in_mode(readonly);
-                let other = self.mounter.other_targets(device.number, &staging).await?.into_iter().next();
+                let other = self.access.mounter.other_targets(device.number, &staging).await?.into_iter().next();
                 let volume = Volume { object: &object, lv: &lv, device, node: &opened.node, other };
                 let wanted =
                     WantedFilesystem { filesystem, options: &options, mkfs_options: &mkfs_options, staging: None };
-                self.publish_filesystem(&volume, &staging, &wanted).await
+                self.filesystems.publish(&volume, &staging, &wanted).await
             }
-            Access::Block { .. } => match self.mounter.mounts_at(&staging).await?.into_iter().next_back() {
+            Access::Block { .. } => match self.access.mounter.mounts_at(&staging).await?.into_iter().next_back() {
                 Some(mount) => Err(CsiError::OtherFilesystem { id, target: staging, found: mount.filesystem }),
                 None => Ok(()),
             },
@@ -46,7 +46,7 @@ impl<M: Mounter> Agent<M> {
         target: &Path,
     ) -> Result<Option<PathBuf>, CsiError> {
         let Some(staging) = staging else { return Ok(None) };
-        match self.mounter.mounts_at(&staging).await?.last() {
+        match self.access.mounter.mounts_at(&staging).await?.last() {
             Some(mount) if mount.device == volume.device.number => return Ok(Some(staging)),
             Some(_) => {
                 return Err(CsiError::TargetTaken { target: staging, found: "something else is mounted on it" });
@@ -55,7 +55,7 @@ impl<M: Mounter> Agent<M> {
         }
         // Pods that were started before staging was switched on. kubelet stages nothing for a volume that it has
         // mounted, so that neither they nor further pods would get it again
-        if volume.other.is_some() || !self.mounter.mounts_at(target).await?.is_empty() {
+        if volume.other.is_some() || !self.access.mounter.mounts_at(target).await?.is_empty() {
             return Ok(None);
         }
         Err(CsiError::NotStaged { id: volume.lv.name.clone(), staging })
@@ -69,14 +69,16 @@ impl<M: Mounter> Agent<M> {
             return;
         }
         let unmounted = async {
-            let Some(mount) = self.mounter.mounts_at(target).await?.into_iter().next_back() else { return Ok(()) };
-            let others = self.mounter.other_targets(mount.device, target).await?;
+            let Some(mount) = self.access.mounter.mounts_at(target).await?.into_iter().next_back() else {
+                return Ok(());
+            };
+            let others = self.access.mounter.other_targets(mount.device, target).await?;
             if !others.iter().all(|other| kubelet_paths::is_staging_path(other)) {
                 return Ok(());
             }
             for leftover in others {
                 tracing::info!(path = %leftover.display(), "unmounting a volume that was staged with --stage-volumes");
-                self.unmount_all(id, &leftover).await?;
+                self.mounts.unmount_all(id, &leftover).await?;
             }
             Ok::<(), CsiError>(())
         };
@@ -86,21 +88,5 @@ impl<M: Mounter> Agent<M> {
                 "a staged volume may still be mounted; unmount it manually after its pods have ended"
             );
         }
-    }
-
-    /// Finds the paths other than `target` and the staging path at which a volume is mounted or bound.
-    pub(super) async fn find_other_targets(
-        &self,
-        device: DeviceNumber,
-        target: &Path,
-        staging: Option<&Path>,
-    ) -> Result<Vec<PathBuf>, CsiError> {
-        let mut others = self.mounter.other_targets(device, target).await?;
-        if let Some(staging) = staging {
-            // The mount table has other names for paths with links in them
-            let unstaged = self.mounter.other_targets(device, staging).await?;
-            others.retain(|other| unstaged.contains(other));
-        }
-        Ok(others)
     }
 }

@@ -6,17 +6,17 @@ use linux_mount::{FilesystemUsage, MountError, Mounter, PathKind};
 use topolvm_proto::csi::volume_usage::Unit;
 use topolvm_proto::csi::{NodeGetVolumeStatsResponse, VolumeUsage};
 
-use super::health::unreadable_condition;
+use super::CsiError;
+use super::health::{HealthReports, unreadable_condition};
 use super::request::GetVolumeStats;
-use super::{Agent, CsiError};
 
-impl<M: Mounter> Agent<M> {
+impl<M: Mounter> HealthReports<M> {
     /// Returns usage and condition of a volume. The usage needs neither lvmd nor the API server, so that it is
     /// measured while both are away.
     pub(super) async fn stats(&self, request: GetVolumeStats) -> Result<NodeGetVolumeStatsResponse, CsiError> {
         let GetVolumeStats { id, path, staging } = request;
         let not_published = || CsiError::NotPublished { id: id.clone(), path: path.clone() };
-        if self.volumes.is_known_to_be_absent(&id) {
+        if self.access.volumes.is_known_to_be_absent(&id) {
             return Err(not_published());
         }
         let (usage, condition) = match self.hung_paths.guard(&path, self.measure_usage(&path)).await {
@@ -33,23 +33,23 @@ impl<M: Mounter> Agent<M> {
 
     /// Measures the usage of a filesystem or device; `None` if nothing is published at the path.
     async fn measure_usage(&self, path: &Path) -> Result<Option<Vec<VolumeUsage>>, MountError> {
-        match self.mounter.inspect_path(path).await? {
+        match self.access.mounter.inspect_path(path).await? {
             PathKind::Absent | PathKind::Other => Ok(None),
             PathKind::BlockDevice(_) => {
-                let total = self.mounter.block_device(path).await?.size_bytes;
+                let total = self.access.mounter.block_device(path).await?.size_bytes;
                 let usage = VolumeUsage { total: to_wire(total), unit: Unit::Bytes.into(), ..VolumeUsage::default() };
                 Ok(Some(vec![usage]))
             }
             // A bare directory would give the numbers of the node's own disk
-            PathKind::Directory if self.mounter.mounts_at(path).await?.is_empty() => Ok(None),
-            PathKind::Directory => Ok(Some(usages(&self.mounter.filesystem_usage(path).await?))),
+            PathKind::Directory if self.access.mounter.mounts_at(path).await?.is_empty() => Ok(None),
+            PathKind::Directory => Ok(Some(usages(&self.access.mounter.filesystem_usage(path).await?))),
         }
     }
 
     /// Returns whether an error comes from the volume at a path, and not from this machine.
     async fn is_error_of_volume(&self, path: &Path, error: &MountError) -> bool {
         let by_disk = matches!(error, MountError::Io { .. } | MountError::Hung { .. });
-        by_disk && self.mounter.mounts_at(path).await.is_ok_and(|mounts| !mounts.is_empty())
+        by_disk && self.access.mounter.mounts_at(path).await.is_ok_and(|mounts| !mounts.is_empty())
     }
 }
 

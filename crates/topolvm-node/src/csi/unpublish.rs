@@ -8,15 +8,12 @@ use linux_mount::{FILE_DEADLINE, Mounter, run_blocking};
 use super::{Agent, CsiError};
 use crate::target_path;
 
-/// More layers of mounts at a path than kubelet's retries ever stack.
-const MAX_LAYERS: usize = 64;
-
 impl<M: Mounter> Agent<M> {
     /// Unmounts a volume and removes its target path. Neither the LogicalVolume nor the LV is looked up: both may be
     /// gone, and a pod must be able to end all the same.
     pub(super) async fn unpublish(&self, id: &str, target: &Path) -> Result<(), CsiError> {
         self.unmount_leftover_staging(id, target).await;
-        self.unmount_all(id, target).await?;
+        self.mounts.unmount_all(id, target).await?;
         run_blocking(FILE_DEADLINE, target, target_path::remove_target).await?;
         self.published_pods.remove(id, target).await;
         if is_file_name(id) {
@@ -27,21 +24,6 @@ impl<M: Mounter> Agent<M> {
             }
         }
         Ok(())
-    }
-
-    /// Thaws the filesystem at a path and unmounts all layers there. Fails when something stays mounted there on the
-    /// node: the kubelet, once it has a success, never asks again. The mount table is read and not the path: a
-    /// filesystem whose disk has failed answers every access with an error.
-    pub(super) async fn unmount_all(&self, id: &str, target: &Path) -> Result<(), CsiError> {
-        self.thaw_before_unmount(id, target).await;
-        self.discards.cancel(target).await;
-        for _ in 0..MAX_LAYERS {
-            if self.mounter.mounts_at(target).await?.is_empty() {
-                break;
-            }
-            self.mounter.unmount(target).await?;
-        }
-        Ok(self.mounter.check_unmounted(target).await?)
     }
 }
 
