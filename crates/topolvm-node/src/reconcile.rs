@@ -5,25 +5,26 @@
 //! repeated request for an LV like the first.
 
 mod adopt;
+mod clients;
 mod comparison;
 mod create;
+mod creation;
 mod delete;
 mod device_uses;
 mod differences;
 mod error;
 mod expand;
 mod failed_removals;
-mod finalizer;
 mod io_limits;
 mod listing;
 mod lost;
+mod object_writer;
 mod orphans;
-mod owner;
+mod owner_search;
 mod predecessor;
 mod reconciler;
 mod run;
 mod source;
-mod status;
 mod tags;
 mod watch;
 mod write_cache;
@@ -31,5 +32,5 @@ mod write_cache;
 pub(crate) use device_uses::FindDeviceUses;
 pub use differences::VolumeGauges;
 pub use error::ReconcileError;
-pub use reconciler::Reconciler;
+pub use reconciler::{HostAccess, Reconciler};
 pub use run::Triggers;

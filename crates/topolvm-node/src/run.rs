@@ -27,7 +27,7 @@ use crate::io_limits::{IoLimiter, LimitIo, PodWatch};
 use crate::lvmd_client::LvmdClient;
 use crate::node_storage::StoragePublisher;
 use crate::published_pods::PublishedPods;
-use crate::reconcile::{FindDeviceUses, Reconciler, Triggers, VolumeGauges};
+use crate::reconcile::{FindDeviceUses, HostAccess, Reconciler, Triggers, VolumeGauges};
 use crate::stacked_mounts;
 use crate::topology_label::TopologyLabel;
 use crate::volume_devices::VolumeDevices;
@@ -181,9 +181,8 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     tasks.spawn("topology label", label.run(capacity.node_object(), shutdown.clone()));
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let triggers = Triggers { lvmd_returns, device_classes, published, pods, gauges };
-    let reconciler = Reconciler::new(flavor, node, client, lvmd, now);
-    let reconciler = reconciler.finding_uses(device_uses).storing_devices(devices);
-    let reconciler = reconciler.handling_orphans(orphans).limiting_io(limiter);
+    let host = HostAccess { device_uses: Some(device_uses), devices, io_limiter: Some(limiter) };
+    let reconciler = Reconciler::new(flavor, node, client, lvmd, now, orphans, host);
     tasks.spawn("LogicalVolumes", Arc::new(reconciler).run(own, triggers, reconcile_metrics, shutdown.clone()));
     tasks.spawn("pods", pod_watch.follow(pod_changes, shutdown.clone()));
     if embeds_registrar {

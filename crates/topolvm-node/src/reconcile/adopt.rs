@@ -1,31 +1,21 @@
 //! Assigns to an object the LV that its annotation names, instead of a new one: an administrator restores a volume
 //! whose object was gone.
 
-use std::sync::Arc;
-
-use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
-use topolvm_kube::{json_patch, remove_annotation, set_annotation};
 use topolvm_proto::lvmd::AdoptLvRequest;
 use topolvm_runtime::grpc::GrpcCode as _;
 
-use super::status::with_deadline;
-use super::{ReconcileError, Reconciler};
-use crate::events::FIELD_MANAGER;
+use super::ReconcileError;
+use super::creation::{Created, Creation};
 use crate::lvmd_client::to_wire;
 use crate::orphans::Candidate;
 
-impl Reconciler {
-    /// Renames the LV to the UID of the object, unless something refers to the volume by its present name. Returns the
-    /// object with its volume, or `None` if it cannot have it.
+impl Creation {
+    /// Renames the LV to the UID of the object, unless something refers to the volume by its present name.
     ///
     /// Unlike a new LV it stays when the object is gone before its status is written: it is an orphan again.
-    pub(super) async fn adopt(
-        &self,
-        volume: &LogicalVolume,
-        lv: &str,
-    ) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
+    pub(super) async fn adopt(&self, volume: &LogicalVolume, lv: &str) -> Result<Created, ReconcileError> {
         let bytes = match self.adopted_bytes(volume, lv).await? {
             Some(bytes) => Ok(bytes),
             None => parse_bytes(&volume.spec.size).map_err(|error| error.to_string()),
@@ -34,56 +24,41 @@ impl Reconciler {
             Ok(bytes) => bytes,
             Err(error) => return self.fail_creation(volume, Code::InvalidArgument, &error).await,
         };
-        if let Some(owner) = self.find_owner(volume, lv, |_| true).await? {
+        if let Some(owner) = self.owners.find_owner(volume, lv, |_| true).await? {
             let why =
                 format!("LV {lv} belongs to LogicalVolume {owner} and cannot be assigned to another LogicalVolume");
             return self.fail_creation(volume, Code::FailedPrecondition, &why).await;
         }
         let id = lvmd::quarantined_uid(lv).unwrap_or(lv);
-        let id = if self.find_reference(id).await?.is_some() { id } else { volume.uid() };
+        let id = if self.owners.find_reference(id).await?.is_some() { id } else { volume.uid() };
         let request = AdoptLvRequest {
             name: lv.to_owned(),
             device_class: volume.spec.device_class.clone(),
             new_name: id.to_owned(),
             size_bytes,
-            tags: self.lvm_tags(volume).await,
+            tags: self.clients.lvm_tags(volume).await,
         };
-        match self.lvmd.adopt(request).await {
+        match self.clients.lvmd.adopt(request).await {
             Ok(bytes) => {
                 tracing::info!(volume = volume.name(), lv, id, "assigned the logical volume to the object");
-                self.report_volume(volume, id, bytes).await.map(Some)
+                self.writer.report_volume(volume, id, bytes).await.map(Created::Volume)
             }
             Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),
             Err(error) => self.fail_creation(volume, error.code(), &error.detail()).await,
         }
     }
 
-    /// Replaces the request for an LV by a record of it, once the object has the LV: a copy of the object without its
-    /// status, and a tool that repeats its work, must not ask for the LV again.
-    pub(super) async fn record_adoption(
-        &self,
-        volume: Arc<LogicalVolume>,
-    ) -> Result<Arc<LogicalVolume>, ReconcileError> {
-        let Some(lv) = volume.annotation(self.flavor.adopt()) else { return Ok(volume) };
-        let mut operations = set_annotation(&volume.metadata, self.flavor.adopted(), lv);
-        operations.extend(remove_annotation(&volume.metadata, self.flavor.adopt(), lv));
-        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = json_patch(operations);
-        let patched = with_deadline("record the adoption", self.api.patch(volume.name(), &params, &patch)).await?;
-        Ok(self.write_cache.insert(patched))
-    }
-
     /// Returns the size of an LV that was created for an earlier object of this name, whose size in the object may be
     /// that before LVM has rounded it up.
     async fn adopted_bytes(&self, volume: &LogicalVolume, lv: &str) -> Result<Option<u64>, ReconcileError> {
         let class = &volume.spec.device_class;
-        let found = match self.lvmd.find(lv, class).await {
+        let found = match self.clients.lvmd.find(lv, class).await {
             Ok(found) => found,
             Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
             // The adoption fails for the same reason, and its message counts
             Err(_) => return Ok(None),
         };
-        let found = found.and_then(|lv| Candidate::of(self.flavor, class, lv));
+        let found = found.and_then(|lv| Candidate::of(self.clients.flavor, class, lv));
         Ok(found.filter(|found| found.object.as_deref() == Some(volume.name())).map(|found| found.lv.size_bytes))
     }
 }

@@ -2,17 +2,22 @@
 //! with the LVs that have no object.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use topolvm_api::LogicalVolume;
 use topolvm_kube::LogicalVolumes;
 
-use super::Reconciler;
+use super::clients::Clients;
 use super::differences::{Differences, VolumeGauges};
 use super::listing::Listing;
+use super::object_writer::ObjectWriter;
+use super::orphans::OrphanHandler;
 use crate::capacity::DeviceClasses;
 use crate::lvmd_client::Lv;
 use crate::orphans::OrphanPolicy;
+use crate::volume_devices::VolumeDevices;
 
 /// Shortest time between two comparisons of all volumes. lvmd reports each change, and many volumes may come or go at
 /// once.
@@ -21,10 +26,20 @@ const COMPARE_INTERVAL: Duration = Duration::from_secs(1);
 /// deactivates.
 const COMPARE_AGAIN: Duration = Duration::from_mins(1);
 
-impl Reconciler {
+/// Compares the objects of the node with LVM.
+#[derive(Debug)]
+pub(super) struct LvmComparison {
+    pub(super) clients: Arc<Clients>,
+    pub(super) writer: Arc<ObjectWriter>,
+    /// Devices of the volumes, for their metrics.
+    pub(super) devices: VolumeDevices,
+    pub(super) orphans: OrphanHandler,
+}
+
+impl LvmComparison {
     /// Compares the objects with LVM whenever lvmd reports a change, and at times, and sends the names of those whose
     /// condition must change to `changed`. Ends when the sender of `device_classes` is gone.
-    pub(super) async fn compare_with_lvm(
+    pub(super) async fn run(
         &self,
         own: &LogicalVolumes,
         mut device_classes: watch::Receiver<DeviceClasses>,
@@ -43,7 +58,7 @@ impl Reconciler {
                 found.log_new(&before);
                 gauges.show(&found);
                 before = found;
-                self.handle_orphans(listing).await;
+                self.orphans.handle(listing).await;
             }
             tokio::time::sleep(COMPARE_INTERVAL).await;
             if let Ok(Err(_)) = tokio::time::timeout(self.compare_again(), device_classes.changed()).await {
@@ -55,10 +70,10 @@ impl Reconciler {
     /// Returns the longest time until the next comparison. If LVs without an object are put into quarantine, it is the
     /// time between two checks of them.
     fn compare_again(&self) -> Duration {
-        if self.orphan_settings.policy == OrphanPolicy::Report {
+        if self.orphans.settings.policy == OrphanPolicy::Report {
             COMPARE_AGAIN
         } else {
-            COMPARE_AGAIN.min(self.check_interval())
+            COMPARE_AGAIN.min(self.orphans.check_interval())
         }
     }
 
@@ -81,12 +96,12 @@ impl Reconciler {
         let (mut found, mut listing) = (Differences::default(), Listing::default());
         for (class, names) in classes {
             // If the class or volume group cannot be listed, it is not known whether its volumes are lost
-            let listed = self.lvmd.list(&class).await.ok();
+            let listed = self.clients.lvmd.list(&class).await.ok();
             let listed: Option<HashMap<String, Lv>> =
                 listed.map(|lvs| lvs.into_iter().map(|lv| (lv.name.clone(), lv)).collect());
             // One that was made meanwhile has an object by now
             let has_object = |id: &str| ids.contains(id) || own.find(id).is_some();
-            listing.add(self.flavor, &class, listed.as_ref(), has_object);
+            listing.add(self.clients.flavor, &class, listed.as_ref(), has_object);
             if let Some(listed) = &listed {
                 // Also of one whose object does not report the LV yet: lvmd was faster
                 self.devices.replace(&class, listed.values().filter(|lv| has_object(&lv.name)));
@@ -115,8 +130,8 @@ impl Reconciler {
             };
             // Read again: its LV may have been removed because of a deletion that came in between
             let Some(volume) = own.get(&name).filter(|volume| self.must_be_in_lvm(volume)) else { continue };
-            let is_lost = exists.map_or_else(|| self.is_lost(&volume), |exists| !exists);
-            if self.set_lost(&volume, is_lost) {
+            let is_lost = exists.map_or_else(|| self.writer.lost.contains(&volume), |exists| !exists);
+            if self.writer.lost.set(&volume, is_lost) {
                 // The receiver is dropped only at shutdown
                 drop(changed.send(name));
             }
@@ -124,5 +139,24 @@ impl Reconciler {
             let lv = listed.zip(volume.volume_id()).and_then(|(listed, id)| listed.get(id));
             found.inactive.extend(lv.filter(|lv| lv.number.is_none()).map(|lv| lv.name.clone()));
         }
+    }
+
+    /// Returns whether the LV of an object exists in LVM; `None` if that is unknown. An LV that is not in its device
+    /// class may be where the class had its volumes before. lvmd starts LVM to be sure, so a volume that is already
+    /// lost is not queried again.
+    async fn is_in_lvm(&self, volume: &LogicalVolume, listed: &HashMap<String, Lv>) -> Option<bool> {
+        let id = volume.volume_id()?;
+        if listed.contains_key(id) {
+            return Some(true);
+        }
+        if self.writer.lost.contains(volume) {
+            return Some(false);
+        }
+        self.clients.lvmd.find(id, &volume.spec.device_class).await.ok().map(|found| found.is_some())
+    }
+
+    /// Returns whether the LV of an object must be in LVM.
+    fn must_be_in_lvm(&self, volume: &LogicalVolume) -> bool {
+        volume.volume_id().is_some() && !volume.is_deleting() && !self.clients.is_pending_deletion(volume)
     }
 }

@@ -1,32 +1,30 @@
 //! Creates the LV of an object that has none.
 
-use std::sync::Arc;
-
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_proto::lvmd::{CreateLvRequest, CreateLvSnapshotRequest};
 use topolvm_runtime::grpc::GrpcCode as _;
 
+use super::ReconcileError;
+use super::creation::{Created, Creation};
 use super::predecessor::Predecessor;
 use super::source::Source;
-use super::{ReconcileError, Reconciler, tags};
 use crate::lvmd_client::{Absence, LvmdError, to_wire};
 
 /// Code in the status of an object that waits, because there is an LV of an earlier object of its name.
 const HAS_PREDECESSOR: Code = Code::AlreadyExists;
 
-impl Reconciler {
-    /// Creates the LV, or the copy of an LV. Returns the object with its volume, or `None` if it cannot have one: the
-    /// status then has the error, and the controller, which waits for it, deletes the object.
-    pub(super) async fn create(&self, volume: &LogicalVolume) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
+impl Creation {
+    /// Creates the LV of an object, or a copy of another LV.
+    pub(super) async fn create(&self, volume: &LogicalVolume) -> Result<Created, ReconcileError> {
         // While it waits for an administrator it is checked repeatedly
         if volume.failure().is_some_and(|(code, _)| Code::from_i32(code) != HAS_PREDECESSOR) {
-            return Ok(None);
+            return Ok(Created::Failed);
         }
-        if let Some(lv) = volume.annotation(self.flavor.adopt()) {
+        if let Some(lv) = volume.annotation(self.clients.flavor.adopt()) {
             return self.adopt(volume, lv).await;
         }
-        if let Some(predecessor) = self.find_predecessor(volume).await? {
+        if let Some(predecessor) = self.owners.find_predecessor(volume).await? {
             return self.report_predecessor(volume, &predecessor).await;
         }
         let size_bytes = match parse_bytes(&volume.spec.size) {
@@ -37,7 +35,7 @@ impl Reconciler {
             Ok(source) => source,
             Err(refusal) => return self.fail_creation(volume, refusal.code(), &refusal.to_string()).await,
         };
-        let is_first = self.create_attempted.lock().insert(volume.uid().to_owned());
+        let is_first = self.attempts.add(volume);
         match self.create_lv(volume, source.as_ref(), size_bytes).await {
             Ok(bytes) => {
                 tracing::info!(volume = volume.name(), lv = volume.uid(), bytes, "created the logical volume");
@@ -47,7 +45,7 @@ impl Reconciler {
             Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),
             Err(error) => {
                 if is_first && is_refused_before_creation(error.code()) {
-                    self.create_attempted.lock().remove(volume.uid());
+                    self.attempts.forget(volume);
                 }
                 self.fail_creation(volume, error.code(), &error.detail()).await
             }
@@ -56,16 +54,12 @@ impl Reconciler {
 
     /// Writes the created volume to the status. Removes the LV again if the object is gone, which the watch has not
     /// shown yet: no other component would ever remove it.
-    async fn report_created(
-        &self,
-        volume: &LogicalVolume,
-        bytes: u64,
-    ) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
-        let error = match self.report_size(volume, bytes).await {
-            Ok(written) => return Ok(Some(written)),
+    async fn report_created(&self, volume: &LogicalVolume, bytes: u64) -> Result<Created, ReconcileError> {
+        let error = match self.writer.report_size(volume, bytes).await {
+            Ok(written) => return Ok(Created::Volume(written)),
             Err(error) => error,
         };
-        if !error.is_gone_or_replaced() || !self.is_gone(volume).await? {
+        if !error.is_gone_or_replaced() || !self.writer.is_gone(volume).await? {
             return Err(error);
         }
         tracing::warn!(
@@ -73,14 +67,13 @@ impl Reconciler {
             lv = volume.uid(),
             "the object no longer exists; removing the LV that was created for it"
         );
-        match self.lvmd.remove(volume.uid(), &volume.spec.device_class).await {
+        match self.clients.lvmd.remove(volume.uid(), &volume.spec.device_class).await {
             Ok(()) => {}
             Err(error) if error.absence() != Absence::Unknown => {}
             Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
             Err(error) => return Err(ReconcileError::Remove(error)),
         }
-        self.forget(volume);
-        Ok(None)
+        Ok(Created::Gone)
     }
 
     /// Has lvmd create an LV, or copy the source; returns its size in bytes.
@@ -91,45 +84,29 @@ impl Reconciler {
         size_bytes: u64,
     ) -> Result<u64, LvmdError> {
         let (name, device_class) = (volume.uid().to_owned(), volume.spec.device_class.clone());
-        let (size_bytes, tags) = (to_wire(size_bytes)?, self.lvm_tags(volume).await);
+        let (size_bytes, tags) = (to_wire(size_bytes)?, self.clients.lvm_tags(volume).await);
         if let Some(Source { lv, access }) = source {
             let (source_volume, access_type) = (lv.clone(), access.as_str().to_owned());
             let copy = CreateLvSnapshotRequest { name, tags, device_class, source_volume, access_type, size_bytes };
-            self.lvmd.copy(copy).await
+            self.clients.lvmd.copy(copy).await
         } else {
             let lvcreate_option_class = volume.spec.lvcreate_option_class.clone();
             let lv = CreateLvRequest { name, tags, device_class, lvcreate_option_class, size_bytes };
-            self.lvmd.create(lv).await
+            self.clients.lvmd.create(lv).await
         }
-    }
-
-    /// Returns the tags of the LV of an object.
-    pub(super) async fn lvm_tags(&self, volume: &LogicalVolume) -> Vec<String> {
-        tags::lvm_tags(self.flavor, volume, self.server.cluster().await)
     }
 
     /// Writes to the status that the object waits for an administrator, and has it tried again.
-    pub(super) async fn report_predecessor(
+    async fn report_predecessor(
         &self,
         volume: &LogicalVolume,
         predecessor: &Predecessor,
-    ) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
-        let message = predecessor.message(self.flavor, volume);
+    ) -> Result<Created, ReconcileError> {
+        let message = predecessor.message(self.clients.flavor, volume);
         if volume.failure() != Some((HAS_PREDECESSOR.into(), &message)) {
-            self.report_failure(volume, HAS_PREDECESSOR, &message).await?;
+            self.writer.report_failure(volume, HAS_PREDECESSOR, &message).await?;
         }
         Err(ReconcileError::HasPredecessor(message))
-    }
-
-    /// Writes a final failure to the status.
-    pub(super) async fn fail_creation(
-        &self,
-        volume: &LogicalVolume,
-        code: Code,
-        message: &str,
-    ) -> Result<Option<Arc<LogicalVolume>>, ReconcileError> {
-        self.report_failure(volume, code, message).await?;
-        Ok(None)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Removes the LV of an object that is being deleted, unless something refers to the volume, and then removes the
 //! finalizer.
 
+use std::sync::Arc;
+
 use json_patch::PatchOperation;
 use kube::api::PatchParams;
 use tonic::Code;
@@ -9,16 +11,46 @@ use topolvm_kube::{json_patch, remove_finalizers};
 use topolvm_runtime::error_chain;
 use topolvm_runtime::grpc::GrpcCode as _;
 
+use super::clients::Clients;
 use super::create::is_refused_before_creation;
-use super::predecessor::SEARCH_REFERENCES;
-use super::status::with_deadline;
-use super::{ReconcileError, Reconciler};
+use super::creation::CreateAttempts;
+use super::failed_removals::FailedRemovals;
+use super::object_writer::{ObjectWriter, with_deadline};
+use super::owner_search::{OwnerSearch, SEARCH_REFERENCES};
+use super::{FindDeviceUses, ReconcileError};
 use crate::lvmd_client::{Absence, LvmdError};
 
-impl Reconciler {
+/// Removes LVs.
+#[derive(Debug)]
+pub(super) struct Removal {
+    clients: Arc<Clients>,
+    writer: Arc<ObjectWriter>,
+    owners: Arc<OwnerSearch>,
+    attempts: Arc<CreateAttempts>,
+    device_uses: Option<Arc<FindDeviceUses>>,
+    failed_removals: FailedRemovals,
+}
+
+impl Removal {
+    /// Makes the part that removes LVs; without `device_uses` also those whose device node is in use.
+    pub(super) fn new(
+        clients: Arc<Clients>,
+        writer: Arc<ObjectWriter>,
+        owners: Arc<OwnerSearch>,
+        attempts: Arc<CreateAttempts>,
+        device_uses: Option<Arc<FindDeviceUses>>,
+    ) -> Self {
+        Self { clients, writer, owners, attempts, device_uses, failed_removals: FailedRemovals::default() }
+    }
+
+    /// Forgets an object that is gone.
+    pub(super) fn forget(&self, volume: &LogicalVolume) {
+        self.failed_removals.forget(volume.uid());
+    }
+
     /// Removes the LVs of the object, and the finalizer when it is certain that there is none.
     pub(super) async fn delete(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
-        let remove_finalizer = remove_finalizers(&volume.metadata, &[self.flavor.logical_volume_finalizer()]);
+        let remove_finalizer = remove_finalizers(&volume.metadata, &[self.clients.flavor.logical_volume_finalizer()]);
         if !remove_finalizer.is_empty() {
             let removed = match self.check_unreferenced(volume).await {
                 Ok(()) => self.remove_unused_lvs(volume).await,
@@ -27,7 +59,6 @@ impl Reconciler {
             self.publish_failed_removal(volume, &removed).await;
             self.remove_finalizer(volume, remove_finalizer, removed?).await?;
         }
-        self.forget(volume);
         Ok(())
     }
 
@@ -35,7 +66,7 @@ impl Reconciler {
     /// on its way out; everybody else who deletes the object, or its definition, deletes a record of the data and not
     /// the data.
     async fn check_unreferenced(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
-        let found = self.server.references.find_user(volume).await;
+        let found = self.clients.server.references.find_user(volume).await;
         let found = found.map_err(|source| ReconcileError::Api { action: SEARCH_REFERENCES, source })?;
         let Some(user) = found else { return Ok(()) };
         let (name, lv) = (volume.name(), volume.lv_name());
@@ -45,17 +76,17 @@ impl Reconciler {
             user.owner()
         );
         if volume.removal_blocked() != Some(&message) {
-            let blocked = removal_condition(volume, user.removal_failure(), &message, (self.now)());
+            let blocked = removal_condition(volume, user.removal_failure(), &message, (self.clients.now)());
             let status = volume.status.clone().unwrap_or_default();
-            let written = self.write_status_with(volume, status, Some(blocked)).await?;
-            self.events.removal_blocked(&written, &message).await;
+            let written = self.writer.write_status_with(volume, status, Some(blocked)).await?;
+            self.clients.events.removal_blocked(&written, &message).await;
         }
         Err(ReconcileError::Referenced(message))
     }
 
     /// Removes the LVs of the object whose devices are not in use; returns whether there was one.
     async fn remove_unused_lvs(&self, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
-        if volume.volume_id().is_none() && volume.annotation(self.flavor.adopt()).is_some() {
+        if volume.volume_id().is_none() && volume.annotation(self.clients.flavor.adopt()).is_some() {
             // It was to get an LV with data and did not: whatever has its name by now stays
             return Ok(false);
         }
@@ -79,7 +110,7 @@ impl Reconciler {
         }
         // Of two objects that only name the LV, and are both deleted, each would leave it to the other
         let has_it = |other: &LogicalVolume| other.uid() == lv || !other.is_deleting();
-        if let Some(owner) = self.find_owner(volume, lv, has_it).await? {
+        if let Some(owner) = self.owners.find_owner(volume, lv, has_it).await? {
             tracing::warn!(
                 volume = volume.name(),
                 lv,
@@ -101,14 +132,16 @@ impl Reconciler {
             Err(error @ ReconcileError::Api { .. }) if error.status() == Some(403) => (false, error_chain(error)),
             Ok(_) | Err(_) => return,
         };
-        if may_end_soon && !self.failed_removals.have_lasted(volume.uid(), (self.now)()) {
+        if may_end_soon && !self.failed_removals.have_lasted(volume.uid(), (self.clients.now)()) {
             return;
         }
-        self.events.remove_failed(volume, &message).await;
-        if volume.removal_failure() != Some(&message) && self.failed_removals.may_write(volume.uid(), (self.now)()) {
-            let failed = removal_condition(volume, RemovalFailure::RemoveFailed, &message, (self.now)());
+        self.clients.events.remove_failed(volume, &message).await;
+        if volume.removal_failure() != Some(&message)
+            && self.failed_removals.may_write(volume.uid(), (self.clients.now)())
+        {
+            let failed = removal_condition(volume, RemovalFailure::RemoveFailed, &message, (self.clients.now)());
             let status = volume.status.clone().unwrap_or_default();
-            if let Err(error) = self.write_status_with(volume, status, Some(failed)).await {
+            if let Err(error) = self.writer.write_status_with(volume, status, Some(failed)).await {
                 let error = error_chain(&error);
                 tracing::debug!(volume = volume.name(), error, "cannot publish why the volume is not removed");
             }
@@ -124,7 +157,7 @@ impl Reconciler {
         existed: bool,
     ) -> Result<(), ReconcileError> {
         let (params, patch) = (PatchParams::default(), json_patch(operations));
-        match with_deadline("remove the finalizer", self.api.patch(volume.name(), &params, &patch)).await {
+        match with_deadline("remove the finalizer", self.clients.api.patch(volume.name(), &params, &patch)).await {
             Ok(_) if existed => {
                 tracing::info!(volume = volume.name(), lv = volume.lv_name(), "removed the logical volume");
             }
@@ -147,7 +180,7 @@ impl Reconciler {
     /// no known device; its removal then fails with what is wrong.
     async fn check_device_unused(&self, volume: &LogicalVolume, lv: &str) -> Result<(), ReconcileError> {
         let Some(device_uses) = &self.device_uses else { return Ok(()) };
-        let lv = match self.lvmd.find(lv, &volume.spec.device_class).await {
+        let lv = match self.clients.lvmd.find(lv, &volume.spec.device_class).await {
             Ok(Some(lv)) => lv,
             Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
             Ok(None) | Err(_) => return Ok(()),
@@ -160,7 +193,7 @@ impl Reconciler {
     /// Makes the error of an LV that lvmd does not remove: with what holds its device, if that can be found out.
     async fn explain_refusal(&self, volume: &LogicalVolume, lv: &str, refusal: LvmdError) -> ReconcileError {
         let Some(device_uses) = &self.device_uses else { return ReconcileError::Remove(refusal) };
-        let Ok(Some(lv)) = self.lvmd.find(lv, &volume.spec.device_class).await else {
+        let Ok(Some(lv)) = self.clients.lvmd.find(lv, &volume.spec.device_class).await else {
             return ReconcileError::Remove(refusal);
         };
         let Some(number) = lv.number else { return ReconcileError::Remove(refusal) };
@@ -178,7 +211,7 @@ impl Reconciler {
     /// Removes the LV. Returns only when it is certain that there is none, and then whether there was one.
     async fn remove_lv(&self, volume: &LogicalVolume, lv: &str) -> Result<bool, ReconcileError> {
         let class = volume.spec.device_class.as_str();
-        let refusal = match self.lvmd.remove(lv, class).await {
+        let refusal = match self.clients.lvmd.remove(lv, class).await {
             Ok(()) => return Ok(true),
             Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
             Err(error) => error,
@@ -193,7 +226,7 @@ impl Reconciler {
         }
         // Other lvmds return "not found" also for a device class or a volume group, which proves nothing about the LV:
         // it is gone only if a list of its volume group lacks it
-        match self.lvmd.find(lv, class).await {
+        match self.clients.lvmd.find(lv, class).await {
             Ok(None) if is_absent => Ok(false),
             Ok(Some(_)) if is_absent => Err(ReconcileError::StillListed(lv.to_owned())),
             Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),
@@ -219,7 +252,7 @@ impl Reconciler {
         let refused = volume.failure().is_some_and(|(code, _)| is_refused_before_creation(Code::from_i32(code)));
         volume.volume_id().is_none()
             && refused
-            && !self.create_attempted.lock().contains(volume.uid())
+            && !self.attempts.contains(volume)
             && matches!(listing.code(), Code::FailedPrecondition | Code::NotFound)
     }
 }

@@ -1,44 +1,58 @@
-//! Limits the I/O of the pods that have the volume of an object, and writes to its condition what is in force.
+//! Limits the I/O of the pods that use the volume of an object, and remembers the report for its condition.
 
+use std::collections::HashMap;
+
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use parking_lot::Mutex;
 use topolvm_api::LogicalVolume;
 
-use super::{ReconcileError, Reconciler};
-use crate::io_limits::find_condition;
+use super::ReconcileError;
+use crate::io_limits::{IoLimiter, IoReport, find_condition};
+use crate::lvmd_client::LvmdClient;
 
-impl Reconciler {
-    /// Sets the limits of a volume, and reports the result in its condition.
-    pub(super) async fn limit_io(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
-        let Some(limiter) = &self.io_limiter else { return Ok(()) };
-        let report = limiter.limit_volume(volume, &self.lvmd).await.map_err(ReconcileError::LimitIo)?;
-        let Some(report) = report else { return Ok(()) };
+/// The limiter, and its reports by the UID of the object.
+#[derive(Debug)]
+pub(super) struct IoReports {
+    limiter: Option<IoLimiter>,
+    reports: Mutex<HashMap<String, IoReport>>,
+}
+
+impl IoReports {
+    /// Makes the reports of a limiter; none without one.
+    pub(super) fn new(limiter: Option<IoLimiter>) -> Self {
+        Self { limiter, reports: Mutex::default() }
+    }
+
+    /// Sets the limits of a volume, and returns whether its condition must be written.
+    pub(super) async fn limit(&self, volume: &LogicalVolume, lvmd: &LvmdClient) -> Result<bool, ReconcileError> {
+        let Some(limiter) = &self.limiter else { return Ok(false) };
+        let report = limiter.limit_volume(volume, lvmd).await.map_err(ReconcileError::LimitIo)?;
+        let Some(report) = report else { return Ok(false) };
         let is_reported = report.is_reported_by(volume);
-        self.io_reports.lock().insert(volume.uid().to_owned(), report);
-        if !is_reported {
-            self.write_status(volume, volume.status.clone().unwrap_or_default()).await?;
-        }
-        Ok(())
+        self.reports.lock().insert(volume.uid().to_owned(), report);
+        Ok(!is_reported)
     }
 
     /// Returns the condition about limits for a status that is about to be written. What an earlier process has
     /// written stays until it is known what is in force.
-    pub(super) fn io_condition(&self, volume: &LogicalVolume) -> Option<Condition> {
-        match self.io_reports.lock().get(volume.uid()) {
-            Some(report) => report.condition(volume, (self.now)()),
+    pub(super) fn condition(&self, volume: &LogicalVolume, now: Timestamp) -> Option<Condition> {
+        match self.reports.lock().get(volume.uid()) {
+            Some(report) => report.condition(volume, now),
             None => find_condition(volume).cloned(),
         }
     }
 
     /// Forgets the limits of an object that is gone.
-    pub(super) fn forget_io_limits(&self, volume: &LogicalVolume) {
-        self.io_reports.lock().remove(volume.uid());
-        if let (Some(limiter), Some(id)) = (&self.io_limiter, volume.volume_id()) {
+    pub(super) fn forget(&self, volume: &LogicalVolume) {
+        self.reports.lock().remove(volume.uid());
+        if let (Some(limiter), Some(id)) = (&self.limiter, volume.volume_id()) {
             limiter.forget(id);
         }
     }
 
-    /// Returns the ids of the volumes that a pod has.
+    /// Returns the ids of the volumes that a pod uses.
     pub(super) fn volumes_of_pod(&self, uid: &str) -> Vec<String> {
-        self.io_limiter.as_ref().map(|limiter| limiter.volumes_of_pod(uid)).unwrap_or_default()
+        self.limiter.as_ref().map(|limiter| limiter.volumes_of_pod(uid)).unwrap_or_default()
     }
 }

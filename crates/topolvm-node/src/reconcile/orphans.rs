@@ -2,24 +2,27 @@
 //! removes them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use topolvm_api::{LogicalVolume, NodeOrphans, OrphanedVolume};
 use topolvm_proto::lvmd::AdoptLvRequest;
 use topolvm_runtime::error_chain;
 
-use super::Reconciler;
+use super::FindDeviceUses;
+use super::clients::Clients;
 use super::listing::Listing;
 use crate::api_server::ApiError;
 use crate::lvmd_client::{LvmdError, to_wire};
 use crate::orphans::{
-    Blocker, Candidate, ClusterFacts, Counts, ObjectState, OrphanPolicy, Step, choose_step, find_blocker,
-    node_reference, remembers_until, to_record,
+    Blocker, Candidate, ClusterFacts, Counts, ObjectState, OrphanPolicy, OrphanSettings, OrphanState, Step,
+    choose_step, find_blocker, node_reference, remembers_until, to_record,
 };
 
 /// Longest time between two checks of the same LVs.
@@ -35,9 +38,27 @@ struct Orphan<'a> {
     blocker: Option<Blocker>,
 }
 
-impl Reconciler {
+/// Handles LVs without an object.
+#[derive(Debug)]
+pub(super) struct OrphanHandler {
+    clients: Arc<Clients>,
+    pub(super) settings: OrphanSettings,
+    state: Mutex<OrphanState>,
+    device_uses: Option<Arc<FindDeviceUses>>,
+}
+
+impl OrphanHandler {
+    /// Makes the handler; without `device_uses` no device counts as in use.
+    pub(super) fn new(
+        clients: Arc<Clients>,
+        settings: OrphanSettings,
+        device_uses: Option<Arc<FindDeviceUses>>,
+    ) -> Self {
+        Self { clients, settings, state: Mutex::default(), device_uses }
+    }
+
     /// Handles the LVs without an object that a comparison has found. Whatever fails is tried again after the next one.
-    pub(super) async fn handle_orphans(&self, listing: Listing) {
+    pub(super) async fn handle(&self, listing: Listing) {
         let names: BTreeSet<_> = listing.candidates.keys().cloned().collect();
         if self.must_check(&names)
             && let Err(error) = self.check_orphans(&listing).await
@@ -45,7 +66,7 @@ impl Reconciler {
             tracing::warn!(error = error_chain(&error), "cannot check logical volumes without a LogicalVolume");
             return;
         }
-        if self.orphan_settings.policy != OrphanPolicy::Report
+        if self.settings.policy != OrphanPolicy::Report
             && let Err(error) = self.remember_volumes(&listing).await
         {
             tracing::warn!(error = error_chain(&error), "cannot store the creation time of the newest LogicalVolume");
@@ -54,50 +75,50 @@ impl Reconciler {
 
     /// Returns the time between two checks of the same LVs.
     pub(super) fn check_interval(&self) -> Duration {
-        CHECK_INTERVAL.min(self.orphan_settings.grace_period)
+        CHECK_INTERVAL.min(self.settings.grace_period)
     }
 
     /// Returns whether a check of the LVs is due: the names have changed, or the interval has passed.
     fn must_check(&self, names: &BTreeSet<String>) -> bool {
         let interval = self.check_interval();
-        match &self.orphan_state.lock().checked {
+        match &self.state.lock().checked {
             Some((before, at)) if before == names => !names.is_empty() && at.elapsed() >= interval,
             Some(_) | None => true,
         }
     }
 
     async fn check_orphans(&self, listing: &Listing) -> Result<(), ApiError> {
-        let Some(node) = self.server.read_node().await? else { return Ok(()) };
+        let Some(node) = self.clients.server.read_node().await? else { return Ok(()) };
         self.measure_kept_times(listing, &node);
         let orphans =
             if listing.candidates.is_empty() { Vec::new() } else { self.find_orphans(listing, &node).await? };
         let reports = self.handle_each(&node, &orphans).await;
         self.report(&node, &orphans, reports).await?;
         let names = listing.candidates.keys().cloned().collect();
-        self.orphan_state.lock().checked = Some((names, Instant::now()));
+        self.state.lock().checked = Some((names, Instant::now()));
         Ok(())
     }
 
     /// Measures for how long LVs are in quarantine.
     fn measure_kept_times(&self, listing: &Listing, node: &PartialObjectMeta<Node>) {
-        let annotation = node.annotations().get(self.flavor.orphans()).map(String::as_str);
+        let annotation = node.annotations().get(self.clients.flavor.orphans()).map(String::as_str);
         // What cannot be read counts as nothing, so that they stay the longer
         let recorded = NodeOrphans::parse(annotation).unwrap_or_default();
         let quarantined = listing.candidates.values();
         let quarantined =
             quarantined.filter_map(|candidate| Some((candidate.lv.name.as_str(), candidate.quarantined_at?)));
-        self.orphan_state.lock().kept_times.see(quarantined, &recorded, Instant::now());
+        self.state.lock().kept_times.see(quarantined, &recorded, Instant::now());
     }
 
     /// Returns for how long agents have seen an LV in quarantine.
     fn kept_time(&self, candidate: &Candidate) -> Duration {
         let Some(at) = candidate.quarantined_at else { return Duration::ZERO };
-        self.orphan_state.lock().kept_times.kept(&candidate.lv.name, at, Instant::now())
+        self.state.lock().kept_times.kept(&candidate.lv.name, at, Instant::now())
     }
 
     /// Returns whether something is to be done about an LV.
     fn is_due(&self, candidate: &Candidate) -> bool {
-        self.orphan_settings.is_due(candidate, self.kept_time(candidate), (self.now)())
+        self.settings.is_due(candidate, self.kept_time(candidate), (self.clients.now)())
     }
 
     /// Finds the LVs without an object, each with its first blocker. An LV in quarantine whose object exists is
@@ -109,15 +130,15 @@ impl Reconciler {
     ) -> Result<Vec<Orphan<'a>>, ApiError> {
         let counts = self.count(listing);
         // Of many at once nothing has to be known but that they are many
-        let may_query = self.orphan_settings.policy != OrphanPolicy::Report && counts.orphans <= counts.limit();
+        let may_query = self.settings.policy != OrphanPolicy::Report && counts.orphans <= counts.limit();
         let mut found = Vec::new();
         for candidate in listing.candidates.values() {
             found.extend(self.find_facts(candidate, may_query).await?.map(|facts| (candidate, facts)));
         }
-        if self.orphan_settings.policy == OrphanPolicy::Report {
+        if self.settings.policy == OrphanPolicy::Report {
             return Ok(found.into_iter().map(|(candidate, _)| Orphan { candidate, blocker: None }).collect());
         }
-        let server = self.server.read_state(node).await?;
+        let server = self.clients.server.read_state(node).await?;
         let with_blocker = |(candidate, facts): (&'a Candidate, ClusterFacts)| Orphan {
             candidate,
             blocker: find_blocker(candidate, &server, &facts, counts),
@@ -130,10 +151,10 @@ impl Reconciler {
     async fn find_facts(&self, candidate: &Candidate, may_query: bool) -> Result<Option<ClusterFacts>, ApiError> {
         let mut facts = ClusterFacts::default();
         if may_query || candidate.is_quarantined {
-            facts.object = self.server.find_object(candidate).await?;
+            facts.object = self.clients.server.find_object(candidate).await?;
         }
         if let ObjectState::Exists(volume) = &facts.object
-            && volume.spec.node_name == self.node
+            && volume.spec.node_name == self.clients.node
         {
             if candidate.is_quarantined {
                 self.restore(candidate, volume).await;
@@ -151,7 +172,7 @@ impl Reconciler {
     /// gives it the name of the volume.
     async fn find_persistent_volume(&self, candidate: &Candidate) -> Result<Option<String>, ApiError> {
         let Some(name) = &candidate.object else { return Ok(None) };
-        let exists = self.server.references.has_persistent_volume(name).await?;
+        let exists = self.clients.server.references.has_persistent_volume(name).await?;
         Ok(exists.then(|| name.clone()))
     }
 
@@ -163,15 +184,15 @@ impl Reconciler {
 
     /// Takes the due steps, and returns the state of each LV.
     async fn handle_each(&self, node: &PartialObjectMeta<Node>, orphans: &[Orphan<'_>]) -> Vec<OrphanedVolume> {
-        let (now, instant) = ((self.now)(), Instant::now());
+        let (now, instant) = ((self.clients.now)(), Instant::now());
         let is_proven = |orphan: &&Orphan<'_>| orphan.blocker.is_none() && self.is_due(orphan.candidate);
         let proven: Vec<_> = orphans.iter().filter(is_proven).map(|orphan| orphan.candidate.lv.name.as_str()).collect();
-        self.orphan_state.lock().observations.see(&proven, instant);
+        self.state.lock().observations.see(&proven, instant);
         let mut reports = Vec::new();
         for Orphan { candidate, blocker } in orphans {
-            let waited = self.orphan_state.lock().observations.waited(&candidate.lv.name, instant);
+            let waited = self.state.lock().observations.waited(&candidate.lv.name, instant);
             let kept = self.kept_time(candidate);
-            let step = choose_step(&self.orphan_settings, candidate, blocker.as_ref(), waited, kept, now);
+            let step = choose_step(&self.settings, candidate, blocker.as_ref(), waited, kept, now);
             let note = match step {
                 Step::Leave(note) => Some(note),
                 Step::Quarantine => self.quarantine(node, candidate).await,
@@ -196,8 +217,8 @@ impl Reconciler {
             return Some(blocker);
         }
         let (lv, object) = (&candidate.lv.name, candidate.object.as_deref().unwrap_or_default());
-        let at = (self.now)().as_second();
-        if let Err(error) = self.lvmd.quarantine(lv, &candidate.class, at).await {
+        let at = (self.clients.now)().as_second();
+        if let Err(error) = self.clients.lvmd.quarantine(lv, &candidate.class, at).await {
             return Some(log_failure(candidate, "cannot move the logical volume to quarantine", &error));
         }
         let message = format!(
@@ -206,7 +227,7 @@ impl Reconciler {
             candidate.class
         );
         tracing::warn!(lv, object, message, "moved a logical volume to quarantine");
-        self.events.volume_quarantined(&node_reference(node), &message).await;
+        self.clients.events.volume_quarantined(&node_reference(node), &message).await;
         None
     }
 
@@ -221,19 +242,19 @@ impl Reconciler {
             return Some(blocker);
         }
         let (lv, object) = (&candidate.lv.name, candidate.object.as_deref().unwrap_or_default());
-        if let Err(error) = self.lvmd.remove_quarantined(lv, &candidate.class, at).await {
+        if let Err(error) = self.clients.lvmd.remove_quarantined(lv, &candidate.class, at).await {
             return Some(log_failure(candidate, "cannot remove the logical volume after its quarantine", &error));
         }
         let message = format!("LV {lv} was removed after its quarantine: LogicalVolume {object} does not exist");
         tracing::warn!(lv, object, message, "removed a logical volume after its quarantine");
-        self.events.quarantine_ended(&node_reference(node), &message).await;
+        self.clients.events.quarantine_ended(&node_reference(node), &message).await;
         None
     }
 
     /// Searches for an object of any name that refers to an LV that is about to be changed; returns a note for the
     /// report.
     async fn find_last_blocker(&self, candidate: &Candidate) -> Option<String> {
-        match self.server.references.search(&candidate.uid).await {
+        match self.clients.server.references.search(&candidate.uid).await {
             Ok(found) => found.map(|reference| format!("kept: {reference} still exists")),
             Err(error) => {
                 tracing::warn!(
@@ -254,9 +275,9 @@ impl Reconciler {
             device_class: candidate.class.clone(),
             new_name: candidate.uid.clone(),
             size_bytes,
-            tags: self.lvm_tags(volume).await,
+            tags: self.clients.lvm_tags(volume).await,
         };
-        match self.lvmd.adopt(request).await {
+        match self.clients.lvmd.adopt(request).await {
             Ok(_) => {
                 tracing::warn!(volume = volume.name(), lv = candidate.uid, "the object exists again; restored its LV");
             }
@@ -281,16 +302,16 @@ impl Reconciler {
     ) -> Result<(), ApiError> {
         let kept = |orphan: &&OrphanedVolume| orphan.quarantined_at.is_some();
         let new: Vec<_> = {
-            let before = &self.orphan_state.lock().reported;
+            let before = &self.state.lock().reported;
             reports.iter().filter(|orphan| !kept(orphan) && !before.contains(&orphan.lv)).cloned().collect()
         };
         if !new.is_empty() {
-            self.events.volumes_orphaned(&node_reference(node), &describe(&new)).await;
+            self.clients.events.volumes_orphaned(&node_reference(node), &describe(&new)).await;
         }
-        self.orphan_state.lock().reported = orphans.iter().map(|orphan| orphan.candidate.lv.name.clone()).collect();
-        let (key, annotation) = (self.flavor.orphans(), NodeOrphans::of(reports).to_annotation());
+        self.state.lock().reported = orphans.iter().map(|orphan| orphan.candidate.lv.name.clone()).collect();
+        let (key, annotation) = (self.clients.flavor.orphans(), NodeOrphans::of(reports).to_annotation());
         if node.annotations().get(key) != annotation.as_ref() {
-            self.server.annotate_node(key, annotation.as_deref()).await?;
+            self.clients.server.annotate_node(key, annotation.as_deref()).await?;
         }
         Ok(())
     }
@@ -299,14 +320,14 @@ impl Reconciler {
     /// object remembers all objects until then. While an LV without an object is newer, the time stays unchanged: an
     /// object that the API server has forgotten must never count as older than this time.
     async fn remember_volumes(&self, listing: &Listing) -> Result<(), ApiError> {
-        let settled = (self.now)().checked_sub(SETTLED).map_or(0, Timestamp::as_second);
+        let settled = (self.clients.now)().checked_sub(SETTLED).map_or(0, Timestamp::as_second);
         let newest = listing.made.iter().copied().filter(|made| *made <= settled).max();
         let Some(newest) = newest.filter(|_| !listing.is_incomplete) else { return Ok(()) };
-        if self.orphan_state.lock().remembers_until.is_some_and(|until| until >= newest) {
+        if self.state.lock().remembers_until.is_some_and(|until| until >= newest) {
             return Ok(());
         }
-        let Some(node) = self.server.read_node().await? else { return Ok(()) };
-        let until = remembers_until(self.flavor, &node);
+        let Some(node) = self.clients.server.read_node().await? else { return Ok(()) };
+        let until = remembers_until(self.clients.flavor, &node);
         let is_forgotten = |candidate: &Candidate| {
             !candidate.is_quarantined
                 && candidate.created.is_some_and(|created| until.is_none_or(|until| created > until))
@@ -316,9 +337,9 @@ impl Reconciler {
                 return Ok(());
             }
             let time = Timestamp::from_second(newest).unwrap_or_default().to_string();
-            self.server.annotate_node(self.flavor.volumes_until(), Some(&time)).await?;
+            self.clients.server.annotate_node(self.clients.flavor.volumes_until(), Some(&time)).await?;
         }
-        self.orphan_state.lock().remembers_until = Some(newest);
+        self.state.lock().remembers_until = Some(newest);
         Ok(())
     }
 }

@@ -3,12 +3,10 @@
 
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use super::{ReconcileError, Reconciler};
+use super::ReconcileError;
+use super::owner_search::OwnerSearch;
 use crate::orphans::Candidate;
 use crate::volume_references::VolumeReference;
-
-/// Name of a request that asks what refers to a volume.
-pub(super) const SEARCH_REFERENCES: &str = "search for objects that refer to the volume";
 
 /// The LV of an earlier object of the same name.
 #[derive(Debug)]
@@ -38,12 +36,12 @@ impl Predecessor {
     }
 }
 
-impl Reconciler {
+impl OwnerSearch {
     /// Finds the LV of an earlier object of the same name: by its LVM tags or, where it has none, by the
     /// PersistentVolume of that name. An LV that another object has is none.
     pub(super) async fn find_predecessor(&self, volume: &LogicalVolume) -> Result<Option<Predecessor>, ReconcileError> {
         let class = &volume.spec.device_class;
-        let listed = match self.lvmd.list(class).await {
+        let listed = match self.clients.lvmd.list(class).await {
             Ok(listed) => listed,
             Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
             // The creation fails for the same reason, and its message counts
@@ -51,7 +49,7 @@ impl Reconciler {
         };
         let has_this_name =
             |candidate: &Candidate| candidate.object.as_deref().is_none_or(|name| name == volume.name());
-        let unreferenced = listed.into_iter().filter_map(|lv| Candidate::of(self.flavor, class, lv));
+        let unreferenced = listed.into_iter().filter_map(|lv| Candidate::of(self.clients.flavor, class, lv));
         let candidates: Vec<_> = unreferenced.filter(has_this_name).collect();
         // An LV of this very object is one whose creation was interrupted, or one in quarantine that comes back
         if candidates.is_empty() || candidates.iter().any(|candidate| candidate.uid == volume.uid()) {
@@ -68,17 +66,5 @@ impl Reconciler {
         }
         let reference = self.find_reference(&candidate.uid).await?;
         Ok(Some(Predecessor { lv: candidate.lv.name.clone(), reference }))
-    }
-
-    /// Finds what refers to the volume that has or had this name in LVM.
-    pub(super) async fn find_reference(&self, id: &str) -> Result<Option<VolumeReference>, ReconcileError> {
-        let found = self.server.references.search(id).await;
-        found.map_err(|source| ReconcileError::Api { action: SEARCH_REFERENCES, source })
-    }
-
-    /// Finds the volume handle in the PersistentVolume of the object.
-    async fn find_volume_handle(&self, volume: &LogicalVolume) -> Result<Option<String>, ReconcileError> {
-        let found = self.server.references.find_volume_handle(volume.name()).await;
-        found.map_err(|source| ReconcileError::Api { action: "read the PersistentVolume of the object", source })
     }
 }

@@ -1,113 +1,102 @@
-//! The reconciler: decides which steps a LogicalVolume needs, and runs them.
+//! The reconciler: decides which steps a LogicalVolume needs, and has its parts take them.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Api;
-use parking_lot::Mutex;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use super::failed_removals::FailedRemovals;
-use super::write_cache::WriteCache;
+use super::clients::Clients;
+use super::comparison::LvmComparison;
+use super::creation::{CreateAttempts, Created, Creation};
+use super::delete::Removal;
+use super::expand::Expansion;
+use super::object_writer::ObjectWriter;
+use super::orphans::OrphanHandler;
+use super::owner_search::OwnerSearch;
 use super::{FindDeviceUses, ReconcileError};
 use crate::events::Events;
-use crate::io_limits::{IoLimiter, IoReport};
+use crate::io_limits::IoLimiter;
 use crate::lvmd_client::LvmdClient;
-use crate::orphans::{OrphanSettings, OrphanState, Server};
+use crate::orphans::{OrphanSettings, Server};
 use crate::volume_devices::VolumeDevices;
 
 /// Reconciles the LogicalVolumes of a node.
 #[derive(Debug)]
 pub struct Reconciler {
-    pub(super) flavor: ApiFlavor,
-    pub(super) node: String,
-    pub(super) api: Api<LogicalVolume>,
-    pub(super) lvmd: LvmdClient,
-    pub(super) write_cache: WriteCache,
-    pub(super) events: Events,
-    pub(super) now: fn() -> Timestamp,
-    /// UIDs of objects for which an LV may have been created, whatever lvmd answered.
-    pub(super) create_attempted: Mutex<HashSet<String>>,
-    /// The request for growth that the failure in the status answers, by UID.
-    pub(super) answered_requests: Mutex<HashMap<String, String>>,
-    /// True or false by UID for LVs that are lost or not, where the objects may not report it yet.
-    pub(super) lost: Mutex<HashMap<String, bool>>,
-    pub(super) device_uses: Option<FindDeviceUses>,
-    pub(super) failed_removals: FailedRemovals,
-    /// Devices of the volumes, for their metrics.
-    pub(super) devices: VolumeDevices,
-    /// The API server, for questions whose answers are proofs.
-    pub(super) server: Server,
-    pub(super) orphan_settings: OrphanSettings,
-    pub(super) orphan_state: Mutex<OrphanState>,
-    pub(super) io_limiter: Option<IoLimiter>,
-    /// Reports of limits of I/O, by UID.
-    pub(super) io_reports: Mutex<HashMap<String, IoReport>>,
+    pub(super) clients: Arc<Clients>,
+    pub(super) writer: Arc<ObjectWriter>,
+    creation: Creation,
+    expansion: Expansion,
+    removal: Removal,
+    pub(super) comparison: LvmComparison,
+}
+
+/// Parts of the machine that a reconciler uses. By default it uses none.
+#[derive(Debug, Default)]
+pub struct HostAccess {
+    /// Finds uses of devices, so that no LV is removed whose device is in use.
+    pub(crate) device_uses: Option<FindDeviceUses>,
+    /// Receives the devices of volumes whenever LVs are listed.
+    pub(crate) devices: VolumeDevices,
+    /// Limits the I/O of the pods that use volumes.
+    pub(crate) io_limiter: Option<IoLimiter>,
 }
 
 impl Reconciler {
-    /// Makes the reconciler of the objects of `node`. `now` is the clock of the conditions that it writes.
+    /// Makes the reconciler of the objects of `node`. `now` is the clock of the conditions that it writes, `orphans`
+    /// says how LVs whose object does not exist are handled.
     pub fn new(
         flavor: ApiFlavor,
         node: String,
         client: kube::Client,
         lvmd: LvmdClient,
         now: fn() -> Timestamp,
+        orphans: OrphanSettings,
+        host: HostAccess,
     ) -> Self {
-        Self {
+        let clients = Arc::new(Clients {
             flavor,
             events: Events::new(flavor, &node, client.clone()),
             server: Server::new(flavor, &node, client.clone()),
-            orphan_settings: OrphanSettings::default(),
-            orphan_state: Mutex::default(),
             node,
             api: Api::all_with(client, &flavor),
             lvmd,
             now,
-            write_cache: WriteCache::default(),
-            create_attempted: Mutex::default(),
-            answered_requests: Mutex::default(),
-            lost: Mutex::default(),
-            device_uses: None,
-            failed_removals: FailedRemovals::default(),
-            devices: VolumeDevices::default(),
-            io_limiter: None,
-            io_reports: Mutex::default(),
+        });
+        let HostAccess { device_uses, devices, io_limiter } = host;
+        let device_uses = device_uses.map(Arc::new);
+        let writer = Arc::new(ObjectWriter::new(Arc::clone(&clients), io_limiter));
+        let owners = Arc::new(OwnerSearch { clients: Arc::clone(&clients) });
+        let attempts = Arc::new(CreateAttempts::default());
+        Self {
+            removal: Removal::new(
+                Arc::clone(&clients),
+                Arc::clone(&writer),
+                Arc::clone(&owners),
+                Arc::clone(&attempts),
+                device_uses.clone(),
+            ),
+            creation: Creation { clients: Arc::clone(&clients), writer: Arc::clone(&writer), owners, attempts },
+            expansion: Expansion::new(Arc::clone(&clients), Arc::clone(&writer)),
+            comparison: LvmComparison {
+                clients: Arc::clone(&clients),
+                writer: Arc::clone(&writer),
+                devices,
+                orphans: OrphanHandler::new(Arc::clone(&clients), orphans, device_uses),
+            },
+            clients,
+            writer,
         }
-    }
-
-    /// Has the reconciler remove no LV whose device is in use.
-    #[must_use]
-    pub(crate) fn finding_uses(self, device_uses: FindDeviceUses) -> Self {
-        Self { device_uses: Some(device_uses), ..self }
-    }
-
-    /// Has the reconciler store the devices of volumes there whenever it lists LVs.
-    #[must_use]
-    pub(crate) fn storing_devices(self, devices: VolumeDevices) -> Self {
-        Self { devices, ..self }
-    }
-
-    /// Sets the handling of LVs whose object does not exist.
-    #[must_use]
-    pub fn handling_orphans(self, orphan_settings: OrphanSettings) -> Self {
-        Self { orphan_settings, ..self }
-    }
-
-    /// Has the reconciler limit the I/O of the pods that have volumes.
-    #[must_use]
-    pub(crate) fn limiting_io(self, limiter: IoLimiter) -> Self {
-        Self { io_limiter: Some(limiter), ..self }
     }
 
     /// Reconciles one object: adds the finalizer, creates, limits, grows, or removes its LV.
     pub async fn reconcile(&self, seen: Arc<LogicalVolume>) -> Result<(), ReconcileError> {
-        let volume = self.write_cache.newest(seen);
-        if volume.spec.node_name != self.node {
+        let volume = self.writer.cache.newest(seen);
+        if volume.spec.node_name != self.clients.node {
             return Ok(());
         }
-        if self.is_pending_deletion(&volume) {
+        if self.clients.is_pending_deletion(&volume) {
             if volume.is_deleting() {
                 tracing::warn!(
                     volume = volume.name(),
@@ -118,36 +107,34 @@ impl Reconciler {
             return Ok(());
         }
         if volume.is_deleting() {
-            return self.delete(&volume).await;
+            self.removal.delete(&volume).await?;
+            self.forget(&volume);
+            return Ok(());
         }
-        let volume = self.add_finalizer(volume).await?;
-        let made = if volume.volume_id().is_some() { Some(volume) } else { self.create(&volume).await? };
-        match made {
-            Some(volume) => {
-                let volume = self.record_adoption(volume).await?;
-                self.report_lost(&volume).await?;
-                let volume = self.write_cache.last_written(volume);
-                let limited = self.limit_io(&volume).await;
-                self.expand(&self.write_cache.last_written(volume)).await?;
-                limited
-            }
-            None => Ok(()),
+        let volume = self.writer.add_finalizer(volume).await?;
+        let created = if volume.volume_id().is_some() { Created::Volume(volume) } else { self.create(&volume).await? };
+        let Created::Volume(volume) = created else { return Ok(()) };
+        let volume = self.writer.record_adoption(volume).await?;
+        self.writer.report_lost(&volume).await?;
+        let volume = self.writer.cache.last_written(volume);
+        let limited = self.writer.limit_io(&volume).await;
+        self.expansion.expand(&self.writer.cache.last_written(volume)).await?;
+        limited
+    }
+
+    async fn create(&self, volume: &LogicalVolume) -> Result<Created, ReconcileError> {
+        let created = self.creation.create(volume).await?;
+        if matches!(created, Created::Gone) {
+            self.forget(volume);
         }
+        Ok(created)
     }
 
     /// Forgets all state of an object that is gone.
-    pub(super) fn forget(&self, volume: &LogicalVolume) {
-        self.write_cache.remove(volume);
-        self.answered_requests.lock().remove(volume.uid());
-        self.create_attempted.lock().remove(volume.uid());
-        self.lost.lock().remove(volume.uid());
-        self.failed_removals.forget(volume.uid());
-        self.forget_io_limits(volume);
-    }
-
-    /// Returns whether the object has the annotation that leaves its deletion to another actor.
-    pub(super) fn is_pending_deletion(&self, volume: &LogicalVolume) -> bool {
-        let annotations = volume.metadata.annotations.as_ref();
-        annotations.is_some_and(|annotations| annotations.contains_key(self.flavor.pending_deletion()))
+    fn forget(&self, volume: &LogicalVolume) {
+        self.writer.forget(volume);
+        self.creation.attempts.forget(volume);
+        self.expansion.forget(volume);
+        self.removal.forget(volume);
     }
 }

@@ -48,8 +48,8 @@ impl Reconciler {
         metrics: ReconcileMetrics,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
-        topolvm_kube::wait_until_reachable(&self.api.clone().into_client(), &shutdown).await;
-        let selecting = watch::choose_selection(&self.api, &self.node, WORK_QUEUE.backoff);
+        topolvm_kube::wait_until_reachable(&self.clients.api.clone().into_client(), &shutdown).await;
+        let selecting = watch::choose_selection(&self.clients.api, &self.clients.node, WORK_QUEUE.backoff);
         let Some(selection) = shutdown.run_until_cancelled(selecting).await else {
             return Ok(());
         };
@@ -59,7 +59,7 @@ impl Reconciler {
         let after_return = ReceiverStream::new(lvmd_returns).flat_map(move |()| stream::iter(all.names()));
         let reconciler = Arc::clone(&self);
         let of_pods = UnboundedReceiverStream::new(pods);
-        let of_pods = of_pods.flat_map(move |pod| stream::iter(reconciler.volumes_of_pod(&pod)));
+        let of_pods = of_pods.flat_map(move |pod| stream::iter(reconciler.writer.io.volumes_of_pod(&pod)));
         let all = own.clone();
         let used = stream::select(UnboundedReceiverStream::new(published), of_pods)
             .filter_map(move |id| std::future::ready(all.find(&id).map(|volume| volume.name().to_owned())));
@@ -73,9 +73,15 @@ impl Reconciler {
         let class = |name: &String| own.get(name).map(|volume| volume.spec.device_class.clone());
         let queue = queue.take_until(shutdown.clone().cancelled_owned());
         let working = reconcile_changes(queue, WORK_QUEUE, class, step, log_failure);
-        let comparing = shutdown.run_until_cancelled(self.compare_with_lvm(&own, device_classes, &gauges, &changed));
-        let watching =
-            watch::follow(self.api.clone(), selection, &self.node, writer, changed.clone(), shutdown.clone());
+        let comparing = shutdown.run_until_cancelled(self.comparison.run(&own, device_classes, &gauges, &changed));
+        let watching = watch::follow(
+            self.clients.api.clone(),
+            selection,
+            &self.clients.node,
+            writer,
+            changed.clone(),
+            shutdown.clone(),
+        );
         Box::pin(watch_and_reconcile(watching, async {
             tokio::join!(working, comparing);
         }))

@@ -4,8 +4,9 @@ use tonic::Code;
 use topolvm_api::{AccessType, LogicalVolume};
 use topolvm_runtime::grpc::GrpcCode;
 
-use super::status::with_deadline;
-use super::{ReconcileError, Reconciler};
+use super::ReconcileError;
+use super::creation::Creation;
+use super::object_writer::with_deadline;
 
 /// Source of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ impl GrpcCode for SourceError {
     }
 }
 
-impl Reconciler {
+impl Creation {
     /// Finds the source of a volume; `None` for one that begins empty. lvmd checks the sizes, because only lvmd changes
     /// the source meanwhile.
     pub(super) async fn find_source(
@@ -65,10 +66,10 @@ impl Reconciler {
             return Ok(Err(SourceError::AccessType(volume.spec.access_type.clone())));
         };
         // Asked for and not taken from the store, where the source may not have arrived yet
-        let Some(object) = with_deadline("look up the source", self.api.get_opt(source)).await? else {
+        let Some(object) = with_deadline("look up the source", self.clients.api.get_opt(source)).await? else {
             return Ok(Err(SourceError::Missing(source.to_owned())));
         };
-        if object.spec.node_name != self.node {
+        if object.spec.node_name != self.clients.node {
             return Ok(Err(SourceError::Elsewhere { name: source.to_owned(), node: object.spec.node_name }));
         }
         match object.volume_id() {

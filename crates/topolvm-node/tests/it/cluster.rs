@@ -5,8 +5,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_node::OrphanSettings;
 use topolvm_node::lvmd_client::LvmdClient;
-use topolvm_node::reconcile::{ReconcileError, Reconciler};
+use topolvm_node::reconcile::{HostAccess, ReconcileError, Reconciler};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
 use topolvm_testkit::lvm::FakeLvm;
@@ -86,7 +87,16 @@ pub(crate) fn without_conditions(object: &Value) -> Option<Value> {
 }
 
 pub(crate) fn reconciler(api: &ApiServer, lvmd: LvmdClient) -> Reconciler {
-    Reconciler::new(ApiFlavor::TopoLvm, "n1".to_owned(), api.client(), lvmd, now)
+    reconciler_of(ApiFlavor::TopoLvm, api, lvmd, OrphanSettings::default())
+}
+
+pub(crate) fn reconciler_of(
+    flavor: ApiFlavor,
+    api: &ApiServer,
+    lvmd: LvmdClient,
+    orphans: OrphanSettings,
+) -> Reconciler {
+    Reconciler::new(flavor, "n1".to_owned(), api.client(), lvmd, now, orphans, HostAccess::default())
 }
 
 /// As the controller creates it.

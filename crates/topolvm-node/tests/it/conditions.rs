@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
-use topolvm_node::reconcile::Reconciler;
+use topolvm_node::OrphanSettings;
 use topolvm_testkit::lvm::Fault;
 
-use crate::cluster::{Cluster, GIB, LV, fresh, now};
+use crate::cluster::{Cluster, GIB, LV, fresh, reconciler_of};
 use crate::lvmd_process::VG;
 
 /// Before the time that it is in these tests, and that time.
@@ -201,7 +201,7 @@ async fn objects_of_the_older_api_group_have_the_condition_too() {
     let finalizer = "topolvm.cybozu.com/logicalvolume";
     let volume = fresh("pvc-1").legacy().finalizer(finalizer).build();
     cluster.api.apply_json(&volume);
-    let agent = Reconciler::new(ApiFlavor::Legacy, "n1".to_owned(), cluster.api.client(), cluster.lvmd.client(), now);
+    let agent = reconciler_of(ApiFlavor::Legacy, &cluster.api, cluster.lvmd.client(), OrphanSettings::default());
     agent.reconcile(Arc::new(volume)).await.unwrap();
     let object = cluster.api.get_json("logicalvolumes.topolvm.cybozu.com", "", "pvc-1").unwrap();
     assert_eq!(object.pointer("/status/conditions/0/reason"), Some(&json!("VolumeReady")));

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_api::LogicalVolume;
 use topolvm_node::reconcile::{ReconcileError, Reconciler};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
-use crate::cluster::{LV, now, without_conditions};
+use crate::cluster::{LV, reconciler, without_conditions};
 use crate::lvmd_process::{LvmdProcess, THIN_CLASS, VG};
 
 const GIB: u64 = 1 << 30;
@@ -31,7 +31,7 @@ impl Cluster {
         let lvmd = LvmdProcess::start(&lvm, THIN_CLASS).await;
         let api = ApiServer::new();
         api.apply_json(marked("pvc-0", "u0").ready("u0", "1Gi").build());
-        let reconciler = Reconciler::new(ApiFlavor::TopoLvm, "n1".to_owned(), api.client(), lvmd.client(), now);
+        let reconciler = reconciler(&api, lvmd.client());
         Self { api, lvm, reconciler, _lvmd: lvmd }
     }
 

@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
-use topolvm_api::NodeOrphans;
+use topolvm_api::{ApiFlavor, NodeOrphans};
 use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_node::capacity::{DeviceClass, DeviceClasses};
 use topolvm_node::reconcile::{Triggers, VolumeGauges};
@@ -17,7 +17,7 @@ use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::fixtures::node;
 use topolvm_testkit::lvm::FakeVolume;
 
-use crate::cluster::{Cluster, FINALIZER, GIB, LV, fresh, now, reconciler};
+use crate::cluster::{Cluster, FINALIZER, GIB, LV, fresh, now, reconciler_of};
 use crate::lvmd_process::VG;
 
 const NODES: &str = "nodes";
@@ -73,7 +73,7 @@ impl Agent {
             gauges: VolumeGauges::register(&mut registry, "n1"),
         };
         let metrics = ReconcileMetrics::register(&mut registry);
-        let reconciler = reconciler(&cluster.api, cluster.lvmd.client()).handling_orphans(settings);
+        let reconciler = reconciler_of(ApiFlavor::TopoLvm, &cluster.api, cluster.lvmd.client(), settings);
         let tasks = Tasks::new(shutdown.clone());
         let writer = LogicalVolumeWriter::default();
         tasks.spawn("LogicalVolumes", Arc::new(reconciler).run(writer, signals, metrics, shutdown.clone()));

@@ -1,0 +1,37 @@
+//! The clients that all parts of the reconciler use, and whose node it is.
+
+use jiff::Timestamp;
+use kube::Api;
+use topolvm_api::{ApiFlavor, LogicalVolume};
+
+use super::tags;
+use crate::events::Events;
+use crate::lvmd_client::LvmdClient;
+use crate::orphans::Server;
+
+/// Clients of the API server and of lvmd, and the identity of the node.
+#[derive(Debug)]
+pub(super) struct Clients {
+    pub(super) flavor: ApiFlavor,
+    pub(super) node: String,
+    pub(super) api: Api<LogicalVolume>,
+    pub(super) lvmd: LvmdClient,
+    /// The API server, for questions whose answers are proofs.
+    pub(super) server: Server,
+    pub(super) events: Events,
+    /// Clock of the conditions.
+    pub(super) now: fn() -> Timestamp,
+}
+
+impl Clients {
+    /// Returns the tags of the LV of an object.
+    pub(super) async fn lvm_tags(&self, volume: &LogicalVolume) -> Vec<String> {
+        tags::lvm_tags(self.flavor, volume, self.server.cluster().await)
+    }
+
+    /// Returns whether the object has the annotation that leaves its deletion to another actor.
+    pub(super) fn is_pending_deletion(&self, volume: &LogicalVolume) -> bool {
+        let annotations = volume.metadata.annotations.as_ref();
+        annotations.is_some_and(|annotations| annotations.contains_key(self.flavor.pending_deletion()))
+    }
+}
