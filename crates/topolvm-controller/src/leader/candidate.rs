@@ -5,13 +5,13 @@
 
 use futures::{Stream, StreamExt as _, pin_mut};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::time::{Instant, timeout_at};
 use topolvm_runtime::error_chain;
 
-use super::{Election, ElectionTiming, LeaseError, lease};
+use super::lease_client::LeaseError;
+use super::{Election, ElectionTiming, lease};
 
 /// The Lease as this process observed it last, and when it saw it change to that.
 struct ObservedLease {
@@ -43,8 +43,8 @@ impl ObservedLease {
 impl Election {
     /// Waits until this process holds the Lease, and returns it with the time at which the request for it began.
     pub(super) async fn acquire(&self) -> (Lease, Instant) {
-        let only_this = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-        let changes = watcher(self.api.clone(), only_this).default_backoff();
+        let only_this = watcher::Config::default().fields(&format!("metadata.name={}", self.lease.name));
+        let changes = watcher(self.lease.api.clone(), only_this).default_backoff();
         pin_mut!(changes);
         let mut observed = None;
         loop {
@@ -59,7 +59,7 @@ impl Election {
                             "cannot take part in the leader election; trying again"
                         );
                     }
-                    Instant::now() + self.timing.retry_period
+                    Instant::now() + self.lease.timing.retry_period
                 }
             };
             self.wait_until_free(retry_at, &mut observed, &mut changes).await;
@@ -68,24 +68,20 @@ impl Election {
 
     /// Acquires the Lease if it has no holder any more.
     async fn try_acquire(&self, observed: &mut Option<ObservedLease>) -> Result<Option<Lease>, LeaseError> {
-        let Some(found) = self.with_timeout(self.request_timeout(), "read", self.api.get_opt(&self.name)).await? else {
-            let new =
-                Lease { metadata: ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() }, spec: None };
-            let new = lease::acquired(new, &self.identity, &self.timing, (self.now)());
-            let params = PostParams::default();
-            let created = self.api.create(&params, &new);
-            return self.with_timeout(self.request_timeout(), "create", created).await.map(Some);
-        };
+        let Some(found) = self.lease.read().await? else { return self.lease.create().await.map(Some) };
         ObservedLease::update(observed, &found);
-        let is_ours = lease::is_held_by(&found, &self.identity);
-        if !is_ours && observed.as_ref().is_some_and(|observed| !observed.is_expired(&self.timing)) {
+        let is_ours = lease::is_held_by(&found, &self.lease.identity);
+        if !is_ours && observed.as_ref().is_some_and(|observed| !observed.is_expired(&self.lease.timing)) {
             return Ok(None);
         }
-        self.replace(&lease::acquired(found, &self.identity, &self.timing, (self.now)())).await.map(Some)
+        self.lease
+            .replace(&lease::acquired(found, &self.lease.identity, &self.lease.timing, (self.lease.now)()))
+            .await
+            .map(Some)
     }
 
     fn expires_at(&self, observed: Option<&ObservedLease>) -> Instant {
-        observed.map_or_else(Instant::now, |observed| observed.expires_at(&self.timing))
+        observed.map_or_else(Instant::now, |observed| observed.expires_at(&self.lease.timing))
     }
 
     /// Waits until `retry_at`, which each renewal of the holder puts off, or until the Lease is free.

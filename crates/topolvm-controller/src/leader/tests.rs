@@ -1,11 +1,13 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use topolvm_runtime::Tasks;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
 
+use super::lease_client::{LeaseError, RELEASE_TIMEOUT};
 use super::*;
 
 const TIMING: ElectionTiming = ElectionTiming {
