@@ -20,7 +20,7 @@ use crate::pod_claims::PodClaims;
 use crate::reconcile::{ControllerSettings, Controllers, DoctorContext, EventPublisher};
 use crate::scheduling::Scheduling;
 use crate::volume_informer::VolumeInformer;
-use crate::volumes::Volumes;
+use crate::volumes::{NodeChoice, VolumeObjects, Volumes};
 
 /// The CSI Identity and Controller services.
 #[expect(missing_debug_implementations, reason = "the client in it has none")]
@@ -51,7 +51,9 @@ impl Driver {
         tasks.spawn("watch of LogicalVolumes", volume_task);
         tasks.spawn("watch of Nodes", node_task);
         let pods = PodClaims::default();
-        let volumes = Volumes { client, flavor, informer, nodes, capacity, node_strategy: None, pods, now };
+        let objects = VolumeObjects { client, flavor, informer };
+        let node_choice = NodeChoice { objects: objects.clone(), nodes, capacity, node_strategy: None, pods };
+        let volumes = Volumes { objects, node_choice, now };
         let controller = ControllerService::new(volumes.clone(), minimums);
         Self { identity: IdentityService { volumes }, controller, claims: ClaimWatch::default() }
     }
@@ -59,7 +61,7 @@ impl Driver {
     /// Starts to reserve for claims whose node is selected, by watches of claims, pods and StorageClasses. Volumes are
     /// reserved for in any case.
     pub fn reserve_for_claims(&self, tasks: &Tasks, shutdown: &CancellationToken) {
-        let Volumes { client, capacity, pods, .. } = self.identity.volumes.clone();
+        let NodeChoice { objects: VolumeObjects { client, .. }, capacity, pods, .. } = self.node_choice().clone();
         tasks.spawn("watch of pods", pods.clone().run(client.clone(), shutdown.clone()));
         let classes = watch_classes(capacity.clone(), client.clone(), shutdown.clone());
         tasks.spawn("watch of StorageClasses", classes);
@@ -77,7 +79,7 @@ impl Driver {
     /// Sets the strategy that prefers nodes for volumes without a selected node; `None` keeps the order of the request.
     #[must_use]
     pub const fn with_node_strategy(mut self, strategy: Option<NodeStrategy>) -> Self {
-        self.controller.volumes.node_strategy = strategy;
+        self.controller.volumes.node_choice.node_strategy = strategy;
         self
     }
 
@@ -90,7 +92,8 @@ impl Driver {
         scheduling: Scheduling,
         doctor: DoctorContext,
     ) -> Controllers {
-        let Volumes { client, flavor, informer, nodes, capacity, now, .. } = self.identity.volumes.clone();
+        let NodeChoice { objects, nodes, capacity, .. } = self.node_choice().clone();
+        let (VolumeObjects { client, flavor, informer }, now) = (objects, self.identity.volumes.now);
         let claims = self.claims.clone();
         let events = EventPublisher::new(client.clone(), instance);
         let volumes = informer;
@@ -112,13 +115,14 @@ impl Driver {
 
     /// Returns the publisher of CSIStorageCapacity objects, which are in the namespace of this pod.
     pub(crate) fn capacity_publisher(&self, namespace: String, pod: String) -> CapacityPublisher {
-        let Volumes { client, flavor, capacity, .. } = self.identity.volumes.clone();
+        let NodeChoice { objects: VolumeObjects { client, flavor, .. }, capacity, .. } = self.node_choice().clone();
         CapacityPublisher { client, flavor, minimums: self.controller.minimums, capacity, namespace, pod }
     }
 
     /// Returns the web page, which reads the caches of the services and what the checks have found.
     pub(crate) fn web_page(&self, doctor: &DoctorContext, shutdown: &CancellationToken) -> WebPage {
-        let Volumes { client, flavor, informer, nodes, capacity, now, .. } = self.identity.volumes.clone();
+        let NodeChoice { objects, nodes, capacity, .. } = self.node_choice().clone();
+        let (VolumeObjects { client, flavor, informer }, now) = (objects, self.identity.volumes.now);
         let cluster = Cluster {
             flavor,
             volumes_changed: informer.changes(),
@@ -135,8 +139,12 @@ impl Driver {
 
     /// Returns the lists of the agents in a namespace.
     pub(crate) fn inventory(&self, access: AgentAccess, namespace: &str) -> Inventory {
-        let Volumes { client, informer, .. } = &self.identity.volumes;
+        let VolumeObjects { client, informer, .. } = &self.identity.volumes.objects;
         Inventory::new(access, client.clone(), namespace, informer.cache.clone())
+    }
+
+    fn node_choice(&self) -> &NodeChoice {
+        &self.identity.volumes.node_choice
     }
 
     /// Returns the services of the CSI socket.

@@ -3,7 +3,7 @@
 //! - `csi/` implements CSI: requests are parsed once at the edge, and errors become gRPC codes in `csi/status_code.rs`.
 //!   Nothing below sees a proto message or anything of tonic.
 //! - `volumes/` finds, lists, creates, copies, expands and deletes `LogicalVolume` objects through the API server;
-//!   `volumes/node_selection.rs` chooses the node of a new one.
+//!   `volumes/node_choice.rs` chooses the node of a new one.
 //! - `volume_informer` and `node_informer` watch `LogicalVolume`s and Nodes. They wake waiters and answer queries whose
 //!   answer may be a moment old; facts that decide about data are read through the API server. `claim_watch` is the one
 //!   watch of claims. All three feed `topolvm_capacity`, which computes the free space after reservations.

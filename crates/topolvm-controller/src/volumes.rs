@@ -13,42 +13,32 @@ mod expand;
 mod list;
 mod lookup;
 mod modify;
-mod node_selection;
+mod node_choice;
 mod node_strategy;
+mod objects;
 mod provisioning;
 mod reserve;
 mod selected_node;
 mod volume;
 
-use kube::{Api, Client};
-use tokio::time::Instant;
-use topolvm_api::{AccessType, ApiFlavor, IoLimits, LogicalVolume, NodeStrategy};
-use topolvm_capacity::{Capacity, VolumeClasses};
+use topolvm_api::{AccessType, IoLimits};
+use topolvm_capacity::VolumeClasses;
 
 pub(crate) use copy::SnapshotRequest;
 pub(crate) use error::{ApiFailure, VolumeError};
 pub(crate) use list::{Page, PageRequest};
+pub(crate) use node_choice::NodeChoice;
+pub(crate) use objects::VolumeObjects;
 pub(crate) use selected_node::ClaimName;
 pub(crate) use volume::{ContentSource, Volume, VolumeKind};
 
-use crate::node_informer::NodeInformer;
-use crate::pod_claims::PodClaims;
-use crate::volume_informer::{Stopped, VolumeInformer};
 use crate::volume_size::VolumeSize;
 
-/// The operations on volumes and snapshots.
+/// The operations that create and change volumes and snapshots. [`VolumeObjects`] finds, lists and deletes them.
 #[derive(Clone)]
 pub(crate) struct Volumes {
-    pub(crate) client: Client,
-    pub(crate) flavor: ApiFlavor,
-    pub(crate) informer: VolumeInformer,
-    pub(crate) nodes: NodeInformer,
-    /// The free bytes of the nodes after reservations.
-    pub(crate) capacity: Capacity,
-    /// The strategy by which a node is preferred where none was selected; `None` is the order of the request.
-    pub(crate) node_strategy: Option<NodeStrategy>,
-    /// The pods that wait for several volumes.
-    pub(crate) pods: PodClaims,
+    pub(crate) objects: VolumeObjects,
+    pub(crate) node_choice: NodeChoice,
     /// The wall clock.
     pub(crate) now: fn() -> jiff::Timestamp,
 }
@@ -125,52 +115,4 @@ impl Placement {
             Self::Nodes { first, others } => first == node || others.iter().any(|other| other == node),
         }
     }
-}
-
-impl Volumes {
-    fn api(&self) -> Api<LogicalVolume> {
-        Api::all_with(self.client.clone(), &self.flavor)
-    }
-
-    /// Reads the object from the API server.
-    async fn read(&self, name: &str) -> Result<Option<LogicalVolume>, VolumeError> {
-        self.api().get_opt(name).await.map_err(api_error("read", name))
-    }
-
-    /// Reads this very object again from the API server; an error if it is gone.
-    async fn reread(&self, object: &LogicalVolume) -> Result<LogicalVolume, VolumeError> {
-        let found = self.read(object.name()).await?.filter(|found| found.uid() == object.uid());
-        found.ok_or_else(|| VolumeError::DeletedMeanwhile(object.name().to_owned()))
-    }
-
-    /// Waits until `check` returns something for this very object in the cache; `None` when the deadline has passed.
-    /// The caller then reads the object once from the API server: a watch that hangs must not hide what has been done.
-    async fn wait_until<T>(
-        &self,
-        object: &LogicalVolume,
-        deadline: Instant,
-        mut check: impl FnMut(&LogicalVolume) -> Option<T>,
-    ) -> Result<Option<T>, VolumeError> {
-        let (name, uid) = (object.name(), object.uid());
-        // An absence counts only after a presence: an informer that lags has not seen the object yet
-        let mut seen = false;
-        let check = |cached: Option<&LogicalVolume>| match cached.filter(|cached| cached.uid() == uid) {
-            Some(cached) => {
-                seen = true;
-                check(cached).map(Ok)
-            }
-            None => seen.then(|| Err(VolumeError::DeletedMeanwhile(name.to_owned()))),
-        };
-        match tokio::time::timeout_at(deadline, self.informer.wait_until(name, check)).await {
-            Ok(Ok(answer)) => answer.map(Some),
-            Ok(Err(Stopped)) => Err(VolumeError::ShuttingDown),
-            Err(_elapsed) => Ok(None),
-        }
-    }
-}
-
-/// Returns a function for `map_err` on calls of the API server.
-fn api_error(action: &'static str, name: &str) -> impl FnOnce(kube::Error) -> VolumeError {
-    let name = name.to_owned();
-    move |source| VolumeError::Api { action, name, source: ApiFailure::from(source) }
 }

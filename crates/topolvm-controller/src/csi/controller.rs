@@ -43,7 +43,7 @@ pub(crate) struct ControllerService {
 impl ControllerService {
     pub(crate) fn new(volumes: Volumes, minimums: MinimumAllocation) -> Self {
         Self {
-            flavor: volumes.flavor,
+            flavor: volumes.objects.flavor,
             minimums,
             snapshots: true,
             volumes,
@@ -60,7 +60,7 @@ impl ControllerService {
     /// Returns the Nodes once they are listed. An error before: the caller then keeps an earlier answer, which another
     /// answer would replace.
     fn synced_nodes(&self) -> Result<&NodeInformer, VolumeError> {
-        Some(&self.volumes.nodes).filter(|nodes| nodes.cache.is_listed()).ok_or(VolumeError::NodesNotListed)
+        Some(&self.volumes.node_choice.nodes).filter(|nodes| nodes.cache.is_listed()).ok_or(VolumeError::NodesNotListed)
     }
 }
 
@@ -95,7 +95,7 @@ impl Controller for ControllerService {
         let deadline = Deadline::from_request(&request);
         let id = required_field(&request.get_ref().volume_id, "volume_id")?;
         let _lock = self.ids.lock(id)?;
-        deadline.run(self.volumes.delete(VolumeKind::Volume, id, deadline.wait)).await?;
+        deadline.run(self.volumes.objects.delete(VolumeKind::Volume, id, deadline.wait)).await?;
         Ok(Response::new(pb::DeleteVolumeResponse {}))
     }
 
@@ -120,7 +120,7 @@ impl Controller for ControllerService {
         let deadline = Deadline::from_request(&request);
         let request = request.into_inner();
         let ValidateVolume { id, objection } = ValidateVolume::parse(&request)?;
-        deadline.run(self.volumes.get_by_id(VolumeKind::Volume, &id)).await?;
+        deadline.run(self.volumes.objects.get_by_id(VolumeKind::Volume, &id)).await?;
         let confirmed = objection.is_none().then_some(Confirmed {
             volume_context: request.volume_context,
             volume_capabilities: request.volume_capabilities,
@@ -140,7 +140,7 @@ impl Controller for ControllerService {
         let GetCapacity { classes, scope, minimum_volume_size } =
             GetCapacity::parse(request.get_ref(), self.flavor, self.minimums);
         self.synced_nodes()?;
-        let (capacity, none) = (&self.volumes.capacity, Exemption::default());
+        let (capacity, none) = (&self.volumes.node_choice.capacity, Exemption::default());
         let (free, largest) = match scope {
             CapacityScope::Cluster => {
                 let largest = capacity.with_most_free_bytes(&classes, &none).map_or(0, |node| node.free);
@@ -194,7 +194,7 @@ impl Controller for ControllerService {
         let deadline = Deadline::from_request(&request);
         let id = required_field(&request.get_ref().snapshot_id, "snapshot_id")?;
         let _lock = self.ids.lock(id)?;
-        deadline.run(self.volumes.delete(VolumeKind::Snapshot, id, deadline.wait)).await?;
+        deadline.run(self.volumes.objects.delete(VolumeKind::Snapshot, id, deadline.wait)).await?;
         Ok(Response::new(pb::DeleteSnapshotResponse {}))
     }
 
@@ -210,10 +210,10 @@ impl Controller for ControllerService {
         let is_of =
             |snapshot: &Volume| source.is_empty() || snapshot.source.as_ref().is_some_and(|of| of.id() == source);
         let page = if id.is_empty() {
-            self.volumes.list(VolumeKind::Snapshot, &page, |snapshot| Some(snapshot).filter(is_of))?
+            self.volumes.objects.list(VolumeKind::Snapshot, &page, |snapshot| Some(snapshot).filter(is_of))?
         } else {
             // The API server decides whether a snapshot exists: csi-snapshotter trusts the answer forever
-            let found = match deadline.run(self.volumes.get_by_id(VolumeKind::Snapshot, &id)).await {
+            let found = match deadline.run(self.volumes.objects.get_by_id(VolumeKind::Snapshot, &id)).await {
                 Err(status) if status.code() == Code::NotFound => None,
                 found => Some(found?),
             };
@@ -231,7 +231,7 @@ impl Controller for ControllerService {
         self.check_snapshots_enabled("GetSnapshot")?;
         let deadline = Deadline::from_request(&request);
         let id = required_field(&request.get_ref().snapshot_id, "snapshot_id")?;
-        let snapshot = deadline.run(self.volumes.get_by_id(VolumeKind::Snapshot, id)).await?;
+        let snapshot = deadline.run(self.volumes.objects.get_by_id(VolumeKind::Snapshot, id)).await?;
         Ok(Response::new(pb::GetSnapshotResponse { snapshot: Some(response::snapshot(self.flavor, snapshot)) }))
     }
 
@@ -245,7 +245,7 @@ impl Controller for ControllerService {
             volume: Some(response::volume(self.flavor, volume, HashMap::new())),
             status: None,
         };
-        let page = self.volumes.list(VolumeKind::Volume, &page, |volume| Some(entry(volume)))?;
+        let page = self.volumes.objects.list(VolumeKind::Volume, &page, |volume| Some(entry(volume)))?;
         Ok(Response::new(pb::ListVolumesResponse { entries: page.entries, next_token: page.next }))
     }
 
@@ -255,7 +255,7 @@ impl Controller for ControllerService {
     ) -> Result<Response<pb::ControllerGetVolumeResponse>, Status> {
         let deadline = Deadline::from_request(&request);
         let id = required_field(&request.get_ref().volume_id, "volume_id")?;
-        let volume = deadline.run(self.volumes.get_by_id(VolumeKind::Volume, id)).await?;
+        let volume = deadline.run(self.volumes.objects.get_by_id(VolumeKind::Volume, id)).await?;
         Ok(Response::new(pb::ControllerGetVolumeResponse {
             volume: Some(response::volume(self.flavor, volume, HashMap::new())),
             // CSI wants the field; what is in it counts only where attaching is announced
@@ -287,7 +287,7 @@ impl Controller for ControllerService {
         // Volumes without a health error are left out
         let entry =
             |volume| Some(response::volume_health(nodes, volume)).filter(|health| !health.health_statuses.is_empty());
-        let page = self.volumes.list(VolumeKind::Volume, &page, entry)?;
+        let page = self.volumes.objects.list(VolumeKind::Volume, &page, entry)?;
         Ok(Response::new(pb::ControllerListVolumeHealthResponse { entries: page.entries, next_token: page.next }))
     }
 
@@ -298,7 +298,7 @@ impl Controller for ControllerService {
         let deadline = Deadline::from_request(&request);
         let id = required_field(&request.get_ref().volume_id, "volume_id")?;
         let nodes = self.synced_nodes()?;
-        let volume = deadline.run(self.volumes.get_by_id(VolumeKind::Volume, id)).await?;
+        let volume = deadline.run(self.volumes.objects.get_by_id(VolumeKind::Volume, id)).await?;
         Ok(Response::new(pb::ControllerGetVolumeHealthResponse {
             volume_health: Some(response::volume_health(nodes, volume)),
         }))

@@ -28,8 +28,8 @@ impl IdentityService {
     /// Returns an error that names the informer that has not listed everything yet, if there is one.
     pub(crate) fn check_synced(&self) -> Result<(), String> {
         let waiting = [
-            (self.volumes.informer.cache.is_listed(), "LogicalVolumes"),
-            (self.volumes.nodes.cache.is_listed(), "Nodes"),
+            (self.volumes.objects.informer.cache.is_listed(), "LogicalVolumes"),
+            (self.volumes.node_choice.nodes.cache.is_listed(), "Nodes"),
         ];
         match waiting.iter().find(|(synced, _)| !synced) {
             None => Ok(()),
@@ -42,12 +42,13 @@ impl IdentityService {
 
     /// Checks that the API server answers, by reading the one object that every installation has.
     async fn check_api_server(&self) -> Result<(), String> {
-        let api: Api<CSIDriver> = Api::all(self.volumes.client.clone());
-        match tokio::time::timeout(PROBE_TIMEOUT, api.get_metadata_opt(self.volumes.flavor.driver_name())).await {
+        let api: Api<CSIDriver> = Api::all(self.volumes.objects.client.clone());
+        match tokio::time::timeout(PROBE_TIMEOUT, api.get_metadata_opt(self.volumes.objects.flavor.driver_name())).await
+        {
             Ok(Ok(Some(_))) => Ok(()),
             Ok(Ok(None)) => {
                 tracing::warn!(
-                    driver = self.volumes.flavor.driver_name(),
+                    driver = self.volumes.objects.flavor.driver_name(),
                     "the CSIDriver object does not exist, so pods cannot use volumes; apply all manifests"
                 );
                 Ok(())
@@ -73,7 +74,7 @@ impl Identity for IdentityService {
         _: Request<GetPluginInfoRequest>,
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
         Ok(Response::new(GetPluginInfoResponse {
-            name: self.volumes.flavor.driver_name().to_owned(),
+            name: self.volumes.objects.flavor.driver_name().to_owned(),
             vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
             ..GetPluginInfoResponse::default()
         }))

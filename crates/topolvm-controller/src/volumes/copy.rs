@@ -34,15 +34,15 @@ impl Volumes {
     ) -> Result<Volume, VolumeError> {
         let object = self.find_source(&source).await?;
         if let Some(copy) = self.find_earlier_copy(&request, &source, object.as_ref()).await? {
-            return self.wait_provisioned(copy, deadline).await;
+            return self.objects.wait_provisioned(copy, deadline).await;
         }
         let object = object.ok_or_else(|| source_not_found(&source))?;
-        check_filesystem(request.filesystem.as_deref(), object.annotation(self.flavor.filesystem()))?;
+        check_filesystem(request.filesystem.as_deref(), object.annotation(self.objects.flavor.filesystem()))?;
         // Also for a pod that was scheduled to another node: the copy can be nowhere else, and where the request allows
         // its node, the scheduler sends the pod after the volume
         let placement = copy_placement(&request.placement, &object)?;
         let request = VolumeRequest {
-            size: copy_size(request.size, self.flavor, &object)?,
+            size: copy_size(request.size, self.objects.flavor, &object)?,
             device_class: copy_device_class(request.device_class, &object)?,
             placement,
             source: Some(self.copy_source(&object, source, AccessType::ReadWrite)),
@@ -64,7 +64,7 @@ impl Volumes {
         };
         let request = VolumeRequest {
             name,
-            size: VolumeSize::of_snapshot(size_bytes(&object), requested_bytes(self.flavor, &object)),
+            size: VolumeSize::of_snapshot(size_bytes(&object), requested_bytes(self.objects.flavor, &object)),
             device_class: object.spec.device_class.clone(),
             lvcreate_option_class: String::new(),
             io_limits: IoLimits::default(),
@@ -85,8 +85,8 @@ impl Volumes {
         source_object: Option<&LogicalVolume>,
     ) -> Result<Option<LogicalVolume>, VolumeError> {
         loop {
-            let Some(copy) = self.read(&request.name).await? else { return Ok(None) };
-            let copy_source = ContentSource::from_annotations(self.flavor, &copy);
+            let Some(copy) = self.objects.read(&request.name).await? else { return Ok(None) };
+            let copy_source = ContentSource::from_annotations(self.objects.flavor, &copy);
             // A copy that TopoLVM made has only the name of its source
             let object_name = match source_object {
                 Some(object) => object.name(),
@@ -99,10 +99,10 @@ impl Volumes {
             if request.device_class.is_empty() {
                 request.device_class.clone_from(&copy.spec.device_class);
             }
-            match compare_existing(self.flavor, &copy, &request) {
+            match compare_existing(self.objects.flavor, &copy, &request) {
                 Existing::Matches => return Ok(Some(copy)),
                 // Whatever the answer will be, its node must not create a volume that is unknown to every client
-                Existing::Unprovisioned => match self.delete_object(copy.name(), exact_version(&copy)).await? {
+                Existing::Unprovisioned => match self.objects.delete_object(copy.name(), exact_version(&copy)).await? {
                     Deletion::Done | Deletion::Pending => return Ok(None),
                     Deletion::Conflict => {}
                 },
@@ -113,11 +113,11 @@ impl Volumes {
 
     /// Finds the object of the source, unless it is being deleted.
     async fn find_source(&self, source: &ContentSource) -> Result<Option<LogicalVolume>, VolumeError> {
-        Ok(self.find(source.kind(), source.id()).await?.filter(|object| !object.is_deleting()))
+        Ok(self.objects.find(source.kind(), source.id()).await?.filter(|object| !object.is_deleting()))
     }
 
     fn copy_source(&self, object: &LogicalVolume, id: ContentSource, access: AccessType) -> CopySource {
-        let filesystem = object.annotation(self.flavor.filesystem()).map(str::to_owned);
+        let filesystem = object.annotation(self.objects.flavor.filesystem()).map(str::to_owned);
         CopySource { object_name: object.name().to_owned(), id, access, filesystem }
     }
 
@@ -129,11 +129,12 @@ impl Volumes {
         source: ContentSource,
         deadline: Instant,
     ) -> Result<Volume, VolumeError> {
-        let copy = self.read(name).await?.filter(|object| {
-            !object.is_deleting() && ContentSource::from_annotations(self.flavor, object).as_ref() == Some(&source)
+        let copy = self.objects.read(name).await?.filter(|object| {
+            !object.is_deleting()
+                && ContentSource::from_annotations(self.objects.flavor, object).as_ref() == Some(&source)
         });
         match copy {
-            Some(object) => self.wait_provisioned(object, deadline).await,
+            Some(object) => self.objects.wait_provisioned(object, deadline).await,
             None => Err(source_not_found(&source)),
         }
     }

@@ -9,7 +9,8 @@ use topolvm_api::{CREATED_BY, CREATED_BY_LABEL, LogicalVolume, LogicalVolumeSpec
 use super::delete::{Deletion, exact_version};
 use super::error::ApiFailure;
 use super::existing::{Existing, compare_existing};
-use super::{ClaimName, Volume, VolumeError, VolumeRequest, Volumes, api_error};
+use super::objects::api_error;
+use super::{ClaimName, Volume, VolumeError, VolumeRequest, Volumes};
 
 impl Volumes {
     /// Creates the volume unless it exists, and waits until its node has provisioned it. When the node cannot, the
@@ -17,32 +18,32 @@ impl Volumes {
     pub(crate) async fn create(&self, request: &VolumeRequest, deadline: Instant) -> Result<Volume, VolumeError> {
         let name = request.name.as_str();
         // Mostly there is none: then one POST is all that it takes
-        let mut existing = match self.informer.cache.get(name) {
-            Some(_) => self.read(name).await?,
+        let mut existing = match self.objects.informer.cache.get(name) {
+            Some(_) => self.objects.read(name).await?,
             None => None,
         };
         loop {
             let Some(object) = existing else {
                 if let Some(object) = self.create_object(request, deadline).await? {
-                    return self.wait_provisioned(object, deadline).await;
+                    return self.objects.wait_provisioned(object, deadline).await;
                 }
-                existing = self.read(name).await?;
+                existing = self.objects.read(name).await?;
                 continue;
             };
             let request = &self.request_for_existing(request, &object).await?;
-            match compare_existing(self.flavor, &object, request) {
-                Existing::Matches => return self.wait_provisioned(object, deadline).await,
+            match compare_existing(self.objects.flavor, &object, request) {
+                Existing::Matches => return self.objects.wait_provisioned(object, deadline).await,
                 Existing::Differs(difference) => {
                     return Err(VolumeError::AlreadyExists { name: name.to_owned(), difference });
                 }
                 Existing::Unprovisioned => {
                     tracing::info!(name, node = object.spec.node_name, "replacing an object without a volume");
-                    let was_cached = self.is_cached(&object);
-                    match self.delete_object(name, exact_version(&object)).await? {
+                    let was_cached = self.objects.is_cached(&object);
+                    match self.objects.delete_object(name, exact_version(&object)).await? {
                         Deletion::Done => {}
                         Deletion::Pending => self.wait_name_free(&object, was_cached, deadline).await?,
                         Deletion::Conflict => {
-                            existing = self.read(name).await?;
+                            existing = self.objects.read(name).await?;
                             continue;
                         }
                     }
@@ -64,7 +65,7 @@ impl Volumes {
         let is_elsewhere = request.placement.prefers_another(&object.spec.node_name);
         let mut request = request.clone();
         if is_elsewhere && object.volume_id().is_none() && !object.is_deleting() {
-            request.placement = self.narrow_to_selected_node(&request).await?;
+            request.placement = self.node_choice.narrow_to_selected_node(&request).await?;
         }
         Ok(request)
     }
@@ -76,7 +77,7 @@ impl Volumes {
         was_cached: bool,
         deadline: Instant,
     ) -> Result<(), VolumeError> {
-        if self.wait_deleted(object, was_cached, deadline).await? {
+        if self.objects.wait_deleted(object, was_cached, deadline).await? {
             Ok(())
         } else {
             Err(VolumeError::StillBeingDeleted { name: object.name().to_owned(), node: object.spec.node_name.clone() })
@@ -89,19 +90,19 @@ impl Volumes {
         request: &VolumeRequest,
         deadline: Instant,
     ) -> Result<Option<LogicalVolume>, VolumeError> {
-        let reserved = match self.choose_node(request, deadline).await {
+        let reserved = match self.node_choice.choose_node(request, deadline).await {
             // Until the watch shows the object, concurrent requests see the reservation of this one
-            Ok(node) => self.reserve(request, &node).await.map(|(hold, claim)| (node, hold, claim)),
+            Ok(node) => self.node_choice.reserve(request, &node).await.map(|(hold, claim)| (node, hold, claim)),
             Err(error) => Err(error),
         };
         let (node, hold, claim) = match reserved {
             Ok(reserved) => reserved,
             // The volume itself may be what fills the nodes: a repeated request must find it
-            Err(error) => return self.read(&request.name).await?.map_or(Err(error), |_| Ok(None)),
+            Err(error) => return self.objects.read(&request.name).await?.map_or(Err(error), |_| Ok(None)),
         };
         let object = self.build_object(request, node, claim);
         let params = PostParams { field_manager: Some(CREATED_BY.to_owned()), ..PostParams::default() };
-        match self.api().create(&params, &object).await {
+        match self.objects.api().create(&params, &object).await {
             Ok(object) => {
                 hold.created();
                 tracing::info!(
@@ -127,7 +128,7 @@ impl Volumes {
     fn build_object(&self, request: &VolumeRequest, node_name: String, claim: Option<ClaimName>) -> LogicalVolume {
         let source = request.source.as_ref();
         let mut object = LogicalVolume::new(
-            self.flavor,
+            self.objects.flavor,
             LogicalVolumeSpec {
                 name: request.name.clone(),
                 node_name,
@@ -138,17 +139,17 @@ impl Volumes {
                 access_type: source.map_or("", |source| source.access.as_str()).to_owned(),
             },
         );
-        let claim = claim.map(|claim| (self.flavor.claim(), format!("{}/{}", claim.namespace, claim.name)));
-        let id = source.map(|source| (source.id.annotation(self.flavor), source.id.id().to_owned()));
+        let claim = claim.map(|claim| (self.objects.flavor.claim(), format!("{}/{}", claim.namespace, claim.name)));
+        let id = source.map(|source| (source.id.annotation(self.objects.flavor), source.id.id().to_owned()));
         let filesystem =
-            source.and_then(|source| source.filesystem.clone()).map(|value| (self.flavor.filesystem(), value));
+            source.and_then(|source| source.filesystem.clone()).map(|value| (self.objects.flavor.filesystem(), value));
         let requested = request.size.requested_other_than(request.size.bytes);
-        let requested = requested.map(|bytes| (self.flavor.requested_size(), format_bytes(bytes).0));
-        let limits = request.io_limits.annotations(self.flavor).filter_map(|(key, value)| Some((key, value?)));
+        let requested = requested.map(|bytes| (self.objects.flavor.requested_size(), format_bytes(bytes).0));
+        let limits = request.io_limits.annotations(self.objects.flavor).filter_map(|(key, value)| Some((key, value?)));
         let annotations = [claim, id, filesystem, requested].into_iter().flatten().chain(limits);
         let annotations: BTreeMap<_, _> = annotations.map(|(key, value)| (key.to_owned(), value)).collect();
         object.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
-        object.metadata.finalizers = Some(vec![self.flavor.logical_volume_finalizer().to_owned()]);
+        object.metadata.finalizers = Some(vec![self.objects.flavor.logical_volume_finalizer().to_owned()]);
         object.metadata.labels = Some(BTreeMap::from([(CREATED_BY_LABEL.to_owned(), CREATED_BY.to_owned())]));
         object
     }

@@ -4,7 +4,8 @@ use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout_at};
 use topolvm_api::LogicalVolume;
 
-use super::{VolumeError, VolumeKind, Volumes, api_error};
+use super::objects::api_error;
+use super::{VolumeError, VolumeKind, VolumeObjects};
 
 /// The result of a conditional deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub(super) enum Deletion {
     Conflict,
 }
 
-impl Volumes {
+impl VolumeObjects {
     /// Deletes the volume or snapshot with this id and waits until it is gone. One that does not exist is gone.
     pub(crate) async fn delete(&self, kind: VolumeKind, id: &str, deadline: Instant) -> Result<(), VolumeError> {
         let Some(object) = self.find(kind, id).await? else {

@@ -5,7 +5,8 @@ use serde_json::json;
 use tokio::time::Instant;
 use topolvm_api::{CREATED_BY, LogicalVolume, format_bytes, parse_bytes};
 
-use super::{VolumeError, VolumeKind, Volumes, api_error};
+use super::objects::api_error;
+use super::{VolumeError, VolumeKind, Volumes};
 use crate::volume_size::VolumeSize;
 
 impl Volumes {
@@ -14,7 +15,7 @@ impl Volumes {
     pub(crate) async fn expand(&self, id: &str, size: VolumeSize, deadline: Instant) -> Result<u64, VolumeError> {
         let bytes = size.bytes;
         loop {
-            let volume = self.find_live(VolumeKind::Volume, id).await?;
+            let volume = self.objects.find_live(VolumeKind::Volume, id).await?;
             if let Some(current) = size_if_at_least(&volume, bytes) {
                 if self.withdraw_pending_size(&volume, size, current).await? {
                     return Ok(current);
@@ -64,14 +65,14 @@ impl Volumes {
             "metadata": {
                 "resourceVersion": volume.metadata.resource_version,
                 "annotations": {
-                    self.flavor.resize_requested_at(): request,
-                    self.flavor.requested_size(): asked.requested_other_than(size).map(format_bytes),
+                    self.objects.flavor.resize_requested_at(): request,
+                    self.objects.flavor.requested_size(): asked.requested_other_than(size).map(format_bytes),
                 },
             },
             "spec": { "size": format_bytes(size) },
         });
         let params = PatchParams { field_manager: Some(CREATED_BY.to_owned()), ..PatchParams::default() };
-        match self.api().patch(name, &params, &Patch::Merge(&patch)).await {
+        match self.objects.api().patch(name, &params, &Patch::Merge(&patch)).await {
             Ok(patched) => {
                 let node = patched.spec.node_name.as_str();
                 tracing::info!(name, node, bytes = size, "requested the expansion of the volume");
@@ -98,15 +99,15 @@ impl Volumes {
             // begins again, so that even the same message is a new answer in a later version.
             let is_old = cached.metadata.resource_version == patched.metadata.resource_version;
             // Another request is older than ours, or a later one
-            let is_answer = !is_old && cached.annotation(self.flavor.resize_requested_at()) == Some(request);
+            let is_answer = !is_old && cached.annotation(self.objects.flavor.resize_requested_at()) == Some(request);
             if is_answer { node_failure(cached).map(Err) } else { None }
         };
-        if let Some(answer) = self.wait_until(patched, deadline, check).await? {
+        if let Some(answer) = self.objects.wait_until(patched, deadline, check).await? {
             return answer;
         }
         // A failure that remains at the deadline counts now: TopoLVM's agent does not clear it, and writing the same
         // status again is no change and triggers no event
-        let volume = self.reread(patched).await?;
+        let volume = self.objects.reread(patched).await?;
         let error = || node_failure(&volume).unwrap_or_else(|| VolumeError::timeout("expanded", &volume));
         size_if_at_least(&volume, bytes).ok_or_else(error)
     }

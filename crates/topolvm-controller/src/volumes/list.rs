@@ -4,7 +4,7 @@
 //! stays good whatever is created and deleted between two pages. What is listed may be a moment old; CSI expects no
 //! more of lists.
 
-use super::{Volume, VolumeError, VolumeKind, Volumes};
+use super::{Volume, VolumeError, VolumeKind, VolumeObjects};
 
 /// The most entries of a page. gRPC clients accept at most 4 MiB unless configured otherwise.
 const MAX_PAGE_ENTRIES: usize = 10_000;
@@ -29,7 +29,7 @@ pub(crate) struct Page<T> {
     pub(crate) next: String,
 }
 
-impl Volumes {
+impl VolumeObjects {
     /// Lists the volumes or snapshots that exist; `pick` makes an entry of each, or skips it.
     pub(crate) fn list<T>(
         &self,

@@ -7,12 +7,13 @@
 use topolvm_api::LogicalVolume;
 use topolvm_kube::list_selected;
 
-use super::{Volume, VolumeError, VolumeKind, Volumes, api_error};
+use super::objects::api_error;
+use super::{Volume, VolumeError, VolumeKind, VolumeObjects};
 
 /// The field that our CustomResourceDefinition makes selectable.
 const VOLUME_ID_FIELD: &str = "status.volumeID";
 
-impl Volumes {
+impl VolumeObjects {
     /// Finds the object of a volume or snapshot id and reads it from the API server; `None` if there is none.
     pub(super) async fn find(&self, kind: VolumeKind, id: &str) -> Result<Option<LogicalVolume>, VolumeError> {
         Ok(self.find_any(id).await?.filter(|object| VolumeKind::from_object(object) == kind))

@@ -4,7 +4,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
 use topolvm_api::{CREATED_BY, IoLimits, LogicalVolume};
 
-use super::{VolumeError, VolumeKind, Volumes, api_error};
+use super::objects::api_error;
+use super::{VolumeError, VolumeKind, Volumes};
 
 impl Volumes {
     /// Sets the limits of a volume's I/O, all of them: what is not limited by the class is not limited any more. Its
@@ -16,7 +17,7 @@ impl Volumes {
         limits: &IoLimits,
     ) -> Result<(), VolumeError> {
         loop {
-            let object = self.find_live(VolumeKind::Volume, id).await?;
+            let object = self.objects.find_live(VolumeKind::Volume, id).await?;
             self.check_option_class(&object, lvcreate_option_class)?;
             if self.has_limits(&object, limits) || self.write_limits(&object, limits).await? {
                 return Ok(());
@@ -28,7 +29,7 @@ impl Volumes {
     fn check_option_class(&self, object: &LogicalVolume, wanted: Option<&str>) -> Result<(), VolumeError> {
         match wanted {
             Some(wanted) if wanted != object.spec.lvcreate_option_class => Err(VolumeError::Immutable {
-                key: self.flavor.lvcreate_option_class_parameter(),
+                key: self.objects.flavor.lvcreate_option_class_parameter(),
                 is: object.spec.lvcreate_option_class.clone(),
                 wanted: wanted.to_owned(),
             }),
@@ -38,18 +39,18 @@ impl Volumes {
 
     /// Returns whether the object has exactly these limits.
     fn has_limits(&self, object: &LogicalVolume, limits: &IoLimits) -> bool {
-        limits.annotations(self.flavor).all(|(key, value)| object.annotation(key) == value.as_deref())
+        limits.annotations(self.objects.flavor).all(|(key, value)| object.annotation(key) == value.as_deref())
     }
 
     /// Writes the limits to the object. Returns `false` if the object has changed since it was read.
     async fn write_limits(&self, object: &LogicalVolume, limits: &IoLimits) -> Result<bool, VolumeError> {
         let name = object.name();
         let annotations: Map<String, Value> =
-            limits.annotations(self.flavor).map(|(key, value)| (key.to_owned(), json!(value))).collect();
+            limits.annotations(self.objects.flavor).map(|(key, value)| (key.to_owned(), json!(value))).collect();
         let version = &object.metadata.resource_version;
         let patch = json!({"metadata": {"resourceVersion": version, "annotations": annotations}});
         let params = PatchParams { field_manager: Some(CREATED_BY.to_owned()), ..PatchParams::default() };
-        match self.api().patch(name, &params, &Patch::Merge(&patch)).await {
+        match self.objects.api().patch(name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => {
                 let node = object.spec.node_name.as_str();
                 tracing::info!(name, node, %limits, "requested new I/O limits of the volume");

@@ -5,7 +5,7 @@ use tokio::time::Instant;
 use topolvm_api::LogicalVolume;
 
 use super::delete::{Deletion, exact_version};
-use super::{Volume, VolumeError, Volumes};
+use super::{Volume, VolumeError, VolumeObjects};
 
 /// The status of a `LogicalVolume` that its node agent provisions.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ enum Progress {
     Deleted,
 }
 
-impl Volumes {
+impl VolumeObjects {
     /// Waits until the node agent has provisioned the volume of this object. When it cannot, the object is deleted, and
     /// the error has the agent's code and message.
     pub(super) async fn wait_provisioned(

@@ -11,13 +11,13 @@ use kube::Api;
 use topolvm_capacity::{Hold, NotEnoughSpace, Wanted};
 
 use super::error::ApiFailure;
-use super::{ClaimName, VolumeError, VolumeRequest, Volumes};
+use super::{ClaimName, NodeChoice, VolumeError, VolumeRequest};
 use crate::pod_claims::PodWithClaims;
 
 /// The time for which the watch of claims may be behind that of external-provisioner.
 const WATCH_DELAY: Duration = Duration::from_millis(500);
 
-impl Volumes {
+impl NodeChoice {
     /// Reserves the space of a volume on its node, and with it that of the other volumes of its pod. Fails if the node
     /// does not have enough free space for all of them, unless it has one already: then the pod can go nowhere else.
     /// Returns also the claim that the volume is for, if it is known.
@@ -79,7 +79,7 @@ impl Volumes {
     ) -> Result<Option<Vec<Wanted>>, VolumeError> {
         let unreadable =
             |source| VolumeError::ClaimUnreadable { name: request.name.clone(), source: ApiFailure::from(source) };
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.objects.client.clone(), &pod.namespace);
         let mut siblings = Vec::new();
         for sibling in pod.claims.iter().filter(|sibling| *sibling != claim) {
             let Some(sibling) = api.get_opt(sibling).await.map_err(unreadable)? else { continue };
@@ -88,7 +88,7 @@ impl Volumes {
                 continue;
             }
             let volume = self.capacity.volume_of_claim(&sibling);
-            let is_made = volume.as_ref().is_some_and(|volume| self.informer.cache.get(&volume.name).is_some());
+            let is_made = volume.as_ref().is_some_and(|volume| self.objects.informer.cache.get(&volume.name).is_some());
             if spec.volume_name.is_some() || is_made {
                 return Ok(None);
             }

@@ -16,7 +16,7 @@ use topolvm_api::SELECTED_NODE;
 use topolvm_kube::list_in_pages;
 
 use super::error::ApiFailure;
-use super::{Placement, VolumeError, VolumeRequest, Volumes};
+use super::{NodeChoice, Placement, VolumeError, VolumeRequest};
 
 /// Namespace and name of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) struct ClaimName {
     pub(crate) name: String,
 }
 
-impl Volumes {
+impl NodeChoice {
     /// Returns the nodes on which the volume may be made, when the first may not do: that one alone if the scheduler
     /// has chosen it, because its pod may not be able to run elsewhere.
     pub(super) async fn narrow_to_selected_node(&self, request: &VolumeRequest) -> Result<Placement, VolumeError> {
@@ -43,7 +43,7 @@ impl Volumes {
             |source| VolumeError::ClaimUnreadable { name: request.name.clone(), source: ApiFailure::from(source) };
         let claim = match &request.claim {
             Some(ClaimName { namespace, name }) => {
-                Api::namespaced(self.client.clone(), namespace).get_opt(name).await.map_err(unknown)?
+                Api::namespaced(self.objects.client.clone(), namespace).get_opt(name).await.map_err(unknown)?
             }
             None => self.claim_of(&request.name).await.map_err(unknown)?,
         };
@@ -54,7 +54,7 @@ impl Volumes {
         }
         // The annotation is also missing while the scheduler chooses again
         let Some(class) = claim.spec.and_then(|spec| spec.storage_class_name) else { return Ok(false) };
-        let classes: Api<StorageClass> = Api::all(self.client.clone());
+        let classes: Api<StorageClass> = Api::all(self.objects.client.clone());
         // Listing is all that the ClusterRole allows
         let named = ListParams::default().fields(&format!("metadata.name={class}"));
         let found = classes.list(&named).await.map_err(unknown)?.items.into_iter().next();
@@ -64,7 +64,7 @@ impl Volumes {
     /// The claim whose UID is the end of this name, as external-provisioner names volumes unless its
     /// `--volume-name-uuid-length` shortens them. Claims cannot be selected by UID.
     async fn claim_of(&self, volume: &str) -> kube::Result<Option<PersistentVolumeClaim>> {
-        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.client.clone());
+        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> = Api::all(self.objects.client.clone());
         let mut claims = pin!(list_in_pages(&api, ListParams::default()));
         while let Some(found) = claims.try_next().await? {
             let uid = found.metadata.uid;
@@ -72,7 +72,7 @@ impl Volumes {
                 continue;
             }
             let namespace = found.metadata.namespace.unwrap_or_default();
-            let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
+            let api: Api<PersistentVolumeClaim> = Api::namespaced(self.objects.client.clone(), &namespace);
             let claim = api.get_opt(&found.metadata.name.unwrap_or_default()).await?;
             return Ok(claim.filter(|claim| claim.metadata.uid == uid));
         }

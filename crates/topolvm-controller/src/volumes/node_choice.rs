@@ -7,12 +7,27 @@
 
 use tokio::time::Instant;
 use topolvm_api::NodeStrategy;
-use topolvm_capacity::FreeNode;
+use topolvm_capacity::{Capacity, FreeNode};
 
 use super::node_strategy::preferred_node;
-use super::{Placement, VolumeError, VolumeRequest, Volumes};
+use super::{Placement, VolumeError, VolumeObjects, VolumeRequest};
+use crate::node_informer::NodeInformer;
+use crate::pod_claims::PodClaims;
 
-impl Volumes {
+/// Chooses the nodes of new volumes, and reserves space on them.
+#[derive(Clone)]
+pub(crate) struct NodeChoice {
+    pub(crate) objects: VolumeObjects,
+    pub(crate) nodes: NodeInformer,
+    /// The free bytes of the nodes after reservations.
+    pub(crate) capacity: Capacity,
+    /// The strategy by which a node is preferred where none was selected; `None` is the order of the request.
+    pub(crate) node_strategy: Option<NodeStrategy>,
+    /// The pods that wait for several volumes.
+    pub(crate) pods: PodClaims,
+}
+
+impl NodeChoice {
     /// Chooses the node on which a new volume is created.
     pub(super) async fn choose_node(&self, request: &VolumeRequest, deadline: Instant) -> Result<String, VolumeError> {
         // external-provisioner may still ask for a Node that was deleted: it knows the topology from before
@@ -53,7 +68,9 @@ impl Volumes {
             return Err(VolumeError::NodeNotSelected { node });
         }
         match self.nodes.find_impostors().remove(&node) {
-            Some(impostor) => Err(VolumeError::TopologyLabelShared { node, impostor, key: self.flavor.topology_key() }),
+            Some(impostor) => {
+                Err(VolumeError::TopologyLabelShared { node, impostor, key: self.objects.flavor.topology_key() })
+            }
             None => Ok(node),
         }
     }
