@@ -1,6 +1,7 @@
 //! The test layers, from fast to real, and the summary at the end.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +14,7 @@ use testbed::suite;
 
 use crate::deb;
 use crate::lint;
-use crate::tools::{cargo, run as run_command};
+use crate::tools::{cargo, repository, run as run_command};
 
 /// A layer of tests. Each can be run alone: `make test-LAYER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -94,33 +95,35 @@ impl Layer {
                 failed.iter().map(|&step| Failure { test: step.to_owned(), said: Vec::new() }).collect();
             return Ok(Counts { passed, failed: failures.len(), failures, times, ..Counts::default() });
         }
-        let mut command = self.command();
+        let mut command = self.command()?;
         if purpose == Purpose::Soak {
             command.env("TOPOLVM_SOAK", "1");
         }
-        let mut counts = self.test(command)?;
-        if self == Self::Unit {
-            // Its other tests are layers of their own
-            let mut own = cargo(&["test", "--locked", "--quiet", "--no-fail-fast", "--package", "system-tests"]);
-            own.args(["--lib", "--bins"]);
-            counts = counts.plus(self.test(own)?);
-        }
-        Ok(counts)
+        self.test(command)
     }
 
-    /// cargo test of what the layer consists of.
-    fn command(self) -> Command {
-        let mut command = cargo(&["test", "--locked", "--quiet", "--no-fail-fast"]);
-        if self == Self::Unit {
-            command.args(["--workspace", "--exclude", "system-tests"]);
-        } else {
-            command.args(["--package", "system-tests", "--test", &self.name()]);
-        }
+    /// cargo test of what the layer consists of. Always of the whole workspace: of a part of it cargo would choose other
+    /// features of the libraries, and build them again.
+    fn command(self) -> anyhow::Result<Command> {
+        let mut command = cargo(&["test", "--locked", "--quiet", "--no-fail-fast", "--workspace"]);
+        command.args(self.targets()?);
         if self == Self::Cluster {
             // Most of its trials wait for a third of their time
             command.args(["--", "--test-threads=3"]);
         }
-        command
+        Ok(command)
+    }
+
+    /// Options that select the test programs of the layer.
+    fn targets(self) -> anyhow::Result<Vec<String>> {
+        if self != Self::Unit {
+            return Ok(vec!["--test".to_owned(), self.name()]);
+        }
+        let mut targets = vec!["--lib".to_owned(), "--bins".to_owned()];
+        for name in integration_tests()? {
+            targets.extend(["--test".to_owned(), name]);
+        }
+        Ok(targets)
     }
 
     /// Runs cargo test with its output shown, each line with the name of the layer and the seconds since its start, and
@@ -247,20 +250,28 @@ fn run(layers: &[Layer], purpose: Purpose) -> anyhow::Result<()> {
 
 /// Builds everything that the layers need, at once: several cargos at the same time would wait for each other.
 fn build(layers: &[Layer]) -> anyhow::Result<()> {
-    let real = layers.iter().any(|layer| *layer != Layer::Unit);
-    if real {
-        // The whole-system tests start the programs that stand beside them in the target directory
-        run_command(&mut cargo(&["build", "--workspace", "--bins", "--locked"]))?;
+    // The whole-system tests start the programs that stand beside them in the target directory
+    let mut build = cargo(&["build", "--locked", "--workspace", "--bins"]);
+    for layer in layers {
+        build.args(if *layer == Layer::Unit { vec!["--tests".to_owned()] } else { layer.targets()? });
     }
+    run_command(&mut build)?;
     if layers.contains(&Layer::Systemd) {
         deb::package(deb::Program::Debug)?;
     }
-    if layers.contains(&Layer::Unit) {
-        run_command(&mut cargo(&["test", "--workspace", "--locked", "--quiet", "--no-run"]))?;
-    } else if real {
-        run_command(&mut cargo(&["test", "--package", "system-tests", "--locked", "--quiet", "--no-run"]))?;
-    }
     Ok(())
+}
+
+/// Names of the integration tests of the product's crates.
+fn integration_tests() -> anyhow::Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for package in fs::read_dir(repository().join("crates")).context("list the crates")? {
+        let Ok(tests) = fs::read_dir(package?.path().join("tests")) else { continue };
+        for test in tests {
+            names.extend(test?.path().file_stem().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    Ok(names)
 }
 
 /// Runs layers two at a time, begun in this order.
