@@ -68,6 +68,7 @@ const IN_SOAK: InSoak = InSoak {
     only: &[
         // Large clusters and releases, minutes each
         pods::ROLL_OUTS,
+        helm::NAME,
         "pods_on_three_nodes_survive_bad_rollouts_and_a_dead_node",
         "doctor_commands_start_pods_that_wait_for_two_reasons",
         "etcd_restore_neither_loses_nor_creates_volumes",
@@ -104,8 +105,7 @@ const IN_SOAK: InSoak = InSoak {
         "crash::lvmd_dies_after_lvremove",
         "crash::the_agent_dies_after_lvremove",
     ],
-    // With helm 3
-    also: &[helm::NAME],
+    also: &[],
 };
 
 /// The function of a test, which runs with a cluster.

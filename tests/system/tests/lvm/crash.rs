@@ -16,8 +16,11 @@ use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 use crate::two_daemons::NoticeTimeout;
 
+/// Tests that a soak runs as well.
+pub(crate) const LONG_TESTS: &[(&str, fn())] =
+    &[("lvmd_killed_while_making_leaves_nothing_after_its_next_start", leaves_nothing_after_the_next_start)];
+
 pub(crate) const TESTS: &[(&str, fn())] = &[
-    ("lvmd_killed_while_making_leaves_nothing_after_its_next_start", leaves_nothing_after_the_next_start),
     ("lvmd_killed_in_creation_creates_the_volume_on_retry", creates_the_volume_on_retry),
     ("lvmd_never_returns_a_volume_with_unwiped_contents", never_returns_old_contents),
     ("lvmd_resumes_a_volume_left_suspended_by_a_killed_lvm", resumes_a_suspended_volume),

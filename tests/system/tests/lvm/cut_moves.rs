@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use testbed::suite;
 use topolvm_proto::lvmd::CreateLvRequest;
 
 use crate::daemon::{Client, Lvmd, signed};
@@ -144,7 +145,7 @@ fn killed_anywhere() {
     let (mut kills, mut left) = (0, 0);
     // Milliseconds that a move takes on this machine, which the first shows
     let mut whole = 1;
-    for number in 0..runs(20) {
+    for number in 0..runs(if suite::is_soak() { 20 } else { 6 }) {
         let part = *random.one_of(&["pool_tmeta", "pool_tdata", "b", "m_rimage_0"]);
         let is_on = |part: &str, disk: usize| devices_of(part).contains(disks.device(disk));
         let from = (0..3).find(|disk| is_on(part, *disk)).unwrap();

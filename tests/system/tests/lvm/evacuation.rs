@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
+use testbed::suite;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
@@ -255,7 +256,7 @@ fn emptied_under_a_writer() {
         writer
     });
     let mut kills = 0;
-    for number in 0..runs(10) {
+    for number in 0..runs(if suite::is_soak() { 10 } else { 4 }) {
         thread::sleep(Duration::from_millis(random.below(1500)));
         if number % 3 != 0 {
             kills += u32::from(kill_pvmove());

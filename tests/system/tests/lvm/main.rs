@@ -87,8 +87,12 @@ fn main() -> ExitCode {
     if suite::is_soak() && guest::is_inside() {
         run_ok("cp", &["-r", "/etc/lvm", OWN_LVM_SETTINGS]);
     }
-    // Random tests run in the soak: a change must not fail because of the random moment of a kill.
-    let random: &[Tests] = if suite::is_soak() { &[kills::TESTS, stories::TESTS, disk_story::TESTS] } else { &[] };
+    // A change must not fail because of the random moment of a kill, and not wait for minutes of the same.
+    let long: &[Tests] = if suite::is_soak() {
+        &[kills::TESTS, stories::TESTS, disk_story::TESTS, crash::LONG_TESTS, burst::TESTS]
+    } else {
+        &[]
+    };
     let tests = driver::TESTS
         .iter()
         .chain(daemon::TESTS)
@@ -97,9 +101,8 @@ fn main() -> ExitCode {
         .chain(snapshot::TESTS)
         .chain(refused_classes::TESTS)
         .chain(crash::TESTS)
-        .chain(burst::TESTS)
         .chain(two_daemons::TESTS)
-        .chain(random.iter().copied().flatten())
+        .chain(long.iter().copied().flatten())
         .chain(raid::TESTS)
         .chain(wiping::TESTS)
         .chain(quarantine::TESTS)

@@ -153,6 +153,7 @@ impl Group {
         for round in 0..rounds {
             let special = special.iter().filter(|_| round == 0);
             let mut free: Vec<Areas> = special.map(|free| free.iter().map(|areas| areas.to_vec()).collect()).collect();
+            let cases = if suite::is_soak() { cases } else { cases.div_ceil(3) };
             free.extend((0..cases).map(|_| self.areas(&mut random)));
             if free.is_empty() {
                 break;
