@@ -100,21 +100,22 @@ fn wait_io_condition(fixture: &Fixture, claim: &str, reason: &str) -> Result<Str
 /// Limits of a StorageClass, then lower ones of the pod, then others of a VolumeAttributesClass, then none.
 fn change_limits(fixture: &Fixture) -> Result<()> {
     let mut class = storage_class(ApiFlavor::TopoLvm, "limited", None, false);
-    class["parameters"][WRITE_BYTES] = json!("2Mi");
-    class["parameters"][READ_BYTES] = json!("4Mi");
+    // Low enough for a busy machine to reach
+    class["parameters"][WRITE_BYTES] = json!("1Mi");
+    class["parameters"][READ_BYTES] = json!("2Mi");
     fixture.apply(&class)?;
     let device = start_worker(fixture, "limited", "limited", &json!({}), &[WRITE, READ])?;
     let message = wait_io_condition(fixture, "limited", "LimitsInForce")?;
-    ensure!(message == "pod default/limited: bytes read 4Mi/s, bytes written 2Mi/s", "{message}");
-    device.check_rate(IoLimit::WriteBytes, 2 * MIB)?;
-    device.check_rate(IoLimit::ReadBytes, 4 * MIB)?;
+    ensure!(message == "pod default/limited: bytes read 2Mi/s, bytes written 1Mi/s", "{message}");
+    device.check_rate(IoLimit::WriteBytes, MIB)?;
+    device.check_rate(IoLimit::ReadBytes, 2 * MIB)?;
 
     annotate(fixture, "limited", &json!({CARINA_WRITES: "50", CARINA_READS: "100", WRITE_BYTES: "3Mi"}))?;
-    device.wait_line("rbps=4194304 wbps=2097152 riops=100 wiops=50")?;
+    device.wait_line("rbps=2097152 wbps=1048576 riops=100 wiops=50")?;
     device.check_rate(IoLimit::WriteOperations, 50)?;
     device.check_rate(IoLimit::ReadOperations, 100)?;
     annotate(fixture, "limited", &json!({CARINA_WRITES: null, CARINA_READS: null, WRITE_BYTES: null}))?;
-    device.wait_line("rbps=4194304 wbps=2097152 riops=max wiops=max")?;
+    device.wait_line("rbps=2097152 wbps=1048576 riops=max wiops=max")?;
 
     let parameters = json!({"topolvm.io/write-operations-per-second": "80", WRITE_BYTES: "8Mi"});
     set_attributes(fixture, "limited", "busy", &parameters)?;

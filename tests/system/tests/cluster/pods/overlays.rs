@@ -109,7 +109,7 @@ fn use_extender_behind_service(shared: &TestCluster, node: &Node) -> Result<()> 
             shared.cluster.command("curl").args(["-sf", &format!("http://{address}:8080/metrics")]).output()?;
         let metrics = String::from_utf8_lossy(&metrics.stdout).into_owned();
         let counts = metrics.lines().filter_map(|line| {
-            line.strip_prefix(r#"topolvm_scheduler_node_results_total{state="fits"} "#)?.parse::<u32>().ok()
+            line.strip_prefix(r#"topolvm_scheduler_node_results_total{result="fits"} "#)?.parse::<u32>().ok()
         });
         fits += counts.sum::<u32>();
     }
