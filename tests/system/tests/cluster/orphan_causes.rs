@@ -95,7 +95,7 @@ fn stop_programs(fixture: &Fixture, volume: &Volume) -> Result<()> {
 
 /// The LV is kept as long as the PersistentVolume exists, which `doctor` names; then it is quarantined.
 fn delete_claim_of_lost(fixture: &Fixture, volume: &Volume) -> Result<()> {
-    wait_orphan(fixture, &volume.lv, &format!("PersistentVolume {} is there", volume.name))?;
+    wait_orphan(fixture, &volume.lv, &format!("PersistentVolume {} still exists", volume.name))?;
     let found = format!("PersistentVolume {} has no LogicalVolume", volume.name);
     plugin::wait_for_findings(&fixture.cluster, "volumes", &[(&found, "undelete --all")])?;
     fixture.delete_claim(volume.claim)?;

@@ -50,7 +50,7 @@ fn lose(fixture: &Fixture) -> Result<String> {
     let id = fixture.value("pv", &volume, ".spec.csi.volumeHandle")?;
     take_object_away(fixture, &volume)?;
     // While a pod writes to it, and as long as it has a PersistentVolume, it is not changed
-    wait_orphan(fixture, &id, &format!("PersistentVolume {volume} is there"))?;
+    wait_orphan(fixture, &id, &format!("PersistentVolume {volume} still exists"))?;
     let message = fixture.wait_event(fixture.node.name(), "OrphanedVolumes")?;
     ensure!(message.contains(&id), "{message}");
     let report = plugin::json(&fixture.cluster, &["doctor"])?.to_string();
