@@ -1,13 +1,18 @@
 //! Runs csi-sanity in a node guest, and reads its report.
 
 use std::fmt;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
+use testbed::exec::Request;
 use testbed::node::Node;
 
 /// Sizes of the volumes that the suite creates: one and two GiB, whole extents, because sizes are compared exactly.
 const VOLUME_BYTES: u64 = 1 << 30;
+
+/// Time after which a run counts as hanging. It takes two minutes on an idle machine.
+const TIMEOUT: Duration = Duration::from_mins(20);
 
 /// Reason for skipping a spec that csi-sanity itself marks as pending.
 pub const PENDING: &str = "pending in the suite itself";
@@ -55,7 +60,7 @@ pub fn run(node: &Node, plugin: &Plugin<'_>, access: AccessType) -> Result<Repor
         AccessType::Mount => "mount",
         AccessType::Block => "block",
     };
-    let output = node.exec(&[
+    let command = Request::new([
         plugin.program,
         &format!("--csi.endpoint=unix://{}", plugin.node_socket),
         &format!("--csi.controllerendpoint=unix://{}", plugin.controller_socket),
@@ -67,7 +72,8 @@ pub fn run(node: &Node, plugin: &Plugin<'_>, access: AccessType) -> Result<Repor
         &format!("--csi.testvolumeparameters={work}/parameters.yaml"),
         "--ginkgo.no-color",
         &format!("--ginkgo.json-report={work}/report.json"),
-    ])?;
+    ]);
+    let output = node.exec_with(&command, b"", TIMEOUT)?;
     let report = node
         .exec(&["cat", &format!("{work}/report.json")])?
         .success()

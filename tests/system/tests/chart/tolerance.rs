@@ -13,7 +13,7 @@ pub(crate) fn check_tolerance() -> Result<()> {
     render_some()?;
     let gone = ["--set", "node=null", "--set", "webhook=null"];
     let refusal = chart::render("topolvm", "topolvm-system", &gone).err().context("no section is taken")?;
-    ensure!(refusal.to_string().contains("node, webhook: a section that is null"), "{refusal}");
+    ensure!(refusal.to_string().contains("node, webhook: the section is null"), "{refusal}");
     let older = ["--set", "image.tag=0.38.0", "--set", "webhook.pvcMutatingWebhook.enabled=true"];
     let refusal = chart::render("topolvm", "topolvm-system", &older).err().context("older names are taken")?;
     let refusal = refusal.to_string();
