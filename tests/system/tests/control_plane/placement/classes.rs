@@ -52,7 +52,7 @@ pub(super) fn refuse_other_keys(bed: &Bed<'_>) -> Result<()> {
     bed.apply(&[class("by-hostname", false), class("by-hostname-at-once", true)])?;
     bed.apply_pod("by-hostname", &[("by-hostname", ("by-hostname", 1))])?;
     bed.apply(&[device_claim("at-once", ("by-hostname-at-once", 1))])?;
-    let (theirs, ours) = ("is not in requisite", "name no topology.topolvm.io/node");
+    let (theirs, ours) = ("is not in requisite", "contain no topology.topolvm.io/node");
     bed.fixture.wait_event("PersistentVolumeClaim", "by-hostname", "Warning ProvisioningFailed", theirs)?;
     bed.fixture.wait_event("PersistentVolumeClaim", "at-once", "Warning ProvisioningFailed", ours)?;
     for claim in ["by-hostname", "at-once"] {
