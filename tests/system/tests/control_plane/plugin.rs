@@ -75,7 +75,7 @@ const FAULTS: [Fault; 15] = [
     Fault {
         check: "crd",
         result: "warn",
-        words: "lacks selectable .spec.nodeName",
+        words: "lacks selectable field .spec.nodeName",
         inject: |fixture| {
             let patch = r#"[{"op": "remove", "path": "/spec/versions/0/selectableFields"}]"#;
             fixture.kubectl(&["patch", "crd", "logicalvolumes.topolvm.io", "--type=json", "-p", patch]).map(drop)
