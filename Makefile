@@ -20,7 +20,7 @@ demo: prerequisites ## A pod writes to a volume cut from a real LVM volume group
 	cargo build --locked --workspace --bins
 	cargo run --locked --quiet --package system-tests --bin demo -- $(if $(KEEP),--keep)
 
-test: prerequisites ## All tests: lint, unit and service tests, real LVM, a real cluster, CSI conformance
+test: prerequisites ## What each change must pass: lint, unit and service tests, real LVM, a real cluster, CSI conformance
 	cargo xtask test
 
 $(LAYERS:%=test-%): test-%: prerequisites

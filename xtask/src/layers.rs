@@ -102,8 +102,8 @@ impl Layer {
         self.test(command)
     }
 
-    /// cargo test of what the layer consists of. Always of the whole workspace: of a part of it cargo would choose other
-    /// features of the libraries, and build them again.
+    /// Returns the command that runs the tests of the layer. It selects them from the whole workspace: for a part of it
+    /// cargo would choose other features of the libraries, and build them again.
     fn command(self) -> anyhow::Result<Command> {
         let mut command = cargo(&["test", "--locked", "--quiet", "--no-fail-fast", "--workspace"]);
         command.args(self.targets()?);

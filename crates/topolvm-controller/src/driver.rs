@@ -93,7 +93,8 @@ impl Driver {
         doctor: DoctorContext,
     ) -> Controllers {
         let NodeChoice { objects, nodes, capacity, .. } = self.node_choice().clone();
-        let (VolumeObjects { client, flavor, informer }, now) = (objects, self.identity.volumes.now);
+        let VolumeObjects { client, flavor, informer } = objects;
+        let now = self.identity.volumes.now;
         let claims = self.claims.clone();
         let events = EventPublisher::new(client.clone(), instance);
         let volumes = informer;
@@ -122,7 +123,8 @@ impl Driver {
     /// Returns the web page, which reads the caches of the services and what the checks have found.
     pub(crate) fn web_page(&self, doctor: &DoctorContext, shutdown: &CancellationToken) -> WebPage {
         let NodeChoice { objects, nodes, capacity, .. } = self.node_choice().clone();
-        let (VolumeObjects { client, flavor, informer }, now) = (objects, self.identity.volumes.now);
+        let VolumeObjects { client, flavor, informer } = objects;
+        let now = self.identity.volumes.now;
         let cluster = Cluster {
             flavor,
             volumes_changed: informer.changes(),

@@ -70,9 +70,9 @@ fn find_in_program(source: &Source) -> Vec<Finding> {
     let mut literals = Vec::new();
     collect_texts(tokens, source.file.ends_with("/args.rs"), &mut literals);
     let in_literal = |literal: &Literal| {
-        let line = literal.span().start().line;
+        let first = literal.span().start().line;
         find_in_text(&literal.to_string())
-            .map(move |(_, message)| Finding::new(source, line, message))
+            .map(move |(line, message)| Finding::new(source, first + line - 1, message))
             .collect::<Vec<_>>()
     };
     literals.iter().flat_map(in_literal).collect()

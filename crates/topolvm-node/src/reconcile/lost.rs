@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 use topolvm_api::LogicalVolume;
 
-/// Whether LVs are lost, by the UID of their objects, where the objects may not report it yet.
+/// LVs that are lost or exist again, by the UID of their objects, where the objects may not report it yet.
 #[derive(Debug, Default)]
 pub(super) struct LostVolumes(Mutex<HashMap<String, bool>>);
 

@@ -10,6 +10,7 @@ mod chart;
 mod claims;
 mod credentials;
 mod disk_operations;
+mod doctor;
 mod extender;
 mod fixed;
 mod fixture;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         burst::ALL,
         kube_scheduler::ALL,
         placement::ALL,
+        doctor::ALL,
         plugin::ALL,
         install::ALL,
     ];

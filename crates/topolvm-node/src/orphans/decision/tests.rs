@@ -74,17 +74,17 @@ fn orphan_is_quarantined_first_and_removed_only_after_a_proof() {
 }
 
 #[test]
-fn people_are_told_what_becomes_of_it() {
-    let told = |policy, since, blocker: Option<&Blocker>| match step(policy, since, blocker, None) {
+fn note_names_the_next_step_and_the_blocker() {
+    let note = |policy, since, blocker: Option<&Blocker>| match step(policy, since, blocker, None) {
         Step::Leave(note) => note,
         other @ (Step::Quarantine | Step::Remove(_)) => panic!("{other:?}"),
     };
     let delete = OrphanPolicy::Delete;
-    assert_eq!(told(delete, None, None), "moved to quarantine after it has been unreferenced for 1h");
-    assert_eq!(told(delete, Some(NOW), None), "in quarantine until 1970-01-13T13:46:40Z, then removed");
-    assert_eq!(told(delete, Some(0), None), "removed after it has been unreferenced for 1h");
-    assert_eq!(told(OrphanPolicy::Report, None, None), "only reported (--orphans=report)");
-    let blocker = told(delete, None, Some(&Blocker::PersistentVolume("pvc-1".to_owned())));
+    assert_eq!(note(delete, None, None), "moved to quarantine after it has been unreferenced for 1h");
+    assert_eq!(note(delete, Some(NOW), None), "in quarantine until 1970-01-13T13:46:40Z, then removed");
+    assert_eq!(note(delete, Some(0), None), "removed after it has been unreferenced for 1h");
+    assert_eq!(note(OrphanPolicy::Report, None, None), "only reported (--orphans=report)");
+    let blocker = note(delete, None, Some(&Blocker::PersistentVolume("pvc-1".to_owned())));
     assert_eq!(blocker, "kept: PersistentVolume pvc-1 still exists");
 }
 
