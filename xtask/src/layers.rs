@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use testbed::suite;
+use testbed::times::TIME;
 
 use crate::deb;
 use crate::lint;
@@ -134,7 +135,7 @@ impl Layer {
         let output = child.stdout.take().context("cargo has no output")?;
         let mut counts = Counts::default();
         let mut is_failure = false;
-        let (mut unfinished, mut tail) = (Vec::new(), VecDeque::new());
+        let (mut interruptions, mut tail) = (Vec::new(), VecDeque::new());
         for line in BufReader::new(output).lines() {
             let line = line?;
             if let Some(result) = line.strip_prefix("test result: ") {
@@ -153,8 +154,8 @@ impl Layer {
                 failure.said.push(line.clone());
             }
             println!("{:<13} {:>5} | {line}", self.name(), start.elapsed().as_secs());
-            if is_unfinished(&line) {
-                unfinished.push(line);
+            if is_interruption(&line) {
+                interruptions.push(line);
             } else if !line.is_empty() {
                 tail.push_back(line);
                 tail.drain(..tail.len().saturating_sub(REASON_LINES));
@@ -162,8 +163,8 @@ impl Layer {
         }
         let status = child.wait()?;
         if !status.success() && counts.failed == 0 {
-            unfinished.extend(tail);
-            counts = counts.plus(Counts::of_error(format!("cargo ended with {status}"), unfinished));
+            interruptions.extend(tail);
+            counts = counts.plus(Counts::of_error(format!("cargo ended with {status}"), interruptions));
         }
         Ok(counts)
     }
@@ -235,13 +236,15 @@ fn run(layers: &[Layer], purpose: Purpose) -> anyhow::Result<()> {
     let layers = if layers.is_empty() { of_purpose.collect() } else { layers.to_vec() };
     let (lint, mut tests): (Vec<Layer>, Vec<Layer>) = layers.into_iter().partition(|layer| *layer == Layer::Lint);
     let mut rows: Vec<Row> = lint.into_iter().map(|layer| measure(layer, purpose)).collect();
+    let start = Instant::now();
     build(&tests)?;
+    let build_time = start.elapsed();
     // The longest first, so that none is left alone at the end
     tests.sort_by_key(|layer| BY_LENGTH.iter().position(|other| other == layer));
     rows.extend(side_by_side(tests, purpose));
     rows.sort_by_key(|(layer, _, _)| *layer);
     let total = rows.iter().fold(Counts::default(), |total, (_, counts, _)| total.plus(counts.clone()));
-    print_summary(&rows, &total);
+    print_summary(&rows, build_time, &total);
     if total.failed > 0 {
         bail!("{} failed", total.failed);
     }
@@ -304,17 +307,18 @@ fn measure(layer: Layer, purpose: Purpose) -> Row {
     (layer, counts, start.elapsed())
 }
 
-fn print_summary(rows: &[Row], total: &Counts) {
-    println!("\n{:<14} {:>7} {:>7} {:>8} {:>8}", "layer", "passed", "failed", "skipped", "seconds");
-    for (layer, counts, elapsed) in rows {
-        let Counts { passed, failed, skipped, .. } = counts;
-        println!("{:<14} {passed:>7} {failed:>7} {skipped:>8} {:>8.1}", layer.name(), elapsed.as_secs_f64());
-    }
+/// Prints what matters most last: of a long output people and machines often keep the end alone.
+fn print_summary(rows: &[Row], build_time: Duration, total: &Counts) {
     println!("\nlongest tests, in seconds:");
     for (layer, time, test) in longest(rows) {
         println!("{time:>8.1} {}: {test}", layer.name());
     }
-    // Again, and last: of a long output people and machines often keep the end alone
+    println!("\n{:<14} {:>7} {:>7} {:>8} {:>8}", "layer", "passed", "failed", "skipped", "seconds");
+    println!("{:<39} {:>8.1}", "(build)", build_time.as_secs_f64());
+    for (layer, counts, elapsed) in rows {
+        let Counts { passed, failed, skipped, .. } = counts;
+        println!("{:<14} {passed:>7} {failed:>7} {skipped:>8} {:>8.1}", layer.name(), elapsed.as_secs_f64());
+    }
     for (layer, counts, _) in rows {
         for failure in &counts.failures {
             println!("failed: {}: {}", layer.name(), failure.test);
@@ -335,14 +339,14 @@ fn longest(rows: &[Row]) -> Vec<(Layer, f64, &str)> {
     times
 }
 
-/// Returns whether a line is that of a test of which the result did not come: of a guest that was killed.
-fn is_unfinished(line: &str) -> bool {
-    line.starts_with("test ") && line.trim_end().ends_with("...")
+/// Returns true for the line of a test whose guest was killed while it ran, and for the line with the reason.
+fn is_interruption(line: &str) -> bool {
+    line.starts_with(suite::INTERRUPTED) || line.starts_with("test ") && line.trim_end().ends_with("...")
 }
 
 /// Reads the time of a test: seconds and name.
 fn parse_time(line: &str) -> Option<(f64, String)> {
-    let (time, name) = line.strip_prefix(suite::TIME)?.split_once(' ')?;
+    let (time, name) = line.strip_prefix(TIME)?.split_once(' ')?;
     Some((time.parse().ok()?, name.to_owned()))
 }
 
@@ -393,14 +397,15 @@ mod tests {
     }
 
     #[test]
-    fn a_test_without_a_result_is_told_from_others() {
-        assert!(is_unfinished("test lvmd_waits     ... "));
-        assert!(!is_unfinished("test lvmd_waits     ... ok") && !is_unfinished("running 3 tests ..."));
+    fn interruption_is_a_reason_or_a_test_without_a_result() {
+        assert!(is_interruption("test lvmd_waits     ... "));
+        assert!(is_interruption(&format!("{}the guest was killed", suite::INTERRUPTED)));
+        assert!(!is_interruption("test lvmd_waits     ... ok") && !is_interruption("running 3 tests ..."));
     }
 
     #[test]
     fn summary_shows_the_longest_tests_first() {
-        let times = (1..=MOST_TIMES + 1).filter_map(|time| parse_time(&format!("{}{time}.5 t{time}", suite::TIME)));
+        let times = (1..=MOST_TIMES + 1).filter_map(|time| parse_time(&format!("{TIME}{time}.5 t{time}")));
         let rows = [(Layer::Lvm, Counts { times: times.collect(), ..Counts::default() }, Duration::ZERO)];
         let longest = longest(&rows);
         assert_eq!(longest.len(), MOST_TIMES);

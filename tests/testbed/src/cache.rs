@@ -4,8 +4,11 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
+
+use crate::times;
 
 /// A cache: a directory with entries.
 #[derive(Debug, Clone)]
@@ -64,8 +67,10 @@ impl Cache {
         let temporary = self.root.join(format!(".{name}-{key}.partial"));
         remove(&temporary)?;
         fs::create_dir(&temporary).with_context(|| format!("create {}", temporary.display()))?;
+        let start = Instant::now();
         make(&temporary).inspect_err(|_| drop(remove(&temporary)))?;
         fs::rename(&temporary, &path).with_context(|| format!("rename to {}", path.display()))?;
+        times::record(&format!("(download or build of {name})"), start);
         Ok(path)
     }
 }

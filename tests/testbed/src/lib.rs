@@ -31,4 +31,5 @@ mod reexec;
 pub mod sidecars;
 pub mod size;
 pub mod suite;
+pub mod times;
 pub mod topolvm;

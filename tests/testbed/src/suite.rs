@@ -4,28 +4,24 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::guest::{GuestSpec, MARKER, Output, run};
-use crate::{machine, program};
+use crate::{machine, program, times};
 
 /// Environment variables of the caller that have no meaning in a guest, or another one.
 const NOT_INHERITED: [&str; 10] =
     ["PATH", "HOME", "TERM", "PWD", "OLDPWD", "SHLVL", "_", "TMPDIR", "LD_LIBRARY_PATH", "LS_COLORS"];
 
-/// Begins the line with the time of a test: seconds and name follow.
-pub const TIME: &str = "time: ";
+/// Begins the line with the reason why a guest did not end by itself.
+pub const INTERRUPTED: &str = "the tests did not run to their end: ";
 
 /// Environment variable that is set in a soak: random tests run longer, and tests run that are too long for each
 /// change.
 const SOAK: &str = "TOPOLVM_SOAK";
-
-/// Times of the tests that this program has run.
-static TIMES: Mutex<Vec<(String, Duration)>> = Mutex::new(Vec::new());
 
 /// Creates a test of a function whose error fails it.
 pub fn test(name: impl Into<String>, body: impl FnOnce() -> Result<()> + Send + 'static) -> Trial {
@@ -34,7 +30,7 @@ pub fn test(name: impl Into<String>, body: impl FnOnce() -> Result<()> + Send + 
     Trial::test(name, move || {
         let start = Instant::now();
         let result = body();
-        TIMES.lock().unwrap_or_else(PoisonError::into_inner).push((measured, start.elapsed()));
+        times::record(&measured, start);
         result.map_err(|error| Failed::from(format!("{error:#}")))
     })
 }
@@ -79,10 +75,7 @@ impl InSoak {
 /// Runs the tests and prints their times.
 fn run_all(arguments: &Arguments, tests: Vec<Trial>) -> ExitCode {
     let code = libtest_mimic::run(arguments, tests).exit_code();
-    for (name, time) in TIMES.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-        // A failed write is ignored
-        drop(writeln!(io::stdout(), "{TIME}{:.1} {name}", time.as_secs_f64()));
-    }
+    times::print();
     code
 }
 
@@ -102,7 +95,8 @@ pub fn in_guest(spec: GuestSpec, tests: Vec<Trial>) -> ExitCode {
         return skip(arguments, tests, &reason);
     }
     boot(spec, &arguments).unwrap_or_else(|e| {
-        print_line(&format!("the tests did not run to their end: {e:#}"));
+        // Where the results of the tests would be. A failed write is ignored.
+        drop(writeln!(io::stdout(), "{INTERRUPTED}{e:#}"));
         ExitCode::FAILURE
     })
 }
@@ -143,6 +137,7 @@ fn boot(spec: GuestSpec, arguments: &Arguments) -> Result<ExitCode> {
         .collect();
     env.extend(spec.env);
     let finished = run(GuestSpec { command, env, output: Output::PassOn, ..spec })?;
+    times::print();
     Ok(ExitCode::from(u8::try_from(finished.status).unwrap_or(u8::MAX)))
 }
 

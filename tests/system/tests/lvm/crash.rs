@@ -11,7 +11,7 @@ use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{CreateLvSnapshotRequest, Empty};
 
 use crate::daemon::{Client, Lvmd, code, signed};
-use crate::fixture::{MIB, run, run_ok, wait};
+use crate::fixture::{MIB, every, run, run_ok, wait};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 use crate::two_daemons::NoticeTimeout;
@@ -174,7 +174,7 @@ fn creates_the_volume_on_retry() {
     let _groups = pools();
     run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-V16m", "-n", "a"]);
     let killer = Killer::new();
-    for &(make, when, _) in KILLS {
+    for &(make, when, _) in every(2, KILLS) {
         wait(async {
             killer.kill_during(when, make).await;
             let lvmd = killer.start();

@@ -193,6 +193,11 @@ impl Drop for LocalSettings {
     }
 }
 
+/// Returns all cases in the soak, otherwise the first of every `step` cases.
+pub(crate) fn every<T>(step: usize, cases: &[T]) -> impl Iterator<Item = &T> {
+    cases.iter().step_by(if suite::is_soak() { 1 } else { step })
+}
+
 /// Returns LVM as lvmd uses it unless configured otherwise.
 pub(crate) fn lvm() -> Lvm<SystemRunner> {
     Lvm::new(SystemRunner::new(SystemRunner::DEFAULT_PREFIX).unwrap())

@@ -6,7 +6,7 @@ use linux_mount::{Mounter as _, SystemMounter};
 use tonic::Code;
 use topolvm_proto::csi::volume_capability::{AccessType, MountVolume};
 
-use crate::fixture::{Groups, MIB, run, run_ok, wait};
+use crate::fixture::{Groups, MIB, every, run, run_ok, wait};
 use crate::node_agent::{NodeAgent, TARGET};
 
 pub(crate) const TESTS: &[(&str, fn())] = &[
@@ -88,7 +88,7 @@ fn thaw_at_publish() {
 }
 
 fn grow_frozen() {
-    for filesystem in ["ext4", "xfs", "btrfs"] {
+    for &filesystem in every(3, &["ext4", "xfs", "btrfs"]) {
         let _groups = Groups::one();
         create();
         wait(async {
