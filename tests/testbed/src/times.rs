@@ -1,4 +1,4 @@
-//! How long tests, downloads and builds have taken, as lines of output for `cargo xtask test`.
+//! Durations of tests, downloads and builds, as lines of output for `cargo xtask test`.
 
 use std::io::{self, Write as _};
 use std::sync::{Mutex, PoisonError};

@@ -19,7 +19,6 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 ];
 
 /// Flag of kubectl for requests as topolvm-controller.
-const AS_CONTROLLER: &str = "--as=system:serviceaccount:topolvm-system:topolvm-controller";
 
 /// Patches that an agent sends for its own objects, and a thief of its token for those of others.
 const CAPACITY: &str = r#"{"metadata":{"annotations":
@@ -191,17 +190,23 @@ fn persistent_volume(source: &Value) -> Value {
 
 /// Checks rights that are rarely used, for their accounts.
 fn check_granted_verbs(fixture: &Fixture) -> Result<()> {
-    for (verb, what) in [
-        // csi-provisioner and csi-resizer, for a claim that names a class
-        ("get", "volumeattributesclasses.storage.k8s.io"),
+    let token = account_token(&fixture.cluster, CONTROLLER, None)?;
+    for (verb, group, resource) in [
+        // csi-provisioner and csi-resizer, for a claim that names a class, which some servers do not have
+        ("get", "storage.k8s.io", "volumeattributesclasses"),
         // TopoLVM's controller, while a cluster is switched back
-        ("update", LV),
-        ("update", "pods"),
-        ("update", "persistentvolumeclaims"),
+        ("update", "topolvm.io", "logicalvolumes"),
+        ("update", "", "pods"),
+        ("update", "", "persistentvolumeclaims"),
     ] {
-        let output = fixture.cluster.kubectl(["auth", "can-i", verb, what, AS_CONTROLLER, "--all-namespaces"])?;
-        let answer = String::from_utf8_lossy(&output.stdout);
-        ensure!(answer.trim() == "yes", "topolvm-controller cannot {verb} {what}: {answer}");
+        let attributes = json!({"verb": verb, "group": group, "resource": resource});
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes}});
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let (status, answer) = fixture.request_as(&token, "POST", path, &review.to_string())?;
+        ensure!(status == 201, "the review is answered with {status}: {answer}");
+        let answer: Value = serde_json::from_str(&answer).context("read the review")?;
+        ensure!(answer["status"]["allowed"] == true, "topolvm-controller cannot {verb} {resource}: {answer}");
     }
     Ok(())
 }
