@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
+use cli_runtime::connection::ClusterArgs;
+use cli_runtime::output::{OutputArgs, ReportFormat};
 
-use crate::connection::ClusterArgs;
 use crate::disk::DiskCommand;
 use crate::orphans::OrphanCommand;
-use crate::output::{OutputArgs, ReportFormat};
-use crate::{install, trial, undelete, uninstall};
+use crate::undelete;
 
 /// Installs TopoLVM, shows its volumes and free space, and checks the installation.
 #[derive(Clone, Debug, Parser)]
@@ -31,61 +31,8 @@ impl Args {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Installs TopoLVM: checks the cluster, prints the plan, applies it, and tests a volume. A second run changes
-    /// nothing.
-    ///
-    /// The exit status is 0 if the installation is complete or already up to date, 1 if the cluster does not meet the
-    /// requirements or a step failed, and 2 if flags are invalid. The checks run before anything is changed.
-    #[command(after_help = "Examples:\n  kubectl topolvm install --volume-group vg0\n  \
-        kubectl topolvm install --lvmd-config lvmd.yaml --image registry.example/topolvm:0.1.0\n  \
-        kubectl topolvm install --lvmd embedded --node-selector storage=local --dry-run\n  \
-        kubectl topolvm install --render >topolvm.yaml")]
-    Install {
-        #[command(flatten)]
-        options: install::Flags,
-
-        #[command(flatten)]
-        run: install::RunFlags,
-    },
-
-    /// Upgrades an installation to this version and changes the given options. Options that are not given keep their
-    /// values.
-    ///
-    /// Pods are replaced node by node while volumes stay in use. Objects that the new version no longer needs are
-    /// removed. The exit status is that of install.
-    #[command(after_help = "Examples:\n  kubectl topolvm upgrade --diff\n  \
-        kubectl topolvm upgrade --image registry.example/topolvm:0.2.0\n  \
-        kubectl topolvm upgrade --lvmd embedded")]
-    Upgrade {
-        #[command(flatten)]
-        options: install::Flags,
-
-        #[command(flatten)]
-        run: install::RunFlags,
-    },
-
-    /// Creates a volume group in a file on nodes without a disk for volumes, and installs TopoLVM if it is not
-    /// installed. For evaluation only, not for data that you need.
-    ///
-    /// The exit status is that of install. A second run repairs a changed setup, grows the file, or adds nodes.
-    #[command(after_help = "Examples:\n  kubectl topolvm trial\n  \
-        kubectl topolvm trial --size 20Gi --node n1 --node n2\n  \
-        kubectl topolvm trial --remove")]
-    Trial {
-        #[command(flatten)]
-        flags: trial::TrialFlags,
-    },
-
-    /// Removes what install created. Refuses while volumes or claims exist; never removes an LV.
-    ///
-    /// The exit status is 0 if everything is removed or nothing was installed, 1 if volumes are in use or a step
-    /// failed, and 2 if flags are invalid.
-    #[command(after_help = "Examples:\n  kubectl topolvm uninstall --dry-run\n  kubectl topolvm uninstall\n  \
-        kubectl topolvm uninstall --keep-volumes")]
-    Uninstall {
-        #[command(flatten)]
-        flags: uninstall::UninstallFlags,
-    },
+    #[command(flatten)]
+    Installation(topolvm_install::Command),
 
     /// Shows the free and reserved space of each device class on each node.
     #[command(after_help = "Examples:\n  kubectl topolvm status\n  kubectl topolvm status --watch\n  \

@@ -7,6 +7,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::objects::Objects;
+use cli_runtime::output::{self, OutputError, ReportFormat};
+use cli_runtime::request::{self, RequestError, RequestResult, resource};
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingWebhookConfiguration,
@@ -22,12 +26,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use topolvm_api::{DiskOperation, LogicalVolume, NodeStorage};
 
-use crate::connection::Cluster;
+use crate::doctor;
 use crate::error::Error;
-use crate::objects::Objects;
-use crate::output::ReportFormat;
-use crate::request::{self, RequestError, RequestResult, resource};
-use crate::{doctor, output};
 
 use archive::Archive;
 
@@ -47,7 +47,10 @@ pub(crate) async fn run(cluster: &Cluster, namespace: &str, file: Option<&Path>,
     };
     let archive = Archive::new(to, path.clone(), &name, now);
     fill(cluster, namespace, archive, now).await?;
-    if is_stdout { Ok(()) } else { output::print(&format!("{}\n", path.display())) }
+    if !is_stdout {
+        output::print(&format!("{}\n", path.display()))?;
+    }
+    Ok(())
 }
 
 async fn fill(cluster: &Cluster, namespace: &str, archive: Archive, now: Timestamp) -> Result<(), Error> {
@@ -147,7 +150,7 @@ impl Bundle<'_> {
     }
 
     fn add(&mut self, name: &str, items: &impl Serialize) -> Result<(), Error> {
-        let mut items = serde_json::to_value(items)?;
+        let mut items = serde_json::to_value(items).map_err(OutputError::Json)?;
         redact::object(&mut items);
         let text = output::yaml(&serde_json::json!({ "items": items }))?;
         self.archive.add(&format!("objects/{name}.yaml"), &text)

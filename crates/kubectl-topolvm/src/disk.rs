@@ -7,13 +7,13 @@ mod request;
 mod rows;
 mod selection;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output;
+use cli_runtime::request::{RequestError, resource};
 use kube::Api;
 use topolvm_api::{DiskOperation, DiskOperationSpec, DiskOperationType, NodeStorage};
 
-use crate::connection::Cluster;
 use crate::error::{DiskError, Error};
-use crate::output;
-use crate::request::{RequestError, resource};
 use progress::Goal;
 use rows::DiskRow;
 
@@ -72,7 +72,7 @@ async fn end_evacuation(cluster: &Cluster, disk: &DiskRow, no_wait: bool) -> Res
         return wait(cluster, &operation, Goal::Canceled, no_wait).await;
     }
     if !disk.is_evacuated() {
-        return output::print(&format!("node {}: {} is not evacuated\n", disk.node, disk.label()));
+        return Ok(output::print(&format!("node {}: {} is not evacuated\n", disk.node, disk.label()))?);
     }
     create(cluster, disk, request::spec(&disk.node, DiskOperationType::Add, &disk.uuid, None), no_wait).await
 }

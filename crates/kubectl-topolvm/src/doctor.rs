@@ -8,12 +8,10 @@ mod rights;
 mod snapshots;
 mod webhooks;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output::{self, OutputError, ReportFormat};
 use jiff::Timestamp;
 use topolvm_doctor::{CheckResult, Outcome, Report, examine};
-
-use crate::connection::Cluster;
-use crate::error::Error;
-use crate::output::{self, ReportFormat};
 
 /// Runs all checks on the installation whose programs are in `namespace`.
 pub(crate) async fn run_checks(cluster: &Cluster, namespace: &str, now: Timestamp) -> Report {
@@ -21,7 +19,7 @@ pub(crate) async fn run_checks(cluster: &Cluster, namespace: &str, now: Timestam
 }
 
 /// The report as text.
-pub(crate) fn render(format: ReportFormat, report: &Report) -> Result<String, Error> {
+pub(crate) fn render(format: ReportFormat, report: &Report) -> Result<String, OutputError> {
     output::render_report(format, report, || format_table(report))
 }
 

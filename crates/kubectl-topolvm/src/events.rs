@@ -2,6 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::objects::Objects;
+use cli_runtime::output::{self, Format, Row};
+use cli_runtime::request;
+use cli_runtime::table::table;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
@@ -9,12 +14,7 @@ use kube::ResourceExt as _;
 use serde::Serialize;
 use topolvm_api::{ApiFlavor, claim_names};
 
-use crate::connection::Cluster;
 use crate::error::Error;
-use crate::objects::Objects;
-use crate::output::{self, Format, Row};
-use crate::request;
-use crate::table::table;
 
 /// Namespace of Events about objects without a namespace.
 const CLUSTER_EVENTS: &str = "default";
@@ -70,7 +70,7 @@ pub(crate) async fn run(
         }));
     }
     let rows = rows(cluster.flavor, &objects, &pods, &events);
-    output::print(&output::render(format, &rows, |wide| in_table(&rows, wide, now))?)
+    Ok(output::print(&output::render(format, &rows, |wide| in_table(&rows, wide, now))?)?)
 }
 
 /// Returns Events about LogicalVolumes, claims of ours and their pods; of Nodes those that our programs and sidecars

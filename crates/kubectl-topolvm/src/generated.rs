@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 use clap_complete::Shell;
+use cli_runtime::output::OutputError;
 
 use crate::args::Args;
 use crate::error::Error;
@@ -21,7 +22,7 @@ pub(crate) fn manual(directory: Option<&Path>) -> Result<String, Error> {
     match directory {
         Some(path) => clap_mangen::generate_to(Args::command(), path)
             .map_err(|source| Error::Write { path: path.to_owned(), source })?,
-        None => clap_mangen::Man::new(Args::command()).render(&mut page).map_err(Error::Print)?,
+        None => clap_mangen::Man::new(Args::command()).render(&mut page).map_err(OutputError::Print)?,
     }
     Ok(String::from_utf8_lossy(&page).into_owned())
 }

@@ -7,19 +7,19 @@ mod deletion;
 mod owner;
 mod restoration;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output::{self, Format, Row};
+use cli_runtime::request::{self, RequestResult};
+use cli_runtime::size::human;
+use cli_runtime::table::table;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use serde::Serialize;
 use topolvm_api::{ApiFlavor, NodeOrphans, OrphanedVolume};
 
-use crate::connection::Cluster;
 use crate::error::{Error, OrphanError};
-use crate::output::{self, Format, Row};
 use crate::references::References;
-use crate::request::{self, RequestResult};
-use crate::size::human;
-use crate::table::table;
 
 pub(crate) use adoption::{await_lv, failed};
 pub(crate) use args::OrphanCommand;

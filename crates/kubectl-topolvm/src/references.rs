@@ -1,11 +1,10 @@
 //! The objects that refer to volumes: PersistentVolumes and, to snapshots, VolumeSnapshotContents.
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::request::{self, RequestError, RequestResult};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt as _};
 use topolvm_api::{ApiFlavor, SnapshotContent, same_lv, waits_for_removal};
-
-use crate::connection::Cluster;
-use crate::request::{self, RequestError, RequestResult};
 
 /// The objects that can refer to volumes.
 #[derive(Debug, Default)]

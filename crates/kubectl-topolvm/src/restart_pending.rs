@@ -4,17 +4,17 @@
 //! because no node has that. It has never run, so that nothing is lost when it is deleted; its controller creates
 //! another one, which does not get the resource.
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output::{self, Format, Row};
+use cli_runtime::request::{self, RequestError, RequestResult};
+use cli_runtime::table::table;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde::Serialize;
 use topolvm_api::ApiFlavor;
 
-use crate::connection::Cluster;
 use crate::error::Error;
-use crate::output::{self, Format, Row};
-use crate::request::{self, RequestError, RequestResult};
-use crate::table::table;
 
 /// Fate of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,7 +66,7 @@ pub(crate) async fn run(
     is_dry_run: bool,
 ) -> Result<(), Error> {
     let rows = restart(cluster, namespace, is_dry_run).await?;
-    output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)
+    Ok(output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)?)
 }
 
 async fn restart(cluster: &Cluster, namespace: Option<&str>, is_dry_run: bool) -> RequestResult<Vec<PodRow>> {

@@ -3,18 +3,15 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use cli_runtime::connection::ClusterArgs;
+use cli_runtime::{connection, output};
 use jiff::Timestamp;
 use kube::Client;
+use topolvm_install::NAMESPACE;
 
 use crate::args::{Args, Command};
-use crate::connection::ClusterArgs;
 use crate::error::Error;
-use crate::install::Mode;
-use crate::install::manifests::NAMESPACE;
-use crate::{
-    bundle, connection, disk, doctor, events, generated, install, orphans, output, restart_pending, status, trial, ui,
-    undelete, uninstall, volumes,
-};
+use crate::{bundle, disk, doctor, events, generated, orphans, restart_pending, status, ui, undelete, volumes};
 
 /// Runs the command of the flags.
 pub fn main() -> ExitCode {
@@ -36,10 +33,7 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     let Args { cluster: flags, command } = args;
     let now = Timestamp::now();
     match command {
-        Command::Install { options, run } => Box::pin(install::run(&flags, Mode::Install, options, run)).await?,
-        Command::Upgrade { options, run } => Box::pin(install::run(&flags, Mode::Upgrade, options, run)).await?,
-        Command::Trial { flags: trial } => Box::pin(trial::run(&flags, trial)).await?,
-        Command::Uninstall { flags: removal } => Box::pin(uninstall::run(&flags, removal)).await?,
+        Command::Installation(command) => Box::pin(topolvm_install::run(&flags, command)).await?,
         Command::Status { output, watch } => {
             let cluster = connection::connect(&flags).await?;
             status::run(&cluster, output.format, watch).await?;
@@ -111,5 +105,5 @@ async fn version(cluster: &ClusterArgs) -> Result<(), Error> {
     {
         text.extend(["API server ", &server.git_version, "\n"]);
     }
-    output::print(&text)
+    Ok(output::print(&text)?)
 }

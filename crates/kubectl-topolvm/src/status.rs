@@ -7,17 +7,18 @@ mod watch;
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::objects::is_ready;
+use cli_runtime::output::{self, Format, OutputError, Row};
+use cli_runtime::request::{self, RequestResult};
+use cli_runtime::size::{human, percent};
+use cli_runtime::table::table;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt as _};
 use serde::Serialize;
 use topolvm_api::{ApiFlavor, LogicalVolume, NodeCapacity, NodeStorage, parse_bytes};
 
-use crate::connection::Cluster;
 use crate::error::Error;
-use crate::output::{self, Format, Row};
-use crate::request::{self, RequestResult};
-use crate::size::{human, percent};
-use crate::table::table;
 
 /// Width of a bar in characters.
 const BAR: u64 = 10;
@@ -58,7 +59,7 @@ pub(crate) async fn run(cluster: &Cluster, format: Format, watch: bool) -> Resul
     let volumes = Api::<LogicalVolume>::all_with(client.clone(), flavor);
     let (nodes, volumes, storage) =
         futures::join!(request::list_all::<Node>(client), request::list(&volumes, flavor, ""), storage::list(cluster));
-    output::print(&shown(*flavor, format, &nodes?, &volumes?, &storage)?)
+    Ok(output::print(&shown(*flavor, format, &nodes?, &volumes?, &storage)?)?)
 }
 
 fn shown(
@@ -67,7 +68,7 @@ fn shown(
     nodes: &[Node],
     volumes: &[LogicalVolume],
     storage: &RequestResult<Vec<NodeStorage>>,
-) -> Result<String, Error> {
+) -> Result<String, OutputError> {
     let bars = std::io::stdout().is_terminal();
     let rows = rows(flavor, nodes, volumes);
     output::render(format, &rows, |wide| {
@@ -128,11 +129,6 @@ impl ClassRow {
 
 fn reserved(volume: &LogicalVolume) -> u64 {
     volume.current_bytes().or_else(|| parse_bytes(&volume.spec.size).ok()).unwrap_or_default()
-}
-
-pub(crate) fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn in_table(rows: &[ClassRow], wide: bool, bars: bool) -> String {

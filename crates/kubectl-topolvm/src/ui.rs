@@ -6,11 +6,11 @@ mod target;
 
 use std::net::Ipv4Addr;
 
+use cli_runtime::output;
 use kube::Client;
 use tokio::net::TcpListener;
 
 use crate::error::{Error, UiError};
-use crate::output;
 
 use target::Target;
 

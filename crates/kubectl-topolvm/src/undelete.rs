@@ -10,6 +10,9 @@ mod plan;
 
 use std::time::Duration;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output::{self, OutputError};
+use cli_runtime::request::{self, RequestError, RequestResult};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
@@ -18,11 +21,8 @@ use topolvm_api::LogicalVolume;
 
 pub(crate) use self::args::UndeleteFlags;
 use self::plan::{Facts, Restoration};
-use crate::connection::Cluster;
 use crate::error::{Error, UndeleteError};
 use crate::orphans::{self, failed};
-use crate::output;
-use crate::request::{self, RequestError, RequestResult};
 
 /// Time in which an object goes when its last finalizer is off.
 const GOES: Duration = Duration::from_mins(1);
@@ -35,7 +35,7 @@ pub(crate) async fn run(cluster: &Cluster, flags: &UndeleteFlags) -> Result<(), 
         restorations = select(restorations, &flags.names)?;
     }
     if restorations.is_empty() {
-        return output::print("No LogicalVolume needs to be recreated\n");
+        return Ok(output::print("No LogicalVolume needs to be recreated\n")?);
     }
     for restoration in &restorations {
         output::print(&format!("{restoration}\n"))?;
@@ -79,7 +79,7 @@ async fn release(cluster: &Cluster, api: &Api<LogicalVolume>, restoration: &Rest
         {"op": "test", "path": "/metadata/finalizers", "value": [finalizer]},
         {"op": "remove", "path": "/metadata/finalizers"},
     ]);
-    let patch = Patch::<LogicalVolume>::Json(serde_json::from_value(operations).map_err(Error::Json)?);
+    let patch = Patch::<LogicalVolume>::Json(serde_json::from_value(operations).map_err(OutputError::Json)?);
     match api.patch(name, &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
         patched => patched.map_err(|error| failed(cluster, "patch", error))?,
@@ -100,7 +100,7 @@ async fn restore(cluster: &Cluster, api: &Api<LogicalVolume>, restoration: &Rest
         created => drop(created.map_err(|error| failed(cluster, "create", error))?),
     }
     let restored = orphans::await_lv(api, object.name()).await?;
-    output::print(&format!("LogicalVolume {} owns LV {}\n", restored.name(), restored.lv_name()))
+    Ok(output::print(&format!("LogicalVolume {} owns LV {}\n", restored.name(), restored.lv_name()))?)
 }
 
 /// Has an object that has no volume yet ask for the LV.

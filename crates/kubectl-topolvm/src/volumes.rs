@@ -5,6 +5,11 @@ mod problem;
 
 use std::collections::BTreeSet;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::objects::Objects;
+use cli_runtime::output::{self, Format, Row};
+use cli_runtime::size::human;
+use cli_runtime::table::table;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt;
@@ -12,12 +17,7 @@ use serde::Serialize;
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness, parse_bytes};
 use topolvm_doctor::VolumeProblem;
 
-use crate::connection::Cluster;
 use crate::error::Error;
-use crate::objects::Objects;
-use crate::output::{self, Format, Row};
-use crate::size::human;
-use crate::table::table;
 
 use index::Index;
 
@@ -67,7 +67,7 @@ pub(crate) async fn run(
 ) -> Result<(), Error> {
     let objects = Objects::list(cluster, namespace).await?;
     let rows = rows(cluster.flavor, &objects, namespace, now);
-    output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)
+    Ok(output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)?)
 }
 
 /// Returns a row for each claim, and without a namespace also for each PersistentVolume without a claim and each

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 18] = [
+const ALLOWED: [(&str, &[&str]); 20] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -18,7 +18,9 @@ const ALLOWED: [(&str, &[&str]); 18] = [
     ("topolvm-doctor", &["topolvm-api"]),
     ("topolvm-kube", &["topolvm-api", "topolvm-runtime"]),
     ("topolvm-capacity", &["topolvm-api", "topolvm-kube", "topolvm-runtime"]),
-    ("kubectl-topolvm", &["topolvm-api", "topolvm-doctor"]),
+    ("cli-runtime", &["topolvm-api", "topolvm-doctor"]),
+    ("topolvm-install", &["cli-runtime", "topolvm-api", "topolvm-doctor"]),
+    ("kubectl-topolvm", &["cli-runtime", "topolvm-api", "topolvm-doctor", "topolvm-install"]),
     ("topolvm-scheduler", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("lvmd", &["block-device", "lvm", "topolvm-proto", "topolvm-runtime"]),
     (

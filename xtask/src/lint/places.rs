@@ -28,7 +28,7 @@ const PLACES: [Place; 6] = [
         files: &[
             "lvm/src/system",
             "linux-mount/src/",
-            "kubectl-topolvm/src/install/rendering.rs",
+            "topolvm-install/src/install/rendering.rs",
             "kubectl-topolvm/src/ui/browser.rs",
         ],
         advice: "start LVM through lvm::CommandRunner and other programs in linux-mount",

@@ -1,9 +1,8 @@
 //! Flags of `disk`.
 
+use cli_runtime::output::OutputArgs;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use topolvm_api::parse_bytes;
-
-use crate::output::OutputArgs;
 
 /// A subcommand of `disk`.
 #[derive(Clone, Debug, clap::Subcommand)]

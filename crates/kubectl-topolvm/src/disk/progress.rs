@@ -1,15 +1,15 @@
 //! Waits for the end of a disk operation, and prints its progress.
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output;
+use cli_runtime::request::is_refused_watch;
 use futures::{StreamExt as _, TryStreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use topolvm_api::{DiskOperation, Phase};
 
 use super::request::api;
-use crate::connection::Cluster;
 use crate::error::{DiskError, Error};
-use crate::output;
-use crate::request::is_refused_watch;
 
 /// The end that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +81,8 @@ pub(super) async fn wait(cluster: &Cluster, operation: &DiskOperation, goal: Goa
 fn ended(node: &str, goal: Goal, progress: Progress) -> Result<(), Error> {
     let node = node.to_owned();
     match (goal, progress) {
-        (_, Progress::Done(text)) => output::print(&format!("node {node}: {text}\n")),
-        (Goal::Canceled, _) => output::print(&format!("node {node}: the operation is canceled\n")),
+        (_, Progress::Done(text)) => Ok(output::print(&format!("node {node}: {text}\n"))?),
+        (Goal::Canceled, _) => Ok(output::print(&format!("node {node}: the operation is canceled\n"))?),
         (Goal::Finished, Progress::Failed(message)) => Err(DiskError::Failed { node, message }.into()),
         (Goal::Finished, Progress::Going(_)) => Err(DiskError::Canceled(node).into()),
     }

@@ -1,11 +1,10 @@
 //! Creates, finds and deletes DiskOperations.
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::request::{self, RequestError, RequestResult, resource};
 use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use topolvm_api::{DiskOperation, DiskOperationSpec, DiskOperationType, format_bytes};
-
-use crate::connection::Cluster;
-use crate::request::{self, RequestError, RequestResult, resource};
 
 /// Returns the spec of an operation of this type for a disk of a node.
 pub(super) fn spec(

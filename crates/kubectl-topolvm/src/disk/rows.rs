@@ -1,5 +1,10 @@
 //! `disk list`: a row for each disk, from the NodeStorage of its node.
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output::{self, Format, Row};
+use cli_runtime::request;
+use cli_runtime::size::human;
+use cli_runtime::table::table;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 use serde::Serialize;
@@ -8,12 +13,7 @@ use topolvm_api::{
     VolumeGroupStatus, parse_bytes,
 };
 
-use crate::connection::Cluster;
 use crate::error::Error;
-use crate::output::{self, Format, Row};
-use crate::request;
-use crate::size::human;
-use crate::table::table;
 
 /// A disk of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -105,7 +105,7 @@ pub(super) async fn list(cluster: &Cluster, node: Option<&str>, format: Format) 
     };
     let operations = super::request::list(cluster, node).await?;
     let rows: Vec<_> = storage.iter().flat_map(|storage| rows_of(storage, &operations)).collect();
-    output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)
+    Ok(output::print(&output::render(format, &rows, |wide| in_table(&rows, wide))?)?)
 }
 
 /// Returns a row for each disk of a node: those of volume groups first.

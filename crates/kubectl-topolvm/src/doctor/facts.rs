@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::request::{RequestResult, get, list, list_all};
+use cli_runtime::server_version;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -13,9 +16,6 @@ use topolvm_doctor::{CsiPersistentVolume, Facts, LEASE, ReadError, Workload, unp
 
 use super::answer::fact;
 use super::{clock, metrics, rights, snapshots, webhooks};
-use crate::connection::Cluster;
-use crate::request::{RequestResult, get, list, list_all};
-use crate::server_version;
 
 /// Reads all facts about the installation whose programs are in `namespace`. `now` is the local time, for an API server
 /// that reports none.

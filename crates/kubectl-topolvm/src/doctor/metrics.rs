@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use cli_runtime::request::{RequestError, RequestResult};
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt as _};
-use topolvm_doctor::{Metrics, ReadError, Sample};
+use topolvm_doctor::{Metrics, Sample};
 
-use crate::request::{RequestError, RequestResult};
+use super::answer::fact;
 
 /// Programs that report volume groups.
 const PROGRAMS: [&str; 2] = ["topolvm-node", "lvmd"];
@@ -21,7 +22,7 @@ pub(super) async fn read(client: &Client, namespace: &str, pods: &[Pod]) -> Vec<
     let pods = pods.iter().filter(|pod| pod.namespace().as_deref() == Some(namespace) && is_ready(pod));
     let read = pods.filter_map(|pod| Some((pod, port(pod)?))).map(|(pod, port)| async move {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default();
-        let samples = read_pod(client, namespace, &pod.name_any(), port).await.map_err(ReadError::from);
+        let samples = fact(read_pod(client, namespace, &pod.name_any(), port).await);
         Metrics { node, pod: pod.name_any(), samples }
     });
     futures::stream::iter(read).buffered(CONCURRENCY).collect().await

@@ -1,13 +1,12 @@
 //! Rights of our service accounts, asked with SubjectAccessReviews.
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::request::{self, RequestResult};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::Api;
 use topolvm_api::ApiFlavor;
 use topolvm_doctor::{LEASE, Right, Role};
-
-use crate::connection::Cluster;
-use crate::request::{self, RequestResult};
 
 /// Questions at the same time.
 const CONCURRENCY: usize = 4;

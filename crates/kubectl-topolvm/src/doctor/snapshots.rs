@@ -1,5 +1,6 @@
 //! Reads VolumeSnapshots and their classes, which not each cluster has.
 
+use cli_runtime::request;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -7,7 +8,6 @@ use topolvm_api::SNAPSHOT_GROUP;
 use topolvm_doctor::{Facts, ReadResult};
 
 use super::answer::fact;
-use crate::request;
 
 /// Reads what there is of snapshots.
 pub(super) async fn read(client: &Client, facts: &mut Facts) {

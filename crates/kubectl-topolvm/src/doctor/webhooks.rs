@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::request::{self, RequestResult};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
@@ -9,8 +11,6 @@ use kube::{Api, Client, ResourceExt as _};
 use topolvm_doctor::{Backend, our_webhooks};
 
 use super::answer::fact;
-use crate::connection::Cluster;
-use crate::request::{self, RequestResult};
 
 /// Returns the Services of our webhooks, each once.
 pub(super) async fn backends(

@@ -1,6 +1,6 @@
 //! Errors of `orphans`.
 
-use crate::request::RequestError;
+use cli_runtime::request::RequestError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OrphanError {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::request::RequestError;
+use cli_runtime::request::RequestError;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UiError {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::request::RequestError;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{DeleteParams, Preconditions};
@@ -11,9 +13,7 @@ use topolvm_api::{LogicalVolume, LogicalVolumeSpec};
 
 use super::find;
 use super::owner::{self, Holder};
-use crate::connection::Cluster;
 use crate::error::OrphanError;
-use crate::request::RequestError;
 
 /// Time in which an agent that works gives an LV to an object.
 const LIMIT: Duration = Duration::from_mins(2);

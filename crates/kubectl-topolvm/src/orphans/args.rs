@@ -1,9 +1,8 @@
 //! Flags of `orphans`.
 
 use clap::builder::PossibleValuesParser;
+use cli_runtime::output::OutputArgs;
 use topolvm_api::FILESYSTEMS;
-
-use crate::output::OutputArgs;
 
 /// A subcommand of `orphans`.
 #[derive(Clone, Debug, clap::Subcommand)]

@@ -1,12 +1,12 @@
 //! `orphans delete`: gives the LV to an object and deletes that, so that the agent removes it as it removes volumes.
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output;
 use kube::Api;
 use topolvm_api::LogicalVolume;
 
 use super::adoption::{self, Adoption, Purpose, deletion_name};
-use crate::connection::Cluster;
 use crate::error::Error;
-use crate::output;
 
 /// Removes an LV that no object has.
 pub(super) async fn run(cluster: &Cluster, node: &str, lv: &str) -> Result<(), Error> {
@@ -17,8 +17,8 @@ pub(super) async fn run(cluster: &Cluster, node: &str, lv: &str) -> Result<(), E
     let volume = adoption.run(cluster, earlier).await?;
     let api: Api<LogicalVolume> = Api::all_with(cluster.client.clone(), &cluster.flavor);
     adoption::delete(cluster, &api, &volume, None).await?;
-    output::print(&format!(
+    Ok(output::print(&format!(
         "LogicalVolume {} owns the LV and is being deleted; topolvm-node on node {node} removes both\n",
         volume.name()
-    ))
+    ))?)
 }

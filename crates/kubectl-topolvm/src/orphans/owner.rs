@@ -1,11 +1,10 @@
 //! Finds the LogicalVolume that has an LV or is getting it, and the PersistentVolume and claim that use it.
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::request::{self, RequestResult};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::{Api, ResourceExt as _};
 use topolvm_api::{ApiFlavor, LogicalVolume, same_lv};
-
-use crate::connection::Cluster;
-use crate::request::{self, RequestResult};
 
 /// A LogicalVolume in its relation to an LV.
 #[derive(Clone, Debug)]

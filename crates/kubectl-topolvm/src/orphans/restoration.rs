@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output;
+use cli_runtime::request::{self, RequestError, resource};
 use k8s_openapi::api::core::v1::{
     CSIPersistentVolumeSource, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectReference,
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeSpec, VolumeNodeAffinity,
@@ -17,10 +20,7 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use super::adoption::{Adoption, Purpose};
 use super::args::RestoreFlags;
-use crate::connection::Cluster;
 use crate::error::{Error, OrphanError};
-use crate::output;
-use crate::request::{self, RequestError, resource};
 
 /// Annotation by which csi-provisioner knows PersistentVolumes that it may delete.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -35,11 +35,11 @@ pub(super) async fn run(cluster: &Cluster, flags: &RestoreFlags, namespace: &str
     let volume = adopt(cluster, flags, namespace).await?;
     let name = volume.name();
     let Some(claim_name) = &flags.claim else {
-        return output::print(&format!(
+        return Ok(output::print(&format!(
             "LV {} of node {} now belongs to LogicalVolume {name}, which has no PersistentVolume; run the command with \
                 -n NAMESPACE --claim NAME to create the PersistentVolume and the claim\n",
             flags.lv, flags.node
-        ));
+        ))?);
     };
     create_persistent_volume(cluster, flags, &volume, namespace, claim_name).await?;
     output::print(&format!(
@@ -52,9 +52,9 @@ pub(super) async fn run(cluster: &Cluster, flags: &RestoreFlags, namespace: &str
     if found.is_some_and(|found| found.spec.and_then(|spec| spec.volume_name).as_deref() != Some(name)) {
         return Err(OrphanError::Exists { kind: "PersistentVolumeClaim", name: claim_name.clone() }.into());
     }
-    output::print(&format!(
+    Ok(output::print(&format!(
         "Claim {namespace}/{claim_name} is bound to it; the volume is kept (Retain) when the claim is deleted\n"
-    ))
+    ))?)
 }
 
 /// Makes the PersistentVolume, or takes the one that an earlier run has made for the same claim.

@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cli_runtime::size::human;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use topolvm_api::{ApiFlavor, NodeStorage, NodeStorageStatus, parse_bytes};
 
 use super::ClassRow;
-use crate::size::human;
 
 /// Bytes of a volume group that are too few to be named: rounding, and metadata of LVM.
 const LITTLE: u64 = 1 << 30;

@@ -1,13 +1,12 @@
 //! The part of `status` about thin pools, disks and what is wrong with them, from the NodeStorage objects.
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::request::{self, RequestError, RequestResult};
+use cli_runtime::size::human;
+use cli_runtime::table::table;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 use topolvm_api::{EvacuationStatus, NodeStorage, PhysicalVolumeStatus, ThinPoolStatus, parse_bytes};
-
-use crate::connection::Cluster;
-use crate::request::{self, RequestError, RequestResult};
-use crate::size::human;
-use crate::table::table;
 
 /// A thin pool of a node.
 struct PoolRow<'a> {

@@ -3,6 +3,9 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output::{self, Format};
+use cli_runtime::request::is_refused_watch;
 use futures::{FutureExt as _, Stream, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -10,10 +13,7 @@ use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use topolvm_api::{LogicalVolume, NodeStorage};
 
 use super::{shown, storage};
-use crate::connection::Cluster;
 use crate::error::Error;
-use crate::output::{self, Format};
-use crate::request::is_refused_watch;
 
 /// Debounce: changes that belong together, as of free space and of the volume that takes it, are printed once.
 const DEBOUNCE: Duration = Duration::from_millis(300);

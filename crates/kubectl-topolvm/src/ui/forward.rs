@@ -56,5 +56,5 @@ async fn forward(pods: Api<Pod>, target: Target, mut browser: TcpStream) -> Resu
 
 fn print_failure(failure: &UiError) {
     // Without a reader the error has no effect
-    let _written = writeln!(std::io::stderr(), "{}", crate::request::error_chain(failure));
+    let _written = writeln!(std::io::stderr(), "{}", cli_runtime::request::error_chain(failure));
 }

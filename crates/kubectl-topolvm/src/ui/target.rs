@@ -1,13 +1,12 @@
 //! The pod to forward to: that of the leader, which has the findings of the checks.
 
+use cli_runtime::request;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::{Api, Client, ResourceExt as _};
 use topolvm_doctor::{LEASE, Role};
 
 use crate::error::UiError;
-use crate::install::record::Record;
-use crate::request;
 
 /// Name of the page's port in the manifests.
 const PORT: &str = "ui";
@@ -70,10 +69,10 @@ async fn how_to_turn_on(client: &Client, pod: &Pod, namespace: &str) -> String {
     if let Some(release) = pod.labels().get("app.kubernetes.io/instance") {
         return format!("helm upgrade {release} CHART -n {namespace} --reuse-values --set controller.ui.enabled=true");
     }
-    match Record::read(client).await {
-        Ok(Some(record)) if !record.is_removed => "kubectl topolvm upgrade --ui".to_owned(),
-        Ok(_) | Err(_) => "add deploy/manifests/components/ui to the components of the kustomization".to_owned(),
+    if topolvm_install::is_installed(client).await {
+        return "kubectl topolvm upgrade --ui".to_owned();
     }
+    "add deploy/manifests/components/ui to the components of the kustomization".to_owned()
 }
 
 #[cfg(test)]

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::output;
+use cli_runtime::request::{self, RequestResult};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, ResourceExt as _};
 
-use crate::connection::Cluster;
 use crate::error::UndeleteError;
-use crate::output;
-use crate::request::{self, RequestResult};
 
 /// Time in which a definition goes whose objects have gone, and in which a new one is served.
 const CHANGES: Duration = Duration::from_mins(1);

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use cli_runtime::connection::Cluster;
+use cli_runtime::request::{self, RequestResult};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 use topolvm_api::{ApiFlavor, LogicalVolume, LogicalVolumeSpec, SnapshotContent, same_lv};
 
-use crate::connection::Cluster;
 use crate::error::OrphanError;
 use crate::orphans::{self, OrphanRow};
 use crate::references::{Reference, References};
-use crate::request::{self, RequestResult};
 
 /// The objects that show which LogicalVolumes are needed.
 #[derive(Debug, Default)]

@@ -2,10 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cli_runtime::objects::Objects;
 use k8s_openapi::api::core::v1::PersistentVolume;
 use topolvm_api::{ApiFlavor, LogicalVolume};
-
-use crate::objects::Objects;
 
 /// PersistentVolumes of the driver, LogicalVolumes and Nodes by name.
 #[derive(Debug)]
