@@ -8,12 +8,13 @@ use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
 use topolvm_runtime::listen::{Listen, ListenAddress};
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
+use topolvm_webhook::{CapacityResource, WebhookArgs, WebhookConfig};
 
+use crate::MinimumAllocation;
 use crate::inventory::AgentAccess;
 use crate::leader::{ElectionTiming, LeaseName};
 use crate::reconcile::ControllerSettings;
-use crate::scheduling::{SchedulingArgs, SchedulingConfig};
-use crate::{MinimumAllocation, WebhookArgs, WebhookConfig};
+use crate::scheduling::{SchedulingArgs, SchedulingConfig, SchedulingMode};
 
 /// Serves the CSI controller service of TopoLVM.
 #[derive(Clone, Debug, Parser)]
@@ -168,7 +169,8 @@ impl TryFrom<Args> for Config {
 
     fn try_from(args: Args) -> Result<Self, ConfigError> {
         let (mode, namespace) = (args.scheduling.scheduling_mode, args.webhooks.namespace());
-        let webhooks = args.webhooks.config(mode, args.controllers.pvc_finalizer)?;
+        let capacity_resource = capacity_resource(mode, args.webhooks.pod_capacity_resource)?;
+        let webhooks = args.webhooks.config(capacity_resource, args.controllers.pvc_finalizer)?;
         Ok(Self {
             csi_socket: args.csi_socket,
             metrics: args.metrics.into(),
@@ -195,6 +197,26 @@ impl TryFrom<Args> for Config {
     }
 }
 
+/// Returns the resource that pods get in this scheduling mode, where one is chosen, with this value of the flag.
+fn capacity_resource(
+    mode: Option<SchedulingMode>,
+    resource: Option<CapacityResource>,
+) -> Result<CapacityResource, ConfigError> {
+    let contradiction = |mode: &str, other: &str| {
+        let message = format!(
+            "--scheduling-mode={mode} and --pod-capacity-resource contradict each other; remove \
+             --pod-capacity-resource, or set --scheduling-mode={other}"
+        );
+        Err(ConfigError::new(message))
+    };
+    match (mode, resource) {
+        (Some(SchedulingMode::Capacity), None | Some(CapacityResource::None)) => Ok(CapacityResource::None),
+        (Some(SchedulingMode::Capacity), Some(_)) => contradiction("capacity", "extender"),
+        (Some(SchedulingMode::Extender), Some(CapacityResource::None)) => contradiction("extender", "capacity"),
+        (Some(SchedulingMode::Extender) | None, resource) => Ok(resource.unwrap_or_default()),
+    }
+}
+
 /// Checks the address of the web page, which has no login: anyone who may forward a port to the pod may read it.
 fn ui_address(address: Listen) -> Result<Option<ListenAddress>, ConfigError> {
     match address {
@@ -213,7 +235,9 @@ mod tests {
 
     use clap::CommandFactory as _;
 
-    use crate::{CapacityResource, Certificates, ProbeSettings, SchedulingMode};
+    use topolvm_webhook::Certificates;
+
+    use crate::scheduling::ProbeSettings;
 
     use super::*;
 

@@ -10,12 +10,11 @@
 //! - `reconcile/` has the controllers: they clean up after deleted Nodes, claims and volumes, remove finalizers, and
 //!   make the kubelet grow filesystems. `leader` is the leader election: one replica at a time runs them, and
 //!   `capacity_publisher`, which writes CSIStorageCapacity objects on demand.
-//! - `scheduling` has the scheduling mode, and the state of the scheduler extender that all replicas watch.
-//! - `webhook/` has the admission webhooks for pods and claims, with their certificate. Of this crate it uses only
-//!   `minimum_allocation` and `scheduling`.
+//! - `scheduling` has the scheduling mode.
 //! - `inventory` queries agents for the lists that it serves, of volume groups and volumes by node.
 //! - `topolvm_ui`, a separate crate, serves the web page from the caches of these.
-//! - `driver` puts these together; `run` is the process around it.
+//! - `driver` puts these together; `run` is the process around it, which also starts the admission webhooks of
+//!   `topolvm_webhook`, a crate that only `args` and `run` name.
 
 mod args;
 mod capacity_publisher;
@@ -33,12 +32,9 @@ mod time_span;
 mod volume_informer;
 mod volume_size;
 mod volumes;
-mod webhook;
 
 use topolvm_capacity::minimum_allocation;
 
 pub use args::{Args, Config};
 pub use driver::Driver;
-pub use scheduling::{ExtenderInformer, ExtenderState, ProbeSettings, SchedulingMode};
 pub use topolvm_capacity::MinimumAllocation;
-pub use webhook::{CapacityResource, Certificates, SelfManaged, WebhookArgs, WebhookConfig, WebhookContext, Webhooks};

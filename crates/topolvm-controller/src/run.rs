@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use kube::Client;
 use prometheus_client::registry::Registry;
-use topolvm_kube::{AccessReviews, ReconcileMetrics};
+use topolvm_doctor::Mode;
+use topolvm_kube::{AccessReviews, ExtenderInformer, ReconcileMetrics};
 use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::listen::ListenAddress;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
+use topolvm_webhook::{CapacityResource, WebhookConfig, WebhookContext, Webhooks};
 
 use crate::capacity_publisher::CapacityPublisher;
 use crate::leader::Election;
-use topolvm_doctor::Mode;
-
 use crate::reconcile::{Controllers, DoctorContext};
-use crate::scheduling::{Scheduling, SchedulingMode};
-use crate::{Args, CapacityResource, Config, Driver, ExtenderInformer, WebhookConfig, WebhookContext, Webhooks};
+use crate::scheduling::{ProbeSettings, Scheduling, SchedulingMode};
+use crate::{Args, Config, Driver};
 
 impl Program for Args {
     const NAME: &'static str = "topolvm-controller";
@@ -45,7 +45,9 @@ impl Program for Args {
         let doctor = doctor_context(&config, &client).register(&mut registry);
         #[expect(clippy::disallowed_methods, reason = "the process decides what time it is")]
         let now = jiff::Timestamp::now;
-        let start = |probe| ExtenderInformer::start(&client, probe, &mut registry, &tasks, &shutdown);
+        let start = |probe: &ProbeSettings| {
+            ExtenderInformer::start(&client, probe.namespace_or(&client), &mut registry, &tasks, &shutdown)
+        };
         let extender = config.scheduling.probe.as_ref().map(start);
         let context = WebhookContext { client: client.clone(), flavor, minimums, extender: extender.clone(), now };
         let webhooks = serve_webhooks(config.webhooks, context, &mut registry, &tasks, &shutdown)?;

@@ -1,20 +1,17 @@
-//! The scheduling mode, which defines how pods find a node with enough free space, and the state of the scheduler
-//! extender.
+//! The scheduling mode, which defines how pods find a node with enough free space.
 //!
 //! A pod with the resource `topolvm.io/capacity` can only be scheduled by a kube-scheduler that has an extender which
 //! manages that resource. In the mode `extender` the leader probes whether kube-scheduler calls the extender, see
-//! `reconcile/extender_probe`, and keeps the outcome in a ConfigMap. All replicas watch it: `extender_informer`. The
+//! `reconcile/extender_probe`, and keeps the outcome in a ConfigMap. All replicas watch it: [`ExtenderInformer`]. The
 //! pod webhook injects the resource only while the outcome is good.
 
 mod args;
-mod extender_informer;
 
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use topolvm_kube::ExtenderInformer;
 
-pub(crate) use args::SchedulingArgs;
-pub use args::{ProbeSettings, SchedulingMode};
-pub use extender_informer::{ExtenderInformer, ExtenderState};
+pub(crate) use args::{ProbeSettings, SchedulingArgs, SchedulingMode};
 
 /// The configuration of scheduling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

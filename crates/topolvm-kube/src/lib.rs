@@ -1,7 +1,7 @@
 //! Shared by agent and controller on top of the Kubernetes client: the client itself, whether its credentials are
 //! accepted, watches that reconnect indefinitely, caches of watched objects, lists, patches of metadata, Events, the
-//! work queue of reconcilers and their metric, authorization of HTTP requests by the API server, and the pods of
-//! agents.
+//! work queue of reconcilers and their metric, authorization of HTTP requests by the API server, the pods of agents,
+//! and the state of the scheduler extender.
 //!
 //! It depends on no reconciler and not on CSI.
 
@@ -11,6 +11,7 @@ mod cache;
 mod client;
 mod credentials;
 mod events;
+mod extender_informer;
 mod list;
 mod logical_volumes;
 mod patches;
@@ -24,6 +25,7 @@ pub use cache::{Cache, CacheWriter, Cached};
 pub use client::{client, wait_until_reachable};
 pub use credentials::{CredentialSource, Credentials, CredentialsRejected};
 pub use events::EventRecorder;
+pub use extender_informer::{ExtenderInformer, ExtenderState};
 pub use list::{list_in_pages, list_selected, node_selection};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
 pub use patches::{

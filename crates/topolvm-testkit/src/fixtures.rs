@@ -1,9 +1,11 @@
 //! Builders of Kubernetes objects with defaults: a test sets only the fields that it is about.
 
+mod admission_review;
 mod claim;
 mod node;
 mod volume;
 
+pub use admission_review::{creation_review, pod_review_of_length, pod_with_claims};
 pub use claim::{ClaimBuilder, PodBuilder, StorageClassBuilder, claim, pod, storage_class};
 pub use node::{NodeBuilder, node};
 pub use volume::{LogicalVolumeBuilder, logical_volume};

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 20] = [
+const ALLOWED: [(&str, &[&str]); 21] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -33,9 +33,11 @@ const ALLOWED: [(&str, &[&str]); 20] = [
             "topolvm-proto",
             "topolvm-runtime",
             "topolvm-ui",
+            "topolvm-webhook",
         ],
     ),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
+    ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     (
         "topolvm-node",
         &["linux-mount", "lvm", "lvmd", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"],

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::ArgAction;
+use kube::Client;
 use topolvm_runtime::ConfigError;
 
 use super::SchedulingConfig;
@@ -10,7 +11,7 @@ use crate::time_span::parse_duration;
 
 /// The way in which pods find a node with enough free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum SchedulingMode {
+pub(crate) enum SchedulingMode {
     /// Storage capacity tracking of Kubernetes; no pod gets the resource topolvm.io/capacity.
     Capacity,
     /// topolvm-scheduler; pods get the resource while a probe confirms that kube-scheduler calls topolvm-scheduler.
@@ -19,11 +20,11 @@ pub enum SchedulingMode {
 
 /// The settings of the extender probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeSettings {
+pub(crate) struct ProbeSettings {
     /// Namespace of the probe pod and of the ConfigMap with the result. Empty means the namespace of this pod.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Pause between two probes while the extender is proven to be called.
-    pub interval: Duration,
+    pub(crate) interval: Duration,
 }
 
 /// The flags of the scheduling mode.
@@ -64,5 +65,12 @@ impl SchedulingArgs {
         let probe = (is_extender && !self.assume_extender)
             .then_some(ProbeSettings { namespace, interval: self.extender_probe_interval });
         Ok(SchedulingConfig { mode: self.scheduling_mode, probe })
+    }
+}
+
+impl ProbeSettings {
+    /// Returns the namespace, that of the client's credentials if none is set.
+    pub(crate) fn namespace_or<'a>(&'a self, client: &'a Client) -> &'a str {
+        if self.namespace.is_empty() { client.default_namespace() } else { &self.namespace }
     }
 }

@@ -16,10 +16,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use topolvm_testkit::fixtures::pod;
+use topolvm_testkit::fixtures::{creation_review, pod};
 
 use crate::process::{Running, command, nobody_listens};
-use crate::webhook_harness::creation;
 
 pub(crate) const NAME: &str = "topolvm-controller.topolvm-system.svc";
 
@@ -78,7 +77,7 @@ impl Client {
 
     /// Asks about a pod without volumes.
     async fn ask(&self, address: &str) -> std::io::Result<String> {
-        self.post(address, creation("pods", json!(pod("user").build())).to_string().as_bytes()).await
+        self.post(address, creation_review("pods", json!(pod("user").build())).to_string().as_bytes()).await
     }
 }
 

@@ -128,8 +128,8 @@ fn main() -> ExitCode {
         .chain(container::TESTS)
         .chain(blkio_limits::TESTS);
     let tests = tests.map(|&(name, test)| suite::panicking_test(name, test));
-    // Ten minutes on an idle machine, more than thirty beside a cluster: the timeout ends hanging tests, and is no limit
-    // of speed
+    // Ten minutes on an idle machine, more than thirty beside a cluster: the timeout is for tests that hang, and no
+    // limit of speed
     let timeout = Duration::from_mins(if suite::is_soak() { 120 } else { 60 });
     let env = suite::is_soak().then(|| ("LVM_SYSTEM_DIR".to_owned(), OWN_LVM_SETTINGS.to_owned()));
     let env = env.into_iter().collect();

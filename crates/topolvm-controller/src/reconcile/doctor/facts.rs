@@ -14,11 +14,10 @@ use topolvm_api::{ApiFlavor, SNAPSHOT_GROUP, SnapshotContent};
 use topolvm_doctor::{
     CsiPersistentVolume, Facts, ReadError, ReadResult, prune_capacity, prune_claim, prune_csi_node, prune_node,
 };
-use topolvm_kube::list_in_pages;
+use topolvm_kube::{ExtenderState, list_in_pages};
 
 use super::Controllers;
 use super::ReconcileError;
-use crate::scheduling::ExtenderState;
 
 /// Nodes in a page: one may have 30 KB and more.
 const NODES: u32 = 50;

@@ -20,7 +20,7 @@ impl Leader {
     fn start(server: &ApiServer) -> Self {
         let harness = Harness::start_with(server, ApiFlavor::TopoLvm, DEFAULTS, |client, registry, tasks, shutdown| {
             let settings = ProbeSettings { namespace: "system".to_owned(), interval: INTERVAL };
-            let extender = Some(ExtenderInformer::start(client, &settings, registry, tasks, shutdown));
+            let extender = Some(ExtenderInformer::start(client, &settings.namespace, registry, tasks, shutdown));
             let config = SchedulingConfig { mode: Some(SchedulingMode::Extender), probe: Some(settings) };
             Scheduling { config, extender, ..Scheduling::default() }
         });

@@ -9,10 +9,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use topolvm_api::{EXTENDER_PROBE, EXTENDER_PROVEN_KEY, EXTENDER_REASON_KEY};
-use topolvm_kube::watch_one;
 use topolvm_runtime::{CancellationToken, Tasks};
 
-use super::ProbeSettings;
+use crate::watch::watch_one;
 
 /// Outcome of the extender probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +38,8 @@ impl ExtenderState {
     }
 
     /// Returns the data of the ConfigMap.
-    pub(crate) fn to_data(&self) -> BTreeMap<String, String> {
+    #[must_use]
+    pub fn to_data(&self) -> BTreeMap<String, String> {
         let (proven, reason) = match self {
             Self::Proven => ("true", ""),
             Self::NotProven(reason) => ("false", reason.as_str()),
@@ -59,10 +59,11 @@ pub struct ExtenderInformer {
 }
 
 impl ExtenderInformer {
-    /// Starts the watch of the ConfigMap, which ends when `shutdown` is cancelled, and adds the metric to the registry.
+    /// Starts the watch of the ConfigMap in this namespace, and adds the metric to the registry. The watch ends when
+    /// `shutdown` is cancelled.
     pub fn start(
         client: &Client,
-        settings: &ProbeSettings,
+        namespace: &str,
         registry: &mut Registry,
         tasks: &Tasks,
         shutdown: &CancellationToken,
@@ -71,7 +72,7 @@ impl ExtenderInformer {
         let help = "1 while the probe confirms that kube-scheduler calls the scheduler extender, otherwise 0";
         registry.register("topolvm_extender_proven", help, proven.clone());
         let (sender, state) = watch::channel(None);
-        let api: Api<ConfigMap> = Api::namespaced(client.clone(), settings.namespace_or(client));
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
         let mut listed = None;
         let watching =
             watch_one("outcome of the extender probe", api, EXTENDER_PROBE, shutdown.clone(), move |event| {
@@ -101,7 +102,7 @@ impl ExtenderInformer {
     }
 
     /// Waits until the watch has listed the ConfigMap, or has ended.
-    pub(crate) async fn wait_until_listed(&self) {
+    pub async fn wait_until_listed(&self) {
         // An error is the end of the watch, with the process
         drop(self.state.clone().wait_for(Option::is_some).await);
     }
@@ -135,17 +136,8 @@ fn record(sender: &watch::Sender<Option<ExtenderState>>, gauge: &Gauge, state: E
     }
 }
 
-impl ProbeSettings {
-    /// Returns the namespace, that of the client's credentials if none is set.
-    pub(crate) fn namespace_or<'a>(&'a self, client: &'a Client) -> &'a str {
-        if self.namespace.is_empty() { client.default_namespace() } else { &self.namespace }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde_json::json;
     use topolvm_testkit::ApiServer;
 
@@ -165,8 +157,7 @@ mod tests {
         let server = ApiServer::new();
         let (shutdown, mut registry) = (CancellationToken::new(), Registry::default());
         let tasks = Tasks::new(shutdown.clone());
-        let settings = ProbeSettings { namespace: String::new(), interval: Duration::from_secs(1) };
-        let informer = ExtenderInformer::start(&server.client(), &settings, &mut registry, &tasks, &shutdown);
+        let informer = ExtenderInformer::start(&server.client(), "default", &mut registry, &tasks, &shutdown);
         assert!(!informer.is_listed());
         let mut changes = informer.state.clone();
         let mut expect = async |state: &ExtenderState, metric: &str| {

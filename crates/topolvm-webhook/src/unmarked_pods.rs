@@ -16,7 +16,7 @@ use topolvm_api::ApiFlavor;
 use topolvm_kube::EventRecorder;
 use topolvm_runtime::{CancellationToken, error_chain};
 
-use super::objects::Owner;
+use crate::objects::Owner;
 
 /// Name of the component in Events.
 const COMPONENT: &str = "topolvm-controller";

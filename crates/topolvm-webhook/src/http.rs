@@ -14,10 +14,10 @@ use tokio::time::{Instant, timeout_at};
 use topolvm_runtime::error_chain;
 use topolvm_runtime::http_server::{BodyError, read_body};
 
-use super::admission_review::{AdmissionRequest, Decision, MutateError, Object, Resource, ReviewError};
-use super::claim::ClaimWebhook;
-use super::metrics::{Outcome, WebhookMetrics};
-use super::pod::PodWebhook;
+use crate::admission_review::{AdmissionRequest, Decision, MutateError, Object, Resource, ReviewError};
+use crate::claim::ClaimWebhook;
+use crate::metrics::{Outcome, WebhookMetrics};
+use crate::pod::PodWebhook;
 
 /// The longest body. kube-apiserver takes requests of 3 MiB and etcd objects of 1.5 MiB. In a review about a creation
 /// there is the new object, and no old one, as JSON: longer than the protobuf that is stored, with a multiple of that

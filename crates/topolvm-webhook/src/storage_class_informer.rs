@@ -9,12 +9,12 @@ use kube::runtime::watcher::Event;
 use kube::{Api, ResourceExt as _};
 use topolvm_api::ApiFlavor;
 use topolvm_capacity::ClassParameters;
+use topolvm_capacity::minimum_allocation::is_filesystem_parameter;
 use topolvm_kube::{Cache, CacheWriter, watch_all};
 use topolvm_runtime::CancellationToken;
 
-use super::object_name;
-use super::request_limit::RequestLimit;
-use crate::minimum_allocation::is_filesystem_parameter;
+use crate::object_name;
+use crate::request_limit::RequestLimit;
 
 /// Annotation of the class that claims without one get.
 const IS_DEFAULT: &str = "storageclass.kubernetes.io/is-default-class";

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::PatchParams;
 use serde_json::{Value, json};
 
-use crate::webhook::patch::add;
+use crate::patch::add;
 
 /// The `caBundle`s of the configuration, as they were read.
 pub(super) struct CaBundles {

@@ -14,17 +14,16 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::{Api, Client};
 use serde_json::{Map, Value};
 use topolvm_api::ApiFlavor;
-use topolvm_capacity::ClassParameters;
+use topolvm_capacity::{ClassParameters, MinimumAllocation};
+use topolvm_kube::{ExtenderInformer, ExtenderState};
 
-use super::admission_review::{Decision, MutateError};
-use super::objects::{ClaimSpec, Container, MAX_VOLUMES, Pod, PodVolumes, ResourceRequirements};
-use super::patch::set_members;
-use super::request_limit::RequestLimit;
-use super::requested_capacity::RequestedCapacity;
-use super::storage_class_informer::StorageClassInformer;
-use super::unmarked_pods::UnmarkedPods;
-use crate::minimum_allocation::MinimumAllocation;
-use crate::scheduling::{ExtenderInformer, ExtenderState};
+use crate::admission_review::{Decision, MutateError};
+use crate::objects::{ClaimSpec, Container, MAX_VOLUMES, Pod, PodVolumes, ResourceRequirements};
+use crate::patch::set_members;
+use crate::request_limit::RequestLimit;
+use crate::requested_capacity::RequestedCapacity;
+use crate::storage_class_informer::StorageClassInformer;
+use crate::unmarked_pods::UnmarkedPods;
 
 /// Claims of one pod that are read at the same time, so that a pod with many does not keep others waiting.
 const CONCURRENT_READS: usize = 8;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use topolvm_api::{GIB, ParseQuantityError, parse_bytes};
 use topolvm_capacity::ClassParameters;
+use topolvm_capacity::minimum_allocation::{MinimumAllocation, VolumeMode};
 
-use super::objects::ClaimSpec;
-use crate::minimum_allocation::{MinimumAllocation, VolumeMode};
+use crate::objects::ClaimSpec;
 
 /// The bytes that count for a claim without a size.
 const DEFAULT_SIZE: u64 = GIB;

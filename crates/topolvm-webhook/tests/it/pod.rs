@@ -4,16 +4,15 @@ use http::StatusCode;
 use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
-use topolvm_controller::CapacityResource;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
-use topolvm_testkit::fixtures::{claim, pod, storage_class};
+use topolvm_testkit::fixtures::{claim, creation_review, pod, storage_class};
+use topolvm_webhook::CapacityResource;
 
-use crate::harness::{GIB, MIB};
-use crate::webhook_harness::{WebhookHarness, creation};
+use crate::harness::{GIB, Harness, MIB};
 
-async fn harness() -> WebhookHarness {
-    WebhookHarness::new(CapacityResource::Marker).await
+async fn harness() -> Harness {
+    Harness::new(CapacityResource::Marker).await
 }
 
 /// Annotations by device class, and what the first container asks for, in a patch for a pod that had neither.
@@ -101,7 +100,7 @@ async fn a_claim_that_is_mounted_twice_is_one_volume() {
 #[case::bytes(CapacityResource::Bytes, &(6 * GIB).to_string())]
 #[tokio::test]
 async fn capacity_resource_is_a_marker_or_bytes_in_whole_gib(#[case] reading: CapacityResource, #[case] amount: &str) {
-    let harness = WebhookHarness::new(reading).await;
+    let harness = Harness::new(reading).await;
     harness.api.apply_json(claim("a").class("topolvm").sized("1536Mi").build());
     harness.api.apply_json(claim("b").class("topolvm").sized("1536Mi").build());
     harness.api.apply_json(claim("c").class("ssd").sized("1025Mi").build());
@@ -114,7 +113,7 @@ async fn capacity_resource_is_a_marker_or_bytes_in_whole_gib(#[case] reading: Ca
 
 #[tokio::test]
 async fn pod_webhook_changes_nothing_with_storage_capacity_tracking() {
-    let harness = WebhookHarness::new(CapacityResource::None).await;
+    let harness = Harness::new(CapacityResource::None).await;
     harness.api.apply_json(claim("data").class("topolvm").build());
     assert_eq!(harness.pod(pod("user").claim("data").build()).await, Value::Null);
     assert_eq!(harness.api.requests(), []);
@@ -230,7 +229,7 @@ async fn an_ephemeral_volume_without_a_class_is_of_the_default_one() {
     api.apply_json(storage_class("other").build());
     api.apply_json(default("old", "2025-01-01T00:00:00Z", "ebs.example"));
     api.apply_json(default("young", "2026-01-01T00:00:00Z", "topolvm.io"));
-    let harness = WebhookHarness::on(api, CapacityResource::Marker, ApiFlavor::TopoLvm, true).await;
+    let harness = Harness::on(api, CapacityResource::Marker, ApiFlavor::TopoLvm, true).await;
     let (annotations, _) = sizes(&harness.pod(ephemeral(None, "3Gi")).await);
     assert_eq!(annotations, json!({"capacity.topolvm.io/young": (3 * GIB).to_string()}));
 }
@@ -262,7 +261,7 @@ async fn the_legacy_group_has_its_own_names() {
     let api = ApiServer::new();
     api.apply_json(storage_class("old").legacy().device_class("ssd").build());
     api.apply_json(claim("data").class("old").build());
-    let harness = WebhookHarness::on(api, CapacityResource::Marker, ApiFlavor::Legacy, true).await;
+    let harness = Harness::on(api, CapacityResource::Marker, ApiFlavor::Legacy, true).await;
     assert_eq!(
         harness.pod(pod("user").claim("data").build()).await,
         json!([
@@ -290,7 +289,7 @@ async fn only_the_claims_of_the_pod_are_read_and_each_once() {
 async fn the_namespace_is_that_of_the_request_where_the_pod_has_none() {
     let harness = harness().await;
     harness.api.apply_json(claim("data").namespace("other").class("topolvm").build());
-    let mut review = creation("pods", pod("user").claim("data").build());
+    let mut review = creation_review("pods", pod("user").claim("data").build());
     review["request"]["namespace"] = json!("other");
     review["request"]["object"]["metadata"].as_object_mut().unwrap().remove("namespace");
     assert!(harness.ask("/pod/mutate", &review).await["patch"].is_string());
@@ -307,7 +306,7 @@ async fn an_invalid_claim_name_leads_to_no_request() {
 async fn a_pod_without_containers_is_refused() {
     let mut pod = json!(pod("user").build());
     pod["spec"]["containers"] = json!([]);
-    let response = harness().await.ask("/pod/mutate", &creation("pods", pod)).await;
+    let response = harness().await.ask("/pod/mutate", &creation_review("pods", pod)).await;
     assert_eq!(response["allowed"], false);
     assert_eq!(response["status"], json!({"code": 403, "message": "pod has no containers"}));
 }
@@ -316,7 +315,7 @@ async fn a_pod_without_containers_is_refused() {
 async fn an_api_server_that_fails_is_told_so() {
     let harness = harness().await;
     harness.api.fail_next("get", "persistentvolumeclaims", 1, 500);
-    let response = harness.ask("/pod/mutate", &creation("pods", pod("user").claim("data").build())).await;
+    let response = harness.ask("/pod/mutate", &creation_review("pods", pod("user").claim("data").build())).await;
     assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(500)));
     let message = response["status"]["message"].as_str().unwrap();
     assert!(message.starts_with("topolvm: cannot read the claims and StorageClasses of the object"), "{message}");
@@ -327,7 +326,7 @@ async fn an_api_server_that_hangs_is_answered_before_it_gives_up() {
     let harness = harness().await;
     harness.api.inject("get", "persistentvolumeclaims", 1, Failure::Hang);
     let began = tokio::time::Instant::now();
-    let response = harness.ask("/pod/mutate", &creation("pods", pod("user").claim("data").build())).await;
+    let response = harness.ask("/pod/mutate", &creation_review("pods", pod("user").claim("data").build())).await;
     assert_eq!((&response["allowed"], &response["status"]["code"]), (&json!(false), &json!(500)));
     assert!(began.elapsed() < std::time::Duration::from_secs(10));
 }
@@ -351,7 +350,7 @@ async fn bodies_that_are_no_review_are_bad_requests(#[case] body: &'static str) 
 #[case::a_uid_without_end("/request/uid", json!("u".repeat(1000)))]
 #[tokio::test]
 async fn objects_that_cannot_be_read_are_bad_requests(#[case] path: &str, #[case] value: Value) {
-    let mut review = creation("pods", pod("user").claim("data").annotation("a", "b").build());
+    let mut review = creation_review("pods", pod("user").claim("data").annotation("a", "b").build());
     *review.pointer_mut(path).unwrap() = value;
     let (status, body) = harness().await.post("/pod/mutate", review.to_string()).await;
     assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
@@ -366,7 +365,7 @@ async fn objects_that_cannot_be_read_are_bad_requests(#[case] path: &str, #[case
 async fn reviews_of_something_else_are_allowed_unchanged(#[case] path: &str, #[case] value: Value) {
     let harness = harness().await;
     harness.api.apply_json(claim("data").class("topolvm").build());
-    let mut review = creation("pods", pod("user").claim("data").build());
+    let mut review = creation_review("pods", pod("user").claim("data").build());
     review["request"]["subResource"] = json!("");
     *review.pointer_mut(path).unwrap() = value;
     let response = harness.ask("/pod/mutate", &review).await;
@@ -377,7 +376,7 @@ async fn reviews_of_something_else_are_allowed_unchanged(#[case] path: &str, #[c
 async fn the_older_version_of_a_review_is_answered_in_that_version() {
     let harness = harness().await;
     harness.api.apply_json(claim("data").class("topolvm").build());
-    let mut review = creation("pods", pod("user").claim("data").build());
+    let mut review = creation_review("pods", pod("user").claim("data").build());
     review["apiVersion"] = json!("admission.k8s.io/v1beta1");
     assert!(harness.ask("/pod/mutate", &review).await["patch"].is_string());
 }

@@ -5,10 +5,10 @@ use json_patch::jsonptr::PointerBuf;
 use serde_json::json;
 use topolvm_api::ApiFlavor;
 
-use super::admission_review::{Decision, MutateError};
-use super::objects::Claim;
-use super::patch::add;
-use super::storage_class_informer::StorageClassInformer;
+use crate::admission_review::{Decision, MutateError};
+use crate::objects::Claim;
+use crate::patch::add;
+use crate::storage_class_informer::StorageClassInformer;
 
 /// The claim webhook.
 #[derive(Clone)]

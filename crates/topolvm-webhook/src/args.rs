@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use topolvm_runtime::ConfigError;
 use topolvm_runtime::listen::Listen;
 
-use super::{CapacityResource, Certificates, SelfManaged, WebhookConfig};
-use crate::scheduling::SchedulingMode;
+use crate::{CapacityResource, Certificates, SelfManaged, WebhookConfig};
 
 /// The flags of the admission webhooks.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,7 +31,7 @@ pub struct WebhookArgs {
     /// Amount of the resource topolvm.io/capacity of a pod; the annotations with the sizes do not depend on it
     /// [default: marker, or none with --scheduling-mode=capacity].
     #[arg(long, value_name = "WHAT")]
-    pod_capacity_resource: Option<CapacityResource>,
+    pub pod_capacity_resource: Option<CapacityResource>,
 
     #[command(flatten)]
     self_managed: SelfManaged,
@@ -40,35 +39,18 @@ pub struct WebhookArgs {
 
 impl WebhookArgs {
     /// Returns the namespace of the Service and of what belongs to it; empty is that of this pod.
-    pub(crate) fn namespace(&self) -> String {
+    #[must_use]
+    pub fn namespace(&self) -> String {
         self.self_managed.namespace.clone()
     }
 
-    /// Returns what pods get in this scheduling mode, where one is chosen.
-    fn capacity_resource(&self, mode: Option<SchedulingMode>) -> Result<CapacityResource, ConfigError> {
-        let contradiction = |mode: &str, other: &str| {
-            let message = format!(
-                "--scheduling-mode={mode} and --pod-capacity-resource contradict each other; remove \
-                 --pod-capacity-resource, or set --scheduling-mode={other}"
-            );
-            Err(ConfigError::new(message))
-        };
-        match (mode, self.pod_capacity_resource) {
-            (Some(SchedulingMode::Capacity), None | Some(CapacityResource::None)) => Ok(CapacityResource::None),
-            (Some(SchedulingMode::Capacity), Some(_)) => contradiction("capacity", "extender"),
-            (Some(SchedulingMode::Extender), Some(CapacityResource::None)) => contradiction("extender", "capacity"),
-            (Some(SchedulingMode::Extender) | None, resource) => Ok(resource.unwrap_or_default()),
-        }
-    }
-
-    /// Returns the configuration; `None` when there are no webhooks to serve. `pvc_finalizer` is whether claims get a
-    /// finalizer.
-    pub(crate) fn config(
+    /// Returns the configuration; `None` when no webhooks are served. Pods get `capacity_resource`, and claims get a
+    /// finalizer if `pvc_finalizer` is true.
+    pub fn config(
         self,
-        mode: Option<SchedulingMode>,
+        capacity_resource: CapacityResource,
         pvc_finalizer: bool,
     ) -> Result<Option<WebhookConfig>, ConfigError> {
-        let capacity_resource = self.capacity_resource(mode)?;
         let has_directory = !self.cert_dir.is_empty();
         if !self.enable_webhooks.unwrap_or(has_directory) {
             return Ok(None);

@@ -4,10 +4,10 @@
 //! - `admission_review` and `objects` parse what the API server sends, `http` serves it over the HTTPS server of
 //!   `topolvm_runtime::tls`.
 //! - `self_managed` creates and renews the certificate where none comes from files.
-//!
 //! - `unmarked_pods` publishes Events for the owners of pods that did not get the resource, with the reason.
+//! - `args` has the flags.
 //!
-//! Of the rest of the crate only `minimum_allocation` and `scheduling` are used.
+//! Nothing here depends on CSI, leader election or the scheduling mode.
 
 mod admission_review;
 mod args;
@@ -34,13 +34,12 @@ use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use topolvm_api::ApiFlavor;
+use topolvm_capacity::MinimumAllocation;
+use topolvm_kube::ExtenderInformer;
 use topolvm_runtime::http_server::Limit;
 use topolvm_runtime::listen::ListenAddress;
 use topolvm_runtime::tls::{ServedCertificate, TlsServer};
 use topolvm_runtime::{CancellationToken, Tasks};
-
-use crate::minimum_allocation::MinimumAllocation;
-use crate::scheduling::ExtenderInformer;
 
 pub use args::WebhookArgs;
 pub use pod::CapacityResource;

@@ -1,33 +1,31 @@
 //! The webhooks over a fake API server, and questions to ask them.
 
-use std::time::Duration;
-
 use axum::body::{Body, to_bytes};
 use http::{Request, StatusCode};
 use k8s_openapi::ByteString;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use topolvm_api::ApiFlavor;
-use topolvm_controller::{
-    CapacityResource, Certificates, ExtenderInformer, MinimumAllocation, ProbeSettings, WebhookConfig, WebhookContext,
-    Webhooks,
-};
+use topolvm_capacity::MinimumAllocation;
+use topolvm_kube::ExtenderInformer;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
-use topolvm_testkit::fixtures::storage_class;
+use topolvm_testkit::fixtures::{creation_review, storage_class};
+use topolvm_webhook::{CapacityResource, Certificates, WebhookConfig, WebhookContext, Webhooks};
 use tower::ServiceExt as _;
 
-use crate::harness::MIB;
+pub(crate) const MIB: u64 = 1 << 20;
+pub(crate) const GIB: u64 = 1 << 30;
 
 /// The webhooks of one controller. They have listed all StorageClasses.
-pub(crate) struct WebhookHarness {
+pub(crate) struct Harness {
     pub(crate) api: ApiServer,
     pub(crate) webhooks: Webhooks,
     registry: Registry,
 }
 
-impl WebhookHarness {
+impl Harness {
     /// With the classes `topolvm`, `ssd` and `hdd` (of device classes of these names), and `foreign` (of another
     /// driver).
     pub(crate) async fn new(capacity_resource: CapacityResource) -> Self {
@@ -67,9 +65,8 @@ impl WebhookHarness {
         let tasks = Tasks::new(shutdown.clone());
         let minimums = MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
         let mut registry = Registry::default();
-        let probe = ProbeSettings { namespace: "topolvm-system".to_owned(), interval: Duration::from_secs(1) };
-        let extender =
-            has_probe.then(|| ExtenderInformer::start(&api.client(), &probe, &mut registry, &tasks, &shutdown));
+        let extender = has_probe
+            .then(|| ExtenderInformer::start(&api.client(), "topolvm-system", &mut registry, &tasks, &shutdown));
         let now = || jiff::Timestamp::UNIX_EPOCH;
         let context = WebhookContext { client: api.client(), flavor, minimums, extender: extender.clone(), now };
         let config = WebhookConfig {
@@ -122,12 +119,12 @@ impl WebhookHarness {
 
     /// The patch for a new pod; null when it is taken as it is.
     pub(crate) async fn pod(&self, pod: impl Serialize) -> Value {
-        patch(&self.ask("/pod/mutate", &creation("pods", pod)).await)
+        patch(&self.ask("/pod/mutate", &creation_review("pods", pod)).await)
     }
 
     /// The patch for a new claim.
     pub(crate) async fn claim(&self, claim: impl Serialize) -> Value {
-        patch(&self.ask("/pvc/mutate", &creation("persistentvolumeclaims", claim)).await)
+        patch(&self.ask("/pvc/mutate", &creation_review("persistentvolumeclaims", claim)).await)
     }
 }
 
@@ -142,23 +139,4 @@ fn patch(response: &Value) -> Value {
     // The API server reads base64, as of every []byte
     let ByteString(patch) = serde_json::from_value(response["patch"].clone()).unwrap();
     serde_json::from_slice(&patch).unwrap()
-}
-
-/// A question about the creation of an object in the namespace `default`, as kube-apiserver asks it.
-pub(crate) fn creation(plural: &str, object: impl Serialize) -> Value {
-    let kind = if plural == "pods" { "Pod" } else { "PersistentVolumeClaim" };
-    json!({
-        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
-        "request": {
-            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
-            "kind": {"group": "", "version": "v1", "kind": kind},
-            "resource": {"group": "", "version": "v1", "resource": plural},
-            "requestKind": {"group": "", "version": "v1", "kind": kind},
-            "requestResource": {"group": "", "version": "v1", "resource": plural},
-            "name": "", "namespace": "default", "operation": "CREATE",
-            "userInfo": {"username": "admin", "groups": ["system:authenticated"]},
-            "object": object, "oldObject": null, "dryRun": false,
-            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
-        },
-    })
 }

@@ -3,11 +3,11 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
-use topolvm_controller::CapacityResource;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{ClaimBuilder, claim, storage_class};
+use topolvm_webhook::CapacityResource;
 
-use crate::webhook_harness::WebhookHarness;
+use crate::harness::Harness;
 
 #[rstest]
 #[case::the_first(claim("data").class("topolvm"),
@@ -21,7 +21,7 @@ use crate::webhook_harness::WebhookHarness;
 #[case::of_a_class_that_is_not_there(claim("data").class("missing"), Value::Null)]
 #[tokio::test]
 async fn new_claims_of_ours_get_the_finalizer(#[case] claim: ClaimBuilder, #[case] patch: Value) {
-    let harness = WebhookHarness::new(CapacityResource::Marker).await;
+    let harness = Harness::new(CapacityResource::Marker).await;
     assert_eq!(harness.claim(claim.build()).await, patch);
 }
 
@@ -29,7 +29,7 @@ async fn new_claims_of_ours_get_the_finalizer(#[case] claim: ClaimBuilder, #[cas
 async fn the_legacy_group_has_a_finalizer_of_its_own() {
     let api = ApiServer::new();
     api.apply_json(storage_class("old").legacy().build());
-    let harness = WebhookHarness::on(api, CapacityResource::Marker, ApiFlavor::Legacy, true).await;
+    let harness = Harness::on(api, CapacityResource::Marker, ApiFlavor::Legacy, true).await;
     let patch = harness.claim(claim("data").class("old").build()).await;
     assert_eq!(patch[0]["value"], json!(["topolvm.cybozu.com/pvc"]));
 }
@@ -38,6 +38,6 @@ async fn the_legacy_group_has_a_finalizer_of_its_own() {
 async fn claim_webhook_adds_no_finalizer_without_the_setting() {
     let api = ApiServer::new();
     api.apply_json(storage_class("topolvm").build());
-    let harness = WebhookHarness::on(api, CapacityResource::Marker, ApiFlavor::TopoLvm, false).await;
+    let harness = Harness::on(api, CapacityResource::Marker, ApiFlavor::TopoLvm, false).await;
     assert_eq!(harness.claim(claim("data").class("topolvm").build()).await, Value::Null);
 }

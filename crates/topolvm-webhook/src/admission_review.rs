@@ -6,8 +6,8 @@ use kube::core::GroupVersionResource;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::object_name;
-use super::objects::{Claim, Pod};
+use crate::object_name;
+use crate::objects::{Claim, Pod};
 
 /// The API versions of AdmissionReview, whose fields are the same.
 const API_VERSIONS: [&str; 2] = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];

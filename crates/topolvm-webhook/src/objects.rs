@@ -11,7 +11,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use topolvm_api::ApiFlavor;
 
-use super::object_name;
+use crate::object_name;
 
 /// The most volumes of one pod that are counted, claims and templates of claims together. No node has so many for one
 /// pod.

@@ -1,21 +1,21 @@
 //! `/pod/mutate` where pods get the resource only while kube-scheduler is proven to call the extender.
 
 use serde_json::{Value, json};
-use topolvm_testkit::fixtures::{claim, pod};
+use topolvm_testkit::fixtures::{claim, creation_review, pod};
 
-use crate::webhook_harness::{WebhookHarness, creation};
+use crate::harness::Harness;
 
 const EVENTS: &str = "events.events.k8s.io";
 const REASON: &str = "kube-scheduler does not call topolvm-scheduler: 1 Insufficient topolvm.io/capacity";
 
-async fn harness() -> WebhookHarness {
-    let harness = WebhookHarness::with_probe().await;
+async fn harness() -> Harness {
+    let harness = Harness::with_probe().await;
     harness.api.apply_json(claim("data").class("topolvm").build());
     harness
 }
 
 /// Writes the outcome of the probe, as the leader does, and waits until pods are treated accordingly.
-async fn write_outcome(harness: &WebhookHarness, proven: &str) {
+async fn write_outcome(harness: &Harness, proven: &str) {
     harness.api.apply_json(json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "topolvm-extender-probe", "namespace": "topolvm-system"},
@@ -44,8 +44,8 @@ fn owned(replica_set: &str) -> Value {
 }
 
 /// The patch for a new pod.
-async fn ask(harness: &WebhookHarness, pod: &Value, is_dry_run: bool) -> Value {
-    let mut review = creation("pods", pod);
+async fn ask(harness: &Harness, pod: &Value, is_dry_run: bool) -> Value {
+    let mut review = creation_review("pods", pod);
     review["request"]["dryRun"] = json!(is_dry_run);
     let answer = harness.ask("/pod/mutate", &review).await;
     let patch: k8s_openapi::ByteString = serde_json::from_value(answer["patch"].clone()).unwrap();
@@ -57,7 +57,7 @@ fn has_resource(patch: &Value) -> bool {
 }
 
 /// Waits for this number of Events, and returns kind and name of the objects that they are about.
-async fn events(harness: &WebhookHarness, number: usize) -> Vec<(Value, Value)> {
+async fn events(harness: &Harness, number: usize) -> Vec<(Value, Value)> {
     harness.api.wait_for_requests("create", EVENTS, number).await;
     let about = |event: &Value| (event["regarding"]["kind"].clone(), event["regarding"]["name"].clone());
     harness.api.list_json(EVENTS).iter().map(about).collect()
