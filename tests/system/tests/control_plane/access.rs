@@ -18,8 +18,6 @@ pub(crate) const ALL: &[(&str, Body)] = &[
     ("people_and_kubectl_find_volumes_by_their_short_name", use_short_name),
 ];
 
-/// Flag of kubectl for requests as topolvm-controller.
-
 /// Patches that an agent sends for its own objects, and a thief of its token for those of others.
 const CAPACITY: &str = r#"{"metadata":{"annotations":
     {"capacity.topolvm.io/00default":"1","topolvm.io/lvcreate-option-class-capacity":"{}"}}}"#;
