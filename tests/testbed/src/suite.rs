@@ -64,12 +64,26 @@ impl InSoak {
     /// If a listed test does not exist.
     pub fn select(self, tests: Vec<Trial>) -> Vec<Trial> {
         let listed = [self.only, self.also].concat();
-        let missing: Vec<_> = listed.iter().filter(|name| !tests.iter().any(|test| test.name() == **name)).collect();
-        assert!(missing.is_empty(), "listed for the soak, and no test: {missing:?}");
+        assert_exist(&listed, &tests);
         let is_chosen =
             |test: &Trial| if is_soak() { listed.contains(&test.name()) } else { !self.only.contains(&test.name()) };
         tests.into_iter().filter(is_chosen).collect()
     }
+}
+
+/// Returns all tests in a soak, otherwise all but those that are listed.
+///
+/// # Panics
+/// If a listed test does not exist.
+pub fn without_soak(listed: &[&str], tests: Vec<Trial>) -> Vec<Trial> {
+    assert_exist(listed, &tests);
+    tests.into_iter().filter(|test| is_soak() || !listed.contains(&test.name())).collect()
+}
+
+/// Panics if a listed test does not exist.
+fn assert_exist(listed: &[&str], tests: &[Trial]) {
+    let missing: Vec<_> = listed.iter().filter(|name| !tests.iter().any(|test| test.name() == **name)).collect();
+    assert!(missing.is_empty(), "listed for the soak, and no test: {missing:?}");
 }
 
 /// Runs the tests and prints their times.

@@ -70,6 +70,14 @@ use crate::fixture::{OWN_LVM_SETTINGS, run_ok};
 /// The tests of a module by name.
 type Tests = &'static [(&'static str, fn())];
 
+/// Tests that take long, and that only the soak runs, with all others.
+const IN_SOAK: [&str; 4] = [
+    "evacuation_keeps_data_when_the_target_disk_fails",
+    "evacuation_of_bad_sectors_leaves_only_the_affected_volume",
+    "evacuation_without_space_resumes_when_space_is_freed",
+    "slow_disks_are_named_and_block_no_other_volume_group",
+];
+
 fn main() -> ExitCode {
     if let [role, directory] = std::env::args().skip(1).collect::<Vec<_>>().as_slice() {
         match role.as_str() {
@@ -127,14 +135,14 @@ fn main() -> ExitCode {
         .chain(moved::TESTS)
         .chain(container::TESTS)
         .chain(blkio_limits::TESTS);
-    let tests = tests.map(|&(name, test)| suite::panicking_test(name, test));
+    let tests = suite::without_soak(&IN_SOAK, tests.map(|&(name, test)| suite::panicking_test(name, test)).collect());
     // Ten minutes on an idle machine, more than thirty beside a cluster: the timeout is for tests that hang, and no
     // limit of speed
     let timeout = Duration::from_mins(if suite::is_soak() { 120 } else { 60 });
     let env = suite::is_soak().then(|| ("LVM_SYSTEM_DIR".to_owned(), OWN_LVM_SETTINGS.to_owned()));
     let env = env.into_iter().collect();
     let spec = GuestSpec { disks: vec![GIB, GIB], timeout, env, ..GuestSpec::default() };
-    let code = suite::in_guest(spec, tests.collect());
+    let code = suite::in_guest(spec, tests);
     if guest::is_inside() {
         return code;
     }
