@@ -70,8 +70,7 @@ fn patient_spec() -> Result<TopolvmSpec> {
 
 fn stop_and_kill_replicas(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
-    let first = wait_for_other_holder(fixture, "")?;
-    ensure!(first.seconds == 6, "the Lease holds for {} seconds", first.seconds);
+    let first = wait_for_patient_holder(fixture)?;
     start_second(fixture)?;
     wait_for_renewals(fixture, &first)?;
     ensure!(read_leading(fixture)? == [true, false], "the replicas lead: {:?}", read_leading(fixture)?);
@@ -92,7 +91,7 @@ fn stop_and_kill_replicas(fixture: &Fixture) -> Result<()> {
 
 fn contend_with_client_go(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
-    let ours = wait_for_other_holder(fixture, "")?;
+    let ours = wait_for_patient_holder(fixture)?;
     start_contender(fixture)?;
     let last = wait_for_renewals(fixture, &ours)?;
     cluster.stop(CONTROLLER, Duration::ZERO)?;
@@ -183,6 +182,15 @@ fn read_lease(fixture: &Fixture) -> Result<LeaseState> {
         seconds: lease_duration_seconds.context("no leaseDurationSeconds")?,
         acquired: acquire_time.context("no acquireTime")?.0,
         renewed: renew_time.context("no renewTime")?.0,
+    })
+}
+
+/// Waits until a controller with `PATIENT_ELECTION` has the Lease, which one that was killed may have held before.
+fn wait_for_patient_holder(fixture: &Fixture) -> Result<LeaseState> {
+    fixture.cluster.ready("apiserver", || {
+        let now = read_lease(fixture)?;
+        ensure!(f64::from(now.seconds) >= LEASE_SECONDS, "the Lease holds for {} seconds", now.seconds);
+        Ok(now)
     })
 }
 
