@@ -33,7 +33,7 @@ async fn run(args: Args) -> Result<ExitCode, Error> {
     let Args { cluster: flags, command } = args;
     let now = Timestamp::now();
     match command {
-        Command::Installation(command) => Box::pin(topolvm_install::run(&flags, command)).await?,
+        Command::Installation(command) => topolvm_install::run(&flags, command).await?,
         Command::Status { output, watch } => {
             let cluster = connection::connect(&flags).await?;
             status::run(&cluster, output.format, watch).await?;

@@ -1,4 +1,4 @@
-//! Flags.
+//! The commands that change an installation, and their flags.
 
 use clap::Subcommand;
 

@@ -108,11 +108,13 @@ pub fn in_guest(spec: GuestSpec, tests: Vec<Trial>) -> ExitCode {
     if let Some(reason) = machine::missing_for_guests() {
         return skip(arguments, tests, &reason);
     }
-    boot(spec, &arguments).unwrap_or_else(|e| {
+    let code = boot(spec, &arguments).unwrap_or_else(|e| {
         // Where the results of the tests would be. A failed write is ignored.
         drop(writeln!(io::stdout(), "{INTERRUPTED}{e:#}"));
         ExitCode::FAILURE
-    })
+    });
+    times::print();
+    code
 }
 
 /// Runs the tests on this machine when clusters can be started here; else they count as ignored, as for [`in_guest`].
@@ -151,7 +153,6 @@ fn boot(spec: GuestSpec, arguments: &Arguments) -> Result<ExitCode> {
         .collect();
     env.extend(spec.env);
     let finished = run(GuestSpec { command, env, output: Output::PassOn, ..spec })?;
-    times::print();
     Ok(ExitCode::from(u8::try_from(finished.status).unwrap_or(u8::MAX)))
 }
 

@@ -32,7 +32,7 @@ const PATIENT_ELECTION: [&str; 3] = [
     "--leader-election-retry-period=500ms",
 ];
 /// Lease duration in `PATIENT_ELECTION`.
-const LEASE_SECONDS: f64 = 6.0;
+const LEASE_SECONDS: i32 = 6;
 /// Time for a process to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 /// Lease duration that is longer than any test.
@@ -185,11 +185,12 @@ fn read_lease(fixture: &Fixture) -> Result<LeaseState> {
     })
 }
 
-/// Waits until a controller with `PATIENT_ELECTION` has the Lease, which one that was killed may have held before.
+/// Waits until the Lease has the duration in `PATIENT_ELECTION`. Before, it may be that of a controller that was
+/// stopped and has not released it.
 fn wait_for_patient_holder(fixture: &Fixture) -> Result<LeaseState> {
     fixture.cluster.ready("apiserver", || {
         let now = read_lease(fixture)?;
-        ensure!(f64::from(now.seconds) >= LEASE_SECONDS, "the Lease holds for {} seconds", now.seconds);
+        ensure!(now.seconds == LEASE_SECONDS, "the Lease holds for {} seconds", now.seconds);
         Ok(now)
     })
 }
@@ -208,7 +209,7 @@ fn wait_for_renewals(fixture: &Fixture, since: &LeaseState) -> Result<LeaseState
     let start = read_lease(fixture)?.renewed;
     let now = fixture.cluster.ready("apiserver", || {
         let now = read_lease(fixture)?;
-        let long = now.renewed.duration_since(start).as_secs_f64() > 2.0 * LEASE_SECONDS;
+        let long = now.renewed.duration_since(start).as_secs_f64() > 2.0 * f64::from(LEASE_SECONDS);
         ensure!(long || now.holder != since.holder, "not renewed for long");
         Ok(now)
     })?;
@@ -224,7 +225,7 @@ fn wait_for_expiry(fixture: &Fixture, last: &LeaseState) -> Result<LeaseState> {
     let seconds = next.acquired.duration_since(last.renewed).as_secs_f64();
     // The programs wait by a monotonic clock; these times are of the wall clock, which the host of the machine may
     // adjust
-    ensure!(seconds >= LEASE_SECONDS - 0.5, "taken after {seconds} s: {last:?}, then {next:?}");
+    ensure!(seconds >= f64::from(LEASE_SECONDS) - 0.5, "taken after {seconds} s: {last:?}, then {next:?}");
     Ok(next)
 }
 
