@@ -15,7 +15,8 @@ use crate::netns::NetNs;
 
 pub use crate::frame::Request;
 
-const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Also on a machine that gives a guest no CPU for seconds.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of the attempts to connect to an agent that is starting.
 const DIAL_INTERVAL: Duration = Duration::from_millis(30);
 

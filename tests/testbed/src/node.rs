@@ -18,6 +18,7 @@ use self::prepare::start_script;
 pub use self::spec::NodeSpec;
 use crate::control_plane::ControlPlane;
 use crate::exec::{self, Output, Request, Target};
+use crate::log;
 use crate::netns::NetNs;
 use crate::network::NodeNetwork;
 use crate::process::stop_file;
@@ -89,6 +90,11 @@ impl Node {
     /// [`Node::spawn_kept`].
     pub fn log(&self, name: &str) -> PathBuf {
         self.directory.join(format!("{name}.log"))
+    }
+
+    /// Returns the last lines of such a log.
+    pub fn log_tail(&self, name: &str, lines: usize) -> String {
+        log::tail(&self.log(name), lines)
     }
 
     /// Runs a command in the node, as root and outside of all containers.

@@ -7,6 +7,8 @@ use topolvm_runtime::grpc::GrpcCode;
 
 /// Reason of lvmd for an LV that is proven not to exist.
 const LV_NOT_FOUND: &str = "LV_NOT_FOUND";
+/// Reason of lvmd for a physical volume that the volume group is proven not to have.
+const PV_NOT_FOUND: &str = "PV_NOT_FOUND";
 
 /// Proof, or none, that an error gives of the absence of an LV.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +76,11 @@ impl LvmdError {
             (Code::NotFound, None) => Absence::Claimed,
             _ => Absence::Unknown,
         }
+    }
+
+    /// Returns whether the error proves that the physical volume is not in the volume group.
+    pub fn is_disk_gone(&self) -> bool {
+        matches!(self, Self::Call { code: Code::NotFound, reason, .. } if reason.as_deref() == Some(PV_NOT_FOUND))
     }
 
     /// Returns whether lvmd does not know the call.

@@ -264,6 +264,8 @@ impl DiskOperations {
                 return Some(End::Succeeded("the disk has been added to its disk group".to_owned()));
             }
             Ok(()) => status.operation.run("lvmd has accepted the operation", (self.now)()),
+            // It has left the group since lvmd's last report, perhaps by this operation: the next report decides
+            Err(error) if error.is_disk_gone() => {}
             // An administrator deletes an object once: lvmd is asked until nothing is in the way
             Err(error) if is_cancellation || error.is_transient() => status.operation.wait(&cut(error_chain(&error))),
             Err(error) if error.is_unimplemented() => {

@@ -1,9 +1,12 @@
 //! DiskOperations over a fake API server, and an lvmd that only says that it does what it is asked for.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
 use topolvm_testkit::ApiServer;
 
 use crate::disk_service::{FakeDisks, LEFT, MISSING, MOVED};
@@ -67,6 +70,12 @@ fn failure(operation: &Value) -> (&str, &str) {
     (condition["reason"].as_str().unwrap(), operation["status"]["message"].as_str().unwrap())
 }
 
+/// Returns the status of lvmd for a physical volume that is not in its volume group.
+fn of_disk_that_is_gone() -> Status {
+    let details = ErrorDetails::with_error_info("PV_NOT_FOUND", "lvmd.topolvm.io", HashMap::new());
+    Status::with_error_details(Code::NotFound, "volume group data has no such physical volume", details)
+}
+
 #[tokio::test(start_paused = true)]
 async fn evacuation_goes_on_by_its_record_over_restarts() {
     let disks = FakeDisks::new();
@@ -126,7 +135,7 @@ async fn deletion_cancels_and_absence_alone_does_not() {
     create(&api, "r", "Remove", MOVED);
     until_phase(&api, "r", "Running").await;
     // A disk of the group is missing: lvmd cannot end it just now
-    disks.refuse("stop", tonic::Status::failed_precondition("a disk is missing"));
+    disks.refuse("stop", Status::failed_precondition("a disk is missing"));
     let mut changes = api.subscribe(OPERATIONS);
     api.delete(OPERATIONS, "", "r");
     sleep(HOUR).await;
@@ -176,7 +185,7 @@ async fn removed_and_replaced_disks_are_published() {
 async fn refused_operation_fails_once_and_is_not_retried() {
     let disks = FakeDisks::new();
     let (api, agent) = start(&disks).await;
-    disks.refuse("evacuate", tonic::Status::failed_precondition("volume x cannot be moved"));
+    disks.refuse("evacuate", Status::failed_precondition("volume x cannot be moved"));
     create(&api, "r", "Remove", MOVED);
     let failed = until_ended(&api, "r", "Failed").await;
     assert_eq!(failure(&failed), ("Refused", "volume x cannot be moved"));
@@ -197,10 +206,25 @@ async fn refused_operation_fails_once_and_is_not_retried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn removal_that_lvmd_has_finished_before_its_report_succeeds() {
+    let disks = FakeDisks::new();
+    let (api, agent) = start(&disks).await;
+    // lvmd had accepted the first call, and its answer was lost
+    disks.refuse("evacuate", of_disk_that_is_gone());
+    create(&api, "r", "Remove", MOVED);
+    sleep(MINUTE).await;
+    assert!(!disks.calls().is_empty());
+    disks.remove(MOVED);
+    until_ended(&api, "r", "Succeeded").await;
+    assert_eq!(reasons(&api), ["DiskRemoved"]);
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn operation_waits_for_lvmd_and_fails_without_its_support() {
     let disks = FakeDisks::new();
     let (api, agent) = start(&disks).await;
-    disks.refuse("evacuate", tonic::Status::unavailable("busy"));
+    disks.refuse("evacuate", Status::unavailable("busy"));
     create(&api, "e", "Evacuate", MOVED);
     sleep(HOUR).await;
     let waiting = until_phase(&api, "e", "Pending").await;
@@ -208,7 +232,7 @@ async fn operation_waits_for_lvmd_and_fails_without_its_support() {
     let tries = disks.calls().len();
     assert!((10..=25).contains(&tries), "{tries}");
     assert_eq!(reasons(&api), Vec::<String>::new());
-    disks.refuse("evacuate", tonic::Status::unimplemented("unknown service"));
+    disks.refuse("evacuate", Status::unimplemented("unknown service"));
     assert_eq!(failure(&until_ended(&api, "e", "Failed").await).0, "Unsupported");
     agent.stop().await;
 }
@@ -219,7 +243,7 @@ async fn refused_addition_never_means_another_disk() {
     disks.plug("/dev/sde", "/dev/disk/by-id/ata-E");
     disks.plug("/dev/vdb", "");
     let (api, agent) = start(&disks).await;
-    disks.refuse("add /dev/vdb", tonic::Status::failed_precondition("no disk group selects it"));
+    disks.refuse("add /dev/vdb", Status::failed_precondition("no disk group selects it"));
     create(&api, "e", "Add", "ata-E");
     create(&api, "vdb", "Add", "/dev/vdb");
     create(&api, "vdx", "Add", "/dev/vdx");
@@ -239,7 +263,7 @@ async fn answer_that_cannot_be_written_is_not_asked_for_again() {
     let disks = FakeDisks::new();
     disks.plug("/dev/vdb", "");
     let (api, agent) = start(&disks).await;
-    disks.refuse("add", tonic::Status::failed_precondition("no disk group selects it"));
+    disks.refuse("add", Status::failed_precondition("no disk group selects it"));
     api.fail_next("patch", OPERATIONS, 4, 403);
     create(&api, "vdb", "Add", "/dev/vdb");
     until_ended(&api, "vdb", "Failed").await;

@@ -384,7 +384,8 @@ impl Fixture {
     }
 
     fn state(&self) -> String {
-        let mut text = String::new();
+        // An agent that does not answer may run in a node that has ended
+        let mut text = format!("console of {}:\n{}\n", self.node.name(), self.node.log_tail("console", 10));
         for arguments in [
             &["get", "pods,pvc,pv", "-o", "wide"][..],
             &["get", &logical_volume_resource(ApiFlavor::TopoLvm), "-o", "yaml"],

@@ -16,7 +16,6 @@ use crate::assets;
 use crate::exec::{self, Request, Target};
 use crate::guest::CpuLock;
 use crate::guest::uml::{Boot, Tap};
-use crate::log;
 use crate::process::{Process, spawn, stop_file};
 use crate::size::MIB;
 
@@ -98,7 +97,7 @@ impl Node {
     fn wait_until(&self, end: Instant, missing: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()> {
         while !holds()? {
             let logs = || {
-                let logs = ["console", "kubelet", "containerd"].map(|name| log::tail(&self.log(name), 10));
+                let logs = ["console", "kubelet", "containerd"].map(|name| self.log_tail(name, 10));
                 logs.join("\n")
             };
             if !Process::from_file(&pid_file(&self.directory))?.is_some_and(|guest| guest.is_alive()) {
