@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use lvmd::Config;
+use lvmd_config::Config;
 
 fuzz_target!(|text: &str| {
     match Config::parse("lvmd.yaml", text) {

@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use lvmd_config::{NodeLabels, parse_node_labels};
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::NotifyArgs;
 use topolvm_runtime::{LogArgs, RetiredArgs};
-
-use crate::disk_group::{NodeLabels, parse_node_labels};
 
 /// The default of `--config`.
 pub const DEFAULT_CONFIG: &str = "/etc/topolvm/lvmd.yaml";

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use lvm::{Layout, Wipe};
-
-use crate::config::Config;
-use crate::disk_group::Mode;
+use lvmd_config::{Config, Mode};
 
 /// Describes a configuration for people, with its warnings.
 pub(crate) fn describe(config: &Config) -> String {

@@ -8,11 +8,10 @@ mod pattern;
 
 use std::fmt::Write as _;
 
+use lvmd_config::{Config, WantedLabel};
 use serde::Deserialize;
 
-use crate::config::Config;
 use crate::convert_config::pattern::anchored;
-use crate::disk_group::WantedLabel;
 
 /// The volume groups of the older form, for disks that turn or do not.
 const LEGACY_GROUPS: [(&str, bool); 2] = [("carina-vg-ssd", false), ("carina-vg-hdd", true)];

@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use block_device::SystemMachine;
 use lvm::{CommandRunner as _, Host, Lvm, VgName};
+use lvmd_config::Machine;
+use lvmd_config::tags::InstanceId;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -15,11 +17,9 @@ use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 use crate::discovery::Discovery;
 use crate::engine::{Engine, StartError};
 use crate::lvm_reader::LvmReader;
-use crate::machine::Machine;
 use crate::metrics::{ConfigMetrics, DiskMetrics, EngineMetrics, LvmMetrics, Metered};
 use crate::reload::{Mode, Reload};
 use crate::settings::Settings;
-use crate::tags::InstanceId;
 use crate::{health, routes};
 
 /// Extension of systemd's start timeout while LVM still works for an earlier process: LVM's own timeout and the time to

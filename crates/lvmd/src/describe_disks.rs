@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
+use lvmd_config::{DiskFinding, DiskReport};
 use serde::Serialize;
-
-use crate::disk_report::{DiskFinding, DiskReport};
 
 /// A disk in JSON. Keys stay as they are.
 #[derive(Serialize)]
@@ -130,9 +129,9 @@ fn readable(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lvmd_config::{GroupFinding, Mode, WantedLabel};
+
     use super::*;
-    use crate::disk_group::{Mode, WantedLabel};
-    use crate::disk_report::GroupFinding;
 
     #[test]
     fn groups_of_some_nodes_are_told_with_their_labels() {

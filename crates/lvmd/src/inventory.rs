@@ -4,10 +4,7 @@
 use std::sync::Arc;
 
 use lvm::{Device, LogicalVolume, PhysicalVolume, Problem, VgName, VolumeGroup};
-
-use crate::capacity::ClassCapacity;
-use crate::device_class::DeviceClass;
-use crate::disk_report::DiskReport;
+use lvmd_config::{ClassCapacity, DeviceClass, DiskReport};
 
 /// The inventory at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,15 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use lvmd_config::{Config, DeviceClasses, DiskGroups};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use topolvm_runtime::files::Files;
 use topolvm_runtime::systemd::Systemd;
 use topolvm_runtime::{CancellationToken, error_chain};
 
-use crate::config::{self, Config};
-use crate::device_class::DeviceClasses;
-use crate::disk_group::DiskGroups;
 use crate::metrics::ConfigMetrics;
 
 /// The result of the last reload.
@@ -106,7 +104,7 @@ impl Reload {
     ) -> anyhow::Result<()> {
         let reloads = async {
             // The file may have changed between the start of the process and the watch.
-            if config::load(&self.path).ok().as_ref() != Some(&self.current) {
+            if lvmd_config::load(&self.path).ok().as_ref() != Some(&self.current) {
                 self.reload(&apply).await;
             }
             loop {
@@ -147,7 +145,7 @@ impl Reload {
         &mut self,
         apply: &impl AsyncFn(DeviceClasses) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let new = config::load(&self.path)?;
+        let new = lvmd_config::load(&self.path)?;
         if new == self.current {
             tracing::info!("reloaded the configuration; nothing changed");
             return Ok(());

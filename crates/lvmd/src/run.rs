@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use block_device::SystemMachine;
 use lvm::Host as _;
+use lvmd_config::{Config, InvalidConfig, NodeLabels};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use topolvm_proto::lvmd::Empty;
@@ -20,10 +21,8 @@ use topolvm_runtime::{
 };
 
 use crate::args::{Args, Command, DiskOutput};
-use crate::config::{self, Config, InvalidConfig};
 use crate::daemon::{Daemon, lvm_of_this_machine};
 use crate::discovery::Scanner;
-use crate::disk_group::NodeLabels;
 use crate::grpc::disk_message;
 use crate::reload::Mode;
 use crate::settings::Settings;
@@ -76,9 +75,9 @@ impl Program for Args {
 
     fn config(self) -> Result<Job, ConfigError> {
         let invalid = |error: InvalidConfig| ConfigError::new(error.to_string());
-        let read = |path: &Path| config::load(path).map_err(invalid);
+        let read = |path: &Path| lvmd_config::load(path).map_err(invalid);
         match self.command {
-            Some(Command::Health) => Ok(Job::Health(config::load_socket(&self.config).map_err(invalid)?)),
+            Some(Command::Health) => Ok(Job::Health(lvmd_config::load_socket(&self.config).map_err(invalid)?)),
             Some(Command::CheckConfig { file }) => Ok(Job::CheckConfig(Box::new(read(&file.unwrap_or(self.config))?))),
             Some(Command::ConvertConfig { file }) => {
                 let name = file.display().to_string();

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use lvm::SystemRunner;
+use lvmd_config::Config;
 use topolvm_runtime::ConfigError;
 
 use crate::args;
-use crate::config::{self, Config};
 
 /// The configuration, its file, and the runner of LVM commands.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ impl Settings {
     /// Loads and checks a configuration file. `lvm_path` is the path of the lvm program on the host; empty for the
     /// configured one.
     pub fn read(file: PathBuf, lvm_path: &str) -> Result<Self, ConfigError> {
-        let config = config::load(&file).map_err(|error| ConfigError::new(error.to_string()))?;
+        let config = lvmd_config::load(&file).map_err(|error| ConfigError::new(error.to_string()))?;
         let prefix = lvm_command(config.lvm_command_prefix.as_deref(), lvm_path)?;
         let runner = SystemRunner::new(&prefix).map_err(|error| ConfigError::new(error.to_string()))?;
         let runner = runner.with_environment(args::environment());

@@ -88,11 +88,11 @@ pub(super) async fn serve_lvmd(socket: &Path, tasks: &Tasks, shutdown: &Cancella
     let lvm = FakeLvm::new().with_group("vg", 1 << 44);
     lvm.set_latency(LVM_LATENCY);
     let config = "device-classes: [{name: ssd, volume-group: vg, default: true, spare-gb: 0}]";
-    let classes = lvmd::Config::parse("bench", config)?.classes;
+    let classes = lvmd_config::Config::parse("bench", config)?.classes;
     let engine = lvmd::Engine::start(
         Lvm::new(lvm),
         classes,
-        lvmd::InstanceId::new(Path::new("bench"), None),
+        lvmd_config::tags::InstanceId::new(Path::new("bench"), None),
         tasks,
         shutdown.clone(),
     )

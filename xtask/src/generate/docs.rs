@@ -6,7 +6,7 @@ mod metrics;
 
 use anyhow::{Context as _, ensure};
 use clap::CommandFactory as _;
-use lvmd::Key;
+use lvmd_config::Key;
 
 use crate::tools::repository;
 

@@ -29,10 +29,10 @@ fn grouped(pattern: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use lvmd_config::Pattern;
     use rstest::rstest;
 
     use super::*;
-    use crate::disk_group::Pattern;
 
     #[rstest]
     #[case("sd+", "/dev/[^/]*sd+[^/]*", &["/dev/sda", "/dev/sddd"], &["/dev/vda", "/dev/disk/by-path/sda"])]

@@ -1,7 +1,7 @@
+use lvmd_config::{DiskGroups, Mode, Pattern};
 use rstest::rstest;
 
 use super::*;
-use crate::disk_group::{DiskGroups, Mode, Pattern};
 
 /// Converts, and parses the result, which must be valid and without warnings.
 fn converted(json: &str) -> (String, DiskGroups) {

@@ -3,10 +3,9 @@
 use block_device::{Disk, Machine};
 use futures::FutureExt as _;
 use lvm::{GroupDisk, Host, VgName};
+use lvmd_config::{DiskGroups, Refusal};
 
 use super::scan::Scanner;
-use crate::disk_group::DiskGroups;
-use crate::disk_report::Refusal;
 use crate::engine::Engine;
 
 impl<M: Machine, R: Host> Scanner<M, R> {

@@ -4,10 +4,7 @@ use std::collections::BTreeMap;
 
 use block_device::{Disk, NETWORKS, Number};
 use lvm::{GroupDisk, VgName};
-
-use crate::disk_group::{DiskGroup, DiskGroups, NodeLabels};
-use crate::disk_report::{DiskFinding, DiskState, Evacuation, GroupFinding, Refusal};
-use crate::tags;
+use lvmd_config::{DiskFinding, DiskGroup, DiskGroups, DiskState, Evacuation, GroupFinding, NodeLabels, Refusal, tags};
 
 /// Everything that is known before a disk is opened.
 #[derive(Debug)]

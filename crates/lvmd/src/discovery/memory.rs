@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use block_device::{Disk, Number};
 use lvm::GroupDisk;
+use lvmd_config::Refusal;
 use tokio::time::Instant;
-
-use crate::disk_report::Refusal;
 
 /// Time after which a disk that could not be added is tried again.
 const RETRY: Duration = Duration::from_mins(5);

@@ -2,12 +2,11 @@
 
 use block_device::Machine;
 use lvm::Host;
+use lvmd_config::{DiskGroups, DiskState};
 use topolvm_runtime::error_chain;
 
 use super::scan::Scanner;
 use crate::disk_addition::DiskAddition;
-use crate::disk_group::DiskGroups;
-use crate::disk_report::DiskState;
 use crate::engine::Engine;
 use crate::error::Error;
 

@@ -10,6 +10,7 @@ use futures::StreamExt as _;
 use futures::future::join_all;
 use futures::stream;
 use lvm::{GroupDisk, Host};
+use lvmd_config::{DiskGroup, DiskGroups, DiskReport, DiskState, Mode, NodeLabels, Refusal};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -18,8 +19,6 @@ use topolvm_runtime::error_chain;
 
 use super::eligibility::{Facts, find_groups, limit_candidates};
 use super::silence::{self, Silence};
-use crate::disk_group::{DiskGroup, DiskGroups, Mode, NodeLabels};
-use crate::disk_report::{DiskReport, DiskState, Refusal};
 use crate::lvm_reader::LvmReader;
 
 /// Timeout for reading a disk, long enough for a sleeping disk to spin up. A disk that does not answer must not delay

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use block_device::{Machine, Uevents};
 use lvm::Host;
+use lvmd_config::{DiskFinding, DiskGroups, DiskReport, DiskState, Mode, NodeLabels, Refusal};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use topolvm_runtime::{CancellationToken, error_chain};
@@ -14,8 +15,6 @@ use super::addition::grow;
 use super::memory::Memory;
 use super::scan::{Scan, Scanner};
 use crate::disk_addition::DiskAddition;
-use crate::disk_group::{DiskGroups, Mode, NodeLabels};
-use crate::disk_report::{DiskFinding, DiskReport, DiskState, Refusal};
 use crate::engine::Engine;
 use crate::lvm_reader::LvmReader;
 

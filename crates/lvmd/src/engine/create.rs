@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lvm::{Host, LogicalVolume, VolumeGroup};
+use lvmd_config::{DeviceClass, tags};
 
 use super::create_batch::Batch;
 use super::creation::Creation;
@@ -12,9 +13,7 @@ use super::scope::not_in_place;
 use super::state::LockedGroup;
 use super::thin_device::{NewLv, check_thin_volume_is_empty, create_with_retry};
 use super::unfinished::{NameState, prepare_name};
-use crate::device_class::DeviceClass;
 use crate::error::Error;
-use crate::tags;
 
 /// Creates a volume, together with others that wait for the same lock if possible. Returns an existing volume that is
 /// the wanted one.

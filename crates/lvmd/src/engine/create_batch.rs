@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use lvm::{Host, LogicalVolume, LvName, NewVolume, Tag, VgName, VolumeGroup};
+use lvmd_config::tags::{self, InstanceId};
 use tokio::sync::oneshot;
 
 use super::change_queue::MOST_OTHERS;
 use super::creation::Creation;
 use super::state::LockedGroup;
-use crate::tags::{self, InstanceId};
 
 /// The volumes that are created together.
 pub(super) struct Batch {

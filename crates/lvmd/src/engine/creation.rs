@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use lvm::{Layout, LvName, NewVolume, Striping, Tag, VgName, VolumeGroup};
+use lvmd_config::{DeviceClass, DeviceClasses, OptionClass, tags};
 
 use super::preconditions::{check_creates_volumes, check_pool_accepts_volumes, round_up_to_extents, thin_pool_missing};
 use super::refusals::CreationOptions;
-use crate::device_class::{DeviceClass, DeviceClasses, OptionClass};
 use crate::error::Error;
-use crate::tags;
 
 /// Bytes of a volume that shows whether LVM creates any: no layout needs more.
 pub(super) const PROBE_BYTES: u64 = 16 << 20;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lvm::{Host, PhysicalVolume, UsedRange, VolumeGroup};
+use lvmd_config::tags::EvacuationRequest;
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
 use super::state::Shared;
 use crate::inventory::{DiskVolume, DiskVolumes, VolumeState};
-use crate::tags::EvacuationRequest;
 
 /// Most volumes that are named of a disk.
 const MOST: usize = 16;

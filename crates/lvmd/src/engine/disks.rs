@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use lvm::{Host, Tag, VgName};
+use lvmd_config::tags::EvacuationRequest;
+use lvmd_config::{DiskReport, NodeLabels};
 use tokio::sync::{mpsc, oneshot, watch};
 use topolvm_runtime::error_chain;
 
@@ -12,10 +14,7 @@ use super::evacuation::{begin_evacuation, end_evacuation};
 use super::replacement::replace_in_group;
 use super::state::LockedGroup;
 use crate::disk_addition::DiskAddition;
-use crate::disk_group::NodeLabels;
-use crate::disk_report::DiskReport;
 use crate::error::Error;
-use crate::tags::EvacuationRequest;
 
 /// The changes of the disks of a volume group, which is locked. It may not exist yet.
 pub(crate) struct LockedDisks<'a, R> {

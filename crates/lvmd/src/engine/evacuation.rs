@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lvm::Host;
+use lvmd_config::tags::{EvacuationRequest, VacatedExtents};
 use tokio::time::{Instant, sleep_until};
 use topolvm_runtime::Backoff;
 
@@ -20,7 +21,6 @@ use super::group::Group;
 use super::retry_queue::{Next, Queued, RetryQueue};
 use super::state::{GroupHandle, LockedGroup};
 use crate::error::Error;
-use crate::tags::{EvacuationRequest, VacatedExtents};
 use begun_moves::finish_begun_moves;
 use obstacle::record_obstacle;
 use piece::{move_piece, read_piece};

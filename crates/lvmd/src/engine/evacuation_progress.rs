@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lvm::{PhysicalVolume, VgName, VolumeGroup};
+use lvmd_config::tags::{EvacuationRequest, is_wiping_name};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, IncompleteMove};
 use crate::inventory::{DiskVolumes, EvacuationEntry, EvacuationState};
-use crate::tags::{EvacuationRequest, is_wiping_name};
 
 /// Time for which a change of a volume waits for the end of the piece that is being moved.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use lvm::{Host, InvalidName, Tag, TagChanges, VolumeGroup};
+use lvmd_config::tags::{self, FormerGroup};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
 use super::state::{LockedGroup, Shared};
 use crate::error::Error;
-use crate::tags::{self, FormerGroup};
 
 /// Tags the groups of all device classes.
 pub(super) async fn tag_groups<R: Host>(shared: &Arc<Shared<R>>) {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use lvm::{LogicalVolume, LvName, VolumeGroup};
+use lvmd_config::DeviceClass;
 
 use super::preconditions::{check_no_missing_pvs, round_up_to_extents, space_next_to};
-use crate::device_class::DeviceClass;
 use crate::error::Error;
 
 /// A volume to grow, where its device class has volumes.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lvm::{FullName, Host, VolumeGroup};
+use lvmd_config::{DeviceClass, DeviceClasses, PoolPlan, PoolStep, ThinPool};
 use topolvm_runtime::error_chain;
 
 use super::group::Group;
 use super::state::LockedGroup;
-use crate::device_class::{DeviceClass, DeviceClasses, PoolPlan, PoolStep, ThinPool};
 use crate::error::Error;
 
 /// Time after which LVM is asked again whether it extends a pool automatically.

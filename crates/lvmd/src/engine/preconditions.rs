@@ -2,8 +2,8 @@
 //! others.
 
 use lvm::{FullName, Layout, LogicalVolume, VolumeGroup};
+use lvmd_config::{DeviceClass, FreeSpace, PoolRefusal, ThinPool};
 
-use crate::device_class::{DeviceClass, FreeSpace, PoolRefusal, ThinPool};
 use crate::error::Error;
 
 /// Refuses a volume group that lacks physical volumes: LVM changes nothing in it.

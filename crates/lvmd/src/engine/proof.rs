@@ -2,6 +2,7 @@
 //! only such a test can show it. The volume carries the tag of an unfinished one and is removed at once.
 
 use lvm::{Host, LogicalVolume, LvName};
+use lvmd_config::tags;
 use topolvm_runtime::error_chain;
 
 use super::creation::{Creation, PROBE_BYTES};
@@ -10,7 +11,6 @@ use super::state::LockedGroup;
 use super::thin_device::check_thin_volume_is_empty;
 use super::unfinished::remove_unfinished;
 use crate::error::Error;
-use crate::tags;
 
 /// An option that keeps LVM from archiving the metadata: those of a proof are never needed.
 const WITHOUT_ARCHIVE: &str = "--config=backup/archive=0";

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use lvm::{FullName, Host, LogicalVolume, LvName, Tag, TagChanges, VolumeGroup};
+use lvmd_config::{DeviceClass, tags};
 
 use super::preconditions::check_no_missing_pvs;
 use super::remove::Removal;
 use super::scope::Scope;
 use super::state::LockedGroup;
-use crate::device_class::DeviceClass;
 use crate::error::Error;
-use crate::tags;
 
 /// A volume to give to another object.
 #[derive(Clone, Debug)]

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use lvm::{Host, VolumeGroup};
+use lvmd_config::tags::VacatedExtents;
 use tokio::time::Instant;
 
 use super::device_snapshot::Freshness;
 use super::state::{GroupHandle, LockedGroup};
 use super::suspended::resume_suspended;
 use crate::error::Error;
-use crate::tags::VacatedExtents;
 
 impl<R: Host> LockedGroup<R> {
     /// Returns the present state of the group: the cache if the metadata headers on the disks prove it, otherwise a new

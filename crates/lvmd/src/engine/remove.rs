@@ -4,13 +4,12 @@
 use std::sync::Arc;
 
 use lvm::{FullName, Host, LogicalVolume, LvName, Tag, TagChanges, VolumeGroup, Wipe};
+use lvmd_config::{DeviceClass, tags};
 
 use super::preconditions::{check_no_missing_pvs, check_pool_zeroes};
 use super::scope::Scope;
 use super::state::LockedGroup;
-use crate::device_class::DeviceClass;
 use crate::error::Error;
-use crate::tags;
 
 /// Method of a removal.
 pub(super) struct Removal {

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use lvm::{FullName, Host, LogicalVolume, LvName, VolumeGroup};
+use lvmd_config::tags;
 
 use super::growth::check_space;
 use super::resize_batch::Batch;
 use super::scope::Scope;
 use super::state::LockedGroup;
 use crate::error::Error;
-use crate::tags;
 
 /// The growth of a volume where it was found.
 pub(super) struct Resize {

@@ -4,14 +4,13 @@
 //! the volume is then grown alone.
 
 use lvm::{Host, LogicalVolume, LvName, VolumeGroup};
+use lvmd_config::{DeviceClasses, tags};
 use tokio::sync::oneshot;
 
 use super::change_queue::MOST_OTHERS;
 use super::growth::{Growth, check_space};
 use super::scope::Scope;
 use super::state::LockedGroup;
-use crate::device_class::DeviceClasses;
-use crate::tags;
 
 /// The volumes that are grown together.
 pub(super) struct Batch {

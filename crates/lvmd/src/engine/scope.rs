@@ -5,10 +5,9 @@
 use std::sync::Arc;
 
 use lvm::{FullName, LogicalVolume, LvName, VgName, VolumeGroup};
+use lvmd_config::{DeviceClass, DeviceClasses, tags};
 
-use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::error::Error;
-use crate::tags;
 
 /// The part of a volume group in which the volume of a request may lie.
 #[derive(Clone, Debug)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lvm::{FullName, Host, LvName, VolumeGroup};
+use lvmd_config::tags;
 
 use super::group::Group;
 use super::group_tags::check_former_groups;
@@ -10,7 +11,6 @@ use super::scope::{RequestedClass, Scope, matches_request};
 use super::state::{LockedGroup, Shared};
 use super::tracking::track_group;
 use crate::error::Error;
-use crate::tags;
 
 /// A search for the volume of a request.
 pub(super) struct Search<'a, R> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lvm::{FullName, Host, LogicalVolume, LvName, NewSnapshot, Tag, VolumeGroup};
+use lvmd_config::{DeviceClass, DeviceClasses, tags};
 
 use super::creation::Creation;
 use super::preconditions::{check_creates_volumes, check_no_missing_pvs, round_up_to_extents, space_next_to};
@@ -12,9 +13,7 @@ use super::scope::Scope;
 use super::state::LockedGroup;
 use super::thin_device::{NewLv, create_with_retry};
 use super::unfinished::{NameState, prepare_name};
-use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::error::Error;
-use crate::tags;
 
 /// A snapshot that a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]

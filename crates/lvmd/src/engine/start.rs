@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use lvm::{FullName, Host, Lvm, VgName, VolumeGroup};
+use lvmd_config::tags::InstanceId;
+use lvmd_config::{DeviceClasses, ThinPool};
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
 use super::Engine;
@@ -11,10 +13,8 @@ use super::state::Shared;
 use super::tracking::{track, track_group};
 use super::unconfigured_groups::UnconfiguredGroups;
 use super::unproven_classes::expect_proofs;
-use crate::device_class::{DeviceClasses, ThinPool};
 use crate::error::Error;
 use crate::lvm_reader::LvmReader;
-use crate::tags::InstanceId;
 
 /// The errors of a start of the engine and of a change of its device classes.
 #[derive(Debug, thiserror::Error)]

@@ -12,20 +12,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lvm::{Device, Host, Lvm, VgName};
+use lvmd_config::tags::{self, InstanceId};
+use lvmd_config::{Capacity, DeviceClass, DeviceClasses, DiskReport, NodeLabels};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{mpsc, watch};
 use topolvm_runtime::{CancellationToken, Tasks};
 
 use super::group::Group;
-use crate::capacity::Capacity;
-use crate::device_class::{DeviceClass, DeviceClasses};
 use crate::disk_addition::DiskAddition;
-use crate::disk_group::NodeLabels;
-use crate::disk_report::DiskReport;
 use crate::error::Error;
 use crate::inventory::Inventory;
 use crate::lvm_reader::LvmReader;
-use crate::tags::{self, InstanceId};
 
 pub(super) use group_handle::GroupHandle;
 pub(super) use locked_group::LockedGroup;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use lvm::{Host, VgName};
+use lvmd_config::{Capacity, DeviceClass};
 use tokio::sync::watch;
 
 use super::Engine;
@@ -12,8 +13,6 @@ use super::evacuation::{EvacuationStatus, evacuation_status};
 use super::group::Group;
 use super::pool_maintenance::PoolStatus;
 use super::wiping::{WipeStatus, wipe_status};
-use crate::capacity::Capacity;
-use crate::device_class::DeviceClass;
 use crate::error::Error;
 use crate::inventory::Inventory;
 use crate::lvm_reader::LvmReader;

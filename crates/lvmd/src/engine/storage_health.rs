@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lvm::{FullName, VgName, VolumeGroup};
+use lvmd_config::{DeviceClass, DeviceClasses, PoolRefusal};
 
 use super::group::{Failure, Group};
 use super::preconditions::{check_creates_volumes, check_pool_zeroes, thin_pool_missing};
 use super::refusals::CreationOptions;
-use crate::device_class::{DeviceClass, DeviceClasses, PoolRefusal};
 use crate::error::Error;
 use crate::inventory::EvacuationEntry;
 

@@ -2,11 +2,11 @@
 //! or grows it; when it is killed just then, every process that uses the volume waits forever.
 
 use lvm::{Host, LvName, State};
+use lvmd_config::tags;
 use topolvm_runtime::error_chain;
 
 use super::interrupted_moves;
 use super::state::LockedGroup;
-use crate::tags;
 
 /// Resumes the suspended volumes that lvmd created; others may be suspended deliberately. LVM holds its own lock of the
 /// group for as long as it suspends something, and for a report, so no other LVM will resume what a report shows as

@@ -4,12 +4,12 @@
 use std::slice;
 
 use lvm::{Changed, FullName, Host, LogicalVolume, LvName, Lvm, NewSnapshot, NewVolume, Tag, TagChanges};
+use lvmd_config::tags;
 use topolvm_runtime::error_chain;
 
 use super::state::LockedGroup;
 use super::unfinished::finish_creation;
 use crate::error::Error;
-use crate::tags;
 
 /// A logical volume for LVM to create.
 #[derive(Clone, Copy)]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lvm::{Host, VgName, VolumeGroup};
+use lvmd_config::tags;
 use topolvm_runtime::{Backoff, error_chain};
 
 use super::group_tags::former_groups;
 use super::state::Shared;
 use super::tracking::track_group;
-use crate::tags;
 
 /// Back-off after LVM failed.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(10));

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use lvm::{Changed, FullName, Host, LogicalVolume, LvName, Tag, VolumeGroup};
+use lvmd_config::tags;
 use topolvm_runtime::error_chain;
 
 use super::remove::rename_for_wiping;
 use super::state::LockedGroup;
 use crate::error::Error;
-use crate::tags;
 
 /// The state of a name that a new volume is to get.
 pub(super) enum NameState {

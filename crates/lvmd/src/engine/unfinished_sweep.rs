@@ -1,11 +1,11 @@
 //! Sweeps of a volume group for unfinished volumes that no task creates any more.
 
 use lvm::{Host, LvName};
+use lvmd_config::tags;
 use topolvm_runtime::error_chain;
 
 use super::state::LockedGroup;
 use super::unfinished::remove_unfinished;
-use crate::tags;
 
 /// Number of sweeps that leave the unfinished volume of another lvmd alone: a snapshot is created by two LVM processes,
 /// and each may take as long as there is between two sweeps.

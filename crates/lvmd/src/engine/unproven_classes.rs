@@ -1,10 +1,10 @@
 //! The device classes that need a test with LVM before their capacity is published.
 
 use lvm::{State, VolumeGroup};
+use lvmd_config::{DeviceClass, DeviceClasses};
 
 use super::group::Group;
 use super::refusals::CreationOptions;
-use crate::device_class::{DeviceClass, DeviceClasses};
 
 /// Marks those classes of a group.
 pub(super) fn expect_proofs(group: &Group, classes: &DeviceClasses) {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lvm::{FullName, Host, LogicalVolume, LvName, VolumeGroup};
+use lvmd_config::tags;
 
 use super::Engine;
 use super::activation::set_device;
@@ -25,7 +26,6 @@ use super::snapshot::{CreateSnapshot, Snapshot};
 use super::state::{LockedGroup, Shared};
 use super::storage_health::class_refusal;
 use crate::error::Error;
-use crate::tags;
 
 impl<R: Host> Engine<R> {
     /// Creates a volume. Returns an existing volume of this name if it is large enough: the answer to an earlier

@@ -1,9 +1,7 @@
 //! Turns the report of the disks into messages, and the labels of the node into one and back.
 
+use lvmd_config::{DiskFinding, DiskReport, GroupFinding, NodeLabels};
 use topolvm_proto::lvmd as proto;
-
-use crate::disk_group::NodeLabels;
-use crate::disk_report::{DiskFinding, DiskReport, GroupFinding};
 
 pub(super) fn disk_report(report: &DiskReport) -> proto::DiskReport {
     proto::DiskReport {

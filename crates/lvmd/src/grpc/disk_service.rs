@@ -1,6 +1,7 @@
 //! `proto.DiskService`.
 
 use lvm::Host;
+use lvmd_config::tags::EvacuationRequest;
 use tonic::{Request, Response, Status};
 use topolvm_proto::lvmd::disk_service_server::DiskService;
 use topolvm_proto::lvmd::{AddDiskRequest, DiskRequest, Empty, EvacuateDiskRequest, GetNodeLabelsResponse, NodeLabels};
@@ -9,7 +10,6 @@ use tracing::Span;
 use super::lv_service::run_change;
 use super::{disk_message, message};
 use crate::engine::Engine;
-use crate::tags::EvacuationRequest;
 
 pub(super) struct DiskApi<R>(pub(super) Engine<R>);
 

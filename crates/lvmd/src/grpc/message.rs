@@ -3,12 +3,11 @@
 use std::collections::HashMap;
 
 use lvm::{LogicalVolume, LvName, Tag, VgName};
+use lvmd_config::{Capacity, ClassCapacity, LayoutCapacity, tags};
 use topolvm_proto::lvmd as proto;
 
-use crate::capacity::{Capacity, ClassCapacity, LayoutCapacity};
 use crate::engine::{AdoptVolume, CreateSnapshot, CreateVolume};
 use crate::error::InvalidRequest;
-use crate::tags;
 
 /// Sizes of new volumes are multiples of this many bytes: the largest sector size that is in use.
 const SECTOR: u64 = 4096;

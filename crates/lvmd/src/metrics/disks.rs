@@ -5,14 +5,13 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use lvm::VgName;
+use lvmd_config::{DiskFinding, DiskReport, DiskState};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
-
-use crate::disk_report::{DiskFinding, DiskReport, DiskState};
 
 type Report = watch::Receiver<Arc<DiskReport>>;
 /// Names and values of the labels of a series, and its value.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use lvm::Host;
+use lvmd_config::ClassCapacity;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
@@ -11,7 +12,6 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::capacity::ClassCapacity;
 use crate::engine::{Engine, EvacuationStatus, GroupStatus, PoolStatus, WipeStatus};
 
 /// The metrics of volume groups, wiping and device classes, computed at each scrape.

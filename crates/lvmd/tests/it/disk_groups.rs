@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use block_device::{Contents, Use};
 use lvm::Lvm;
-use lvmd::{Config, Discovery, DiskGroups, DiskMetrics, DiskReport, DiskState};
+use lvmd::{Discovery, DiskMetrics};
+use lvmd_config::{Config, DiskGroups, DiskReport, DiskState};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::timeout;

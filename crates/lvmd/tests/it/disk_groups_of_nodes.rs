@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use lvm::Lvm;
-use lvmd::{Config, Discovery, DiskState};
+use lvmd::Discovery;
+use lvmd_config::{Config, DiskState};
 use tokio::sync::watch;
 use topolvm_proto::lvmd::{Empty, NodeLabels};
 use topolvm_testkit::lvm::FakeLvm;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use lvm::Lvm;
-use lvmd::{Config, Engine, InstanceId, Settings, StartError, embed};
+use lvmd::{Engine, Settings, StartError, embed};
+use lvmd_config::Config;
+use lvmd_config::tags::InstanceId;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 use topolvm_proto::lvmd::GetFreeBytesRequest;
@@ -101,7 +103,7 @@ async fn embedded_lvmd_answers_unavailable_until_the_group_exists() {
     let file = dir.path().join("lvmd.yaml");
     fs::write(&file, "device-classes: [{name: ssd, volume-group: vg1, spare-gb: 0}]").unwrap();
     let lvm = FakeLvm::new();
-    let settings = Settings { config: lvmd::load(&file).unwrap(), file, runner: lvm.clone() };
+    let settings = Settings { config: lvmd_config::load(&file).unwrap(), file, runner: lvm.clone() };
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
     let services = embed(settings, Path::new("/csi.sock"), &mut Registry::default(), &tasks, shutdown.clone()).unwrap();

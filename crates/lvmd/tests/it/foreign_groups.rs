@@ -5,7 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::{Engine, InstanceId, Machine};
+use lvmd::Engine;
+use lvmd_config::Machine;
+use lvmd_config::tags::InstanceId;
 use tonic::Code;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};

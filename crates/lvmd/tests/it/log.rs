@@ -44,7 +44,7 @@ async fn log_line_of_each_change_has_method_volume_and_lvm_processes() {
     std::fs::write(&file, CONFIG).unwrap();
     let lvm = FakeLvm::new().with_group("vg-ssd", 10 * GIB);
     lvm.add_group("vg-hdd", 20 * GIB, 2);
-    let settings = Settings { config: lvmd::load(&file).unwrap(), file, runner: lvm };
+    let settings = Settings { config: lvmd_config::load(&file).unwrap(), file, runner: lvm };
     let shutdown = CancellationToken::new();
     let tasks = Tasks::new(shutdown.clone());
     let services = embed(settings, Path::new("/csi.sock"), &mut Registry::default(), &tasks, shutdown.clone()).unwrap();

@@ -414,7 +414,7 @@ async fn a_change_is_given_to_lvms_shell_line_by_line() {
     // was told.
     let others = "vgs --noheadings --nameprefixes";
     // The group gets the tag of the machine that runs the test, if that has an identity
-    let tagging = if lvmd::Machine::read(Path::new("/")).is_some() { &["vgchange", report][..] } else { &[] };
+    let tagging = if lvmd_config::Machine::read(Path::new("/")).is_some() { &["vgchange", report][..] } else { &[] };
     let greeting = ["formats", "end-of-commands-1"];
     let change = ["lvremove -f -S", report, "end-of-commands-2"];
     assert_eq!(names, [&[report][..], tagging, &[others, report], &greeting, &change].concat());

@@ -1,7 +1,7 @@
 //! The facts in the name and tags of an LV without an object.
 
 use lvm::LvAttr;
-use lvmd::{quarantined_at, quarantined_uid};
+use lvmd_config::tags::{quarantined_at, quarantined_uid};
 use topolvm_api::ApiFlavor;
 
 use crate::lvmd_client::Lv;
@@ -46,7 +46,7 @@ impl Candidate {
             object: value(flavor.logical_volume_tag()),
             cluster: value(flavor.cluster_tag()),
             created: value(flavor.created_tag()).and_then(|time| time.parse().ok()),
-            is_managed: lv.tags.iter().any(|tag| tag == lvmd::MANAGED),
+            is_managed: lv.tags.iter().any(|tag| tag == lvmd_config::tags::MANAGED),
             is_writable: lv.attr.is_some_and(LvAttr::is_writable),
             class: class.to_owned(),
             lv,

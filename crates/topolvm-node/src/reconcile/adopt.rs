@@ -29,7 +29,7 @@ impl Creation {
                 format!("LV {lv} belongs to LogicalVolume {owner} and cannot be assigned to another LogicalVolume");
             return self.fail_creation(volume, Code::FailedPrecondition, &why).await;
         }
-        let id = lvmd::quarantined_uid(lv).unwrap_or(lv);
+        let id = lvmd_config::tags::quarantined_uid(lv).unwrap_or(lv);
         let id = if self.owners.find_reference(id).await?.is_some() { id } else { volume.uid() };
         let request = AdoptLvRequest {
             name: lv.to_owned(),
@@ -70,6 +70,6 @@ mod tests {
     #[test]
     fn quarantine_names_of_lvmd_and_of_the_plugin_agree() {
         let uid = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
-        assert!(same_lv(lvmd::quarantine_name(uid).unwrap().as_str(), uid));
+        assert!(same_lv(lvmd_config::tags::quarantine_name(uid).unwrap().as_str(), uid));
     }
 }

@@ -29,7 +29,7 @@ impl OwnerSearch {
         lv: &str,
         condition: impl Fn(&LogicalVolume) -> bool,
     ) -> Result<Option<String>, ReconcileError> {
-        let uid = lvmd::quarantined_uid(lv).unwrap_or(lv);
+        let uid = lvmd_config::tags::quarantined_uid(lv).unwrap_or(lv);
         let is_owner = |other: &LogicalVolume| {
             let names_it = other.volume_id().is_some_and(|id| id == lv || id == uid);
             other.uid() != volume.uid() && (other.uid() == uid || names_it) && condition(other)

@@ -46,7 +46,7 @@ impl Agent {
         drop(free);
         let file = dir.path().join("lvmd.yaml");
         fs::write(&file, ONE_CLASS).unwrap();
-        let settings = Settings { config: lvmd::load(&file).unwrap(), file, runner: lvm.clone() };
+        let settings = Settings { config: lvmd_config::load(&file).unwrap(), file, runner: lvm.clone() };
         let config = Config {
             flavor: ApiFlavor::TopoLvm,
             node: "n1".to_owned(),

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::{Config, Discovery, DiskGroups, Engine, InstanceId, routes};
+use lvmd::{Discovery, Engine, routes};
+use lvmd_config::tags::InstanceId;
+use lvmd_config::{Config, DiskGroups};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::service::Routes;

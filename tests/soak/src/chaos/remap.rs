@@ -110,7 +110,7 @@ mod tests {
     fn remapped_classes_parse_and_change_the_published_capacity() {
         let classes = |remap: Remap| {
             let config = remap.apply(CONFIG).unwrap();
-            lvmd::Config::parse("lvmd.yaml", &config).unwrap_or_else(|error| panic!("{remap}: {error:?}"));
+            lvmd_config::Config::parse("lvmd.yaml", &config).unwrap_or_else(|error| panic!("{remap}: {error:?}"));
             config
         };
         assert!(classes(Remap::DefaultMoved).contains("- {name: ssd, volume-group: myvg1, spare-gb: 0}"));

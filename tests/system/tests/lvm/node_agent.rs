@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
 use linux_mount::SystemMounter;
-use lvmd::{Config, Engine, InstanceId, routes};
+use lvmd::{Engine, routes};
+use lvmd_config::Config;
+use lvmd_config::tags::InstanceId;
 use tokio::sync::watch;
 use tonic::{Request, Status};
 use topolvm_api::ApiFlavor;

@@ -50,7 +50,7 @@ fn labelled(page: &str, name: &str) -> String {
 async fn page() -> anyhow::Result<String> {
     let lvm = FakeLvm::new().with_group("vg", 100 * GIB);
     lvm.add_volume("vg", "pool", FakeVolume::thin_pool(GIB));
-    let config = lvmd::Config::parse("lvmd.yaml", CONFIG)?;
+    let config = lvmd_config::Config::parse("lvmd.yaml", CONFIG)?;
     let settings = Settings { file: "/nonexistent/lvmd.yaml".into(), config, runner: lvm };
     let mut registry = Registry::default();
     let shutdown = CancellationToken::new();

@@ -1,9 +1,9 @@
 use block_device::Use;
 use lvm::Device;
+use lvmd_config::Config;
 use rstest::rstest;
 
 use super::*;
-use crate::Config;
 
 const CONFIG: &str = "disk-groups:
   - {name: ssd, paths: [/dev/sd.], rotational: false, max-disks: 2}
@@ -200,7 +200,7 @@ const NODES: &str = "disk-groups:
 /// Judges a disk on a node with these labels.
 fn judge_on(config: &str, labels: Option<&str>, disk: &Disk, pvs: &[GroupDisk]) -> DiskFinding {
     let groups = Config::parse("f", config).unwrap().disk_groups;
-    let labels = labels.map(|labels| crate::disk_group::parse_node_labels(labels).unwrap());
+    let labels = labels.map(|labels| lvmd_config::parse_node_labels(labels).unwrap());
     let found = find_groups(&groups, pvs, labels.as_ref());
     Facts::new(&groups, pvs, &found, labels.as_ref(), std::slice::from_ref(disk)).evaluate(disk.clone())
 }

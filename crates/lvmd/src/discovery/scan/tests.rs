@@ -3,12 +3,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use block_device::Claim;
 use lvm::{CommandRunner, Lvm, LvmCommand, Output, RunError};
+use lvmd_config::Config;
 use parking_lot::Condvar;
 use tokio::time::sleep;
 use topolvm_testkit::lvm::FakeLvm;
 
 use super::*;
-use crate::config::Config;
 
 const PATIENCE: Duration = Duration::from_millis(20);
 const DISK: Number = Number { major: 8, minor: 16 };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lvm::relocation::next_piece;
 use lvm::{Host, PhysicalVolume, UsedRange, VolumeGroup};
+use lvmd_config::tags::{EvacuationRequest, VacatedExtents};
 use tokio::time::Instant;
 
 use super::piece::PlannedMove;
@@ -13,7 +14,6 @@ use super::vacated::{record_vacated, wipe_of_group, wipe_vacated, without_wiped}
 use crate::engine::preconditions::check_no_missing_pvs;
 use crate::engine::state::LockedGroup;
 use crate::error::Error;
-use crate::tags::{EvacuationRequest, VacatedExtents};
 
 /// Most bytes of a piece: a volume that is moved cannot be changed meanwhile, and lvmd does not end.
 const LARGEST_PIECE: u64 = 512 << 20;

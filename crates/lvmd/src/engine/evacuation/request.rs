@@ -3,14 +3,14 @@
 
 use lvm::relocation::{Obstacle, Target, check_space};
 use lvm::{Host, PhysicalVolume, UsedRange, VolumeGroup};
+use lvmd_config::disk_group_tag;
+use lvmd_config::tags::{EvacuationRequest, VacatedExtents, evacuation_tags};
 
 use super::obstacle::record_obstacle;
 use super::vacated::without_wiped;
-use crate::disk_group;
 use crate::engine::preconditions::check_no_missing_pvs;
 use crate::engine::state::{LockedGroup, Shared};
 use crate::error::Error;
-use crate::tags::{EvacuationRequest, VacatedExtents, evacuation_tags};
 
 /// Begins to empty a physical volume, or changes how.
 pub(in crate::engine) async fn begin_evacuation<R: Host>(
@@ -111,7 +111,7 @@ pub(super) async fn store_request<R: Host>(
 
 /// Returns whether a group is one whose disks lvmd may change.
 pub(super) fn is_ours(group: &VolumeGroup) -> bool {
-    disk_group::tag_of(&group.name).is_ok_and(|tag| group.has_tag(&tag))
+    disk_group_tag(&group.name).is_ok_and(|tag| group.has_tag(&tag))
 }
 
 /// Returns a physical volume of a group whose disks lvmd may change.

@@ -6,13 +6,13 @@
 
 use lvm::relocation::begun_moves;
 use lvm::{Host, InvalidName, PhysicalVolume, Tag, UsedRange, VolumeGroup, Wipe};
+use lvmd_config::DeviceClasses;
+use lvmd_config::tags::{self, VacatedExtents};
 use topolvm_runtime::error_chain;
 
-use crate::device_class::DeviceClasses;
 use crate::engine::preconditions::check_no_missing_pvs;
 use crate::engine::state::{LockedGroup, MoveLock};
 use crate::error::Error;
-use crate::tags::{self, VacatedExtents};
 
 /// The tags of a physical volume with which extents are recorded that volumes leave.
 struct Record {

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use lvm::Host;
+use lvmd_config::{Capacity, ClassCapacity, DeviceClass, RefusedCreations};
 
 use super::Shared;
-use crate::capacity::{Capacity, ClassCapacity, Refused};
-use crate::device_class::DeviceClass;
 use crate::engine::group::{Failure, Group};
 use crate::engine::inventory::{group_entry, pools};
 use crate::engine::refusals::CreationOptions;
@@ -26,7 +25,7 @@ impl<R: Host> Shared<R> {
                 class: class.name.clone(),
                 option_class: option_class.to_owned(),
             };
-            let refused = Refused {
+            let refused = RefusedCreations {
                 refusal: group.and_then(|group| class_refusal(class, group)),
                 withholds: |option_class: &str| {
                     group.is_some_and(|group| group.refusals.withholds(&options(option_class)))

@@ -1,11 +1,11 @@
 //! Opens the device of a volume before it is wiped, and removes the volume afterwards.
 
 use lvm::{Devices as _, FullName, Host, LogicalVolume, VolumeGroup, Wipeable};
+use lvmd_config::tags;
 
 use super::error::WipeError;
 use crate::engine::state::LockedGroup;
 use crate::error::Error;
-use crate::tags;
 
 /// Opens the device of a volume exclusively; `None` when the volume is no longer to be wiped.
 pub(super) async fn open_for_wiping<R: Host>(

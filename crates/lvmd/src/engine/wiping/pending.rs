@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use lvm::Wipe;
+use lvmd_config::DeviceClasses;
+use lvmd_config::tags::{self, InstanceId};
 
-use crate::device_class::DeviceClasses;
 use crate::engine::group::Group;
 use crate::engine::retry_queue::Queued;
 use crate::engine::scope::class_that_owns;
-use crate::tags::{self, InstanceId};
 
 /// Time for which a volume is left to another lvmd that is to wipe it.
 pub(super) const TAKE_OVER: Duration = Duration::from_mins(20);

@@ -31,14 +31,16 @@ pub struct PoolShare {
 
 /// The sizes of a pool that is to be made, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NewSizes {
-    pub(crate) data: u64,
-    pub(crate) metadata: u64,
+pub struct NewSizes {
+    /// Bytes of its data.
+    pub(super) data: u64,
+    /// Bytes of its metadata.
+    pub(super) metadata: u64,
 }
 
 impl PoolShare {
     /// Returns whether lvmd made the pool, or was handed it.
-    pub(crate) fn owns(&self, pool: &LogicalVolume) -> bool {
+    pub(super) fn owns(&self, pool: &LogicalVolume) -> bool {
         pool.has_tag(&self.tag)
     }
 

@@ -11,16 +11,16 @@ const FORMER_GROUP: &str = "topolvm.io/former-group=";
 
 /// A volume group that lvmd had volumes in when its last device class got another group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FormerGroup {
+pub struct FormerGroup {
     /// The name that it had then.
-    pub(crate) name: String,
+    pub name: String,
     /// LVM's identity of it.
-    pub(crate) uuid: String,
+    pub uuid: String,
 }
 
 impl FormerGroup {
     /// Returns the groups that the tags of a group name.
-    pub(crate) fn named_by(group: &VolumeGroup) -> impl Iterator<Item = Self> {
+    pub fn named_by(group: &VolumeGroup) -> impl Iterator<Item = Self> {
         group.tags.iter().filter_map(|tag| {
             let (name, uuid) = tag.strip_prefix(FORMER_GROUP)?.rsplit_once(':')?;
             Some(Self { name: name.to_owned(), uuid: uuid.to_owned() })
@@ -28,12 +28,12 @@ impl FormerGroup {
     }
 
     /// Returns what names this group.
-    pub(crate) fn of(group: &VolumeGroup) -> Self {
+    pub fn of(group: &VolumeGroup) -> Self {
         Self { name: group.name.to_string(), uuid: group.uuid.clone() }
     }
 
     /// Returns the tag that names it.
-    pub(crate) fn tag(&self) -> Result<Tag, InvalidName> {
+    pub fn tag(&self) -> Result<Tag, InvalidName> {
         format!("{FORMER_GROUP}{}:{}", self.name, self.uuid).parse()
     }
 }

@@ -17,12 +17,12 @@ use lvm::{InvalidName, LogicalVolume, LvName, Tag, Wipe};
 
 use crate::machine::Machine;
 
-pub(crate) use evacuation::{EvacuationRequest, evacuation_tags, requests_evacuation};
-pub(crate) use former_group::FormerGroup;
-pub(crate) use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
+pub use evacuation::{EvacuationRequest, evacuation_tags, requests_evacuation};
+pub use former_group::FormerGroup;
+pub use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
 pub use quarantine::{quarantine_name, quarantined_at, quarantined_uid};
-pub(crate) use vacated::VacatedExtents;
-pub(crate) use wiping::{claim_name, is_wiping, is_wiping_name, wipe_method, wiping_name, wiping_tag};
+pub use vacated::VacatedExtents;
+pub use wiping::{claim_name, is_wiping, is_wiping_name, wipe_method, wiping_name, wiping_tag};
 
 /// Begins all tags that lvmd gives a meaning to.
 const DOMAIN: &str = "topolvm.io/";
@@ -46,7 +46,7 @@ const RESERVED: &[&str] =
     &["managed-by", "making", "source", "wipe", "wiping", "quarantined", "disk-group", "machine", "former-group"];
 
 /// Returns whether only lvmd itself may write this tag.
-pub(crate) fn is_reserved(tag: &Tag) -> bool {
+pub fn is_reserved(tag: &Tag) -> bool {
     let key = tag.as_str().strip_prefix(DOMAIN).map(|rest| rest.split('=').next().unwrap_or(rest));
     key.is_some_and(|key| RESERVED.contains(&key))
 }
@@ -72,7 +72,7 @@ impl InstanceId {
     }
 
     /// Returns a tag that no other volume carries: the command that removes it makes just the one volume ready.
-    pub(crate) fn new_making_tag(&self) -> Result<Tag, InvalidName> {
+    pub fn new_making_tag(&self) -> Result<Tag, InvalidName> {
         let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
         format!("{MAKING}{}#{}.{attempt}", self.in_tags(), std::process::id()).parse()
     }
@@ -96,12 +96,12 @@ impl InstanceId {
     }
 
     /// Returns whether no other machine began to create an unfinished volume.
-    pub(crate) fn is_of_this_machine(&self, volume: &LogicalVolume) -> bool {
+    pub fn is_of_this_machine(&self, volume: &LogicalVolume) -> bool {
         maker(volume).is_some_and(|instance| !self.is_of_other_machine(split_instance(instance).0))
     }
 
     /// Returns whether this instance began to create an unfinished volume, in this process or in an earlier one.
-    pub(crate) fn is_creating(&self, volume: &LogicalVolume) -> bool {
+    pub fn is_creating(&self, volume: &LogicalVolume) -> bool {
         is_unfinished(volume) && maker(volume).is_some_and(|instance| self.is_this(instance))
     }
 }
@@ -118,7 +118,7 @@ fn maker(volume: &LogicalVolume) -> Option<&str> {
 
 /// Returns the tags with which a volume is created: those that the client wants and those of lvmd. `wipe` is how its
 /// class wipes volumes.
-pub(crate) fn of_new_volume(
+pub fn of_new_volume(
     wanted: &[Tag],
     making: &Tag,
     source: Option<&LvName>,
@@ -138,48 +138,48 @@ pub(crate) fn of_new_volume(
 
 /// Returns the name under which a volume is kept that LVM made of a thin device with data in it. lvmd does not touch it
 /// again.
-pub(crate) fn found_name(volume: &LogicalVolume) -> Result<LvName, InvalidName> {
+pub fn found_name(volume: &LogicalVolume) -> Result<LvName, InvalidName> {
     format!("{FOUND}{}", volume.uuid).parse()
 }
 
 /// Returns the name of the volume by which lvmd proves that LVM creates volumes. It carries the tag of an unfinished
 /// volume as long as it exists.
-pub(crate) fn probe_name() -> Result<LvName, InvalidName> {
+pub fn probe_name() -> Result<LvName, InvalidName> {
     PROBE.parse()
 }
 
 /// Returns whether lvmd created the volume.
-pub(crate) fn is_managed(volume: &LogicalVolume) -> bool {
+pub fn is_managed(volume: &LogicalVolume) -> bool {
     volume.tags.iter().any(|tag| **tag == *MANAGED)
 }
 
 /// Returns how the class of a volume wiped volumes when lvmd created it.
-pub(crate) fn wipe_at_creation(volume: &LogicalVolume) -> Option<Wipe> {
+pub fn wipe_at_creation(volume: &LogicalVolume) -> Option<Wipe> {
     Wipe::parse(volume.tags.iter().find_map(|tag| tag.strip_prefix(WIPE)).filter(|_| is_managed(volume))?)
 }
 
 /// Returns the tag of an unfinished volume.
-pub(crate) fn making_tag(volume: &LogicalVolume) -> Option<&str> {
+pub fn making_tag(volume: &LogicalVolume) -> Option<&str> {
     volume.tags.iter().find(|tag| tag.starts_with(MAKING)).map(|tag| &**tag)
 }
 
 /// Returns whether an lvmd began to create the volume and has not finished.
-pub(crate) fn is_unfinished(volume: &LogicalVolume) -> bool {
+pub fn is_unfinished(volume: &LogicalVolume) -> bool {
     is_managed(volume) && making_tag(volume).is_some()
 }
 
 /// Returns whether a volume is hidden from clients: it is unfinished or being wiped.
-pub(crate) fn is_hidden(volume: &LogicalVolume) -> bool {
+pub fn is_hidden(volume: &LogicalVolume) -> bool {
     is_unfinished(volume) || is_wiping(volume)
 }
 
 /// Returns whether a thin volume was created as a snapshot.
-pub(crate) fn is_thin_snapshot(volume: &LogicalVolume) -> bool {
+pub fn is_thin_snapshot(volume: &LogicalVolume) -> bool {
     volume.attr.is_thin() && (volume.origin.is_some() || volume.tags.iter().any(|tag| tag.starts_with(SOURCE)))
 }
 
 /// Returns whether a volume is a snapshot of `source`, which may have been removed since.
-pub(crate) fn is_snapshot_of(volume: &LogicalVolume, source: &LvName) -> bool {
+pub fn is_snapshot_of(volume: &LogicalVolume, source: &LvName) -> bool {
     match &volume.origin {
         Some(origin) => **origin == *source.as_str(),
         None => volume.tags.iter().any(|tag| tag.strip_prefix(SOURCE) == Some(source.as_str())),

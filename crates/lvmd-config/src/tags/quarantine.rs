@@ -29,17 +29,17 @@ pub fn quarantined_at<T: AsRef<str>>(tags: &[T]) -> Option<i64> {
 }
 
 /// Returns the tag of a volume that is kept since this time, in seconds since 1970.
-pub(crate) fn quarantine_tag(at: i64) -> Result<Tag, InvalidName> {
+pub fn quarantine_tag(at: i64) -> Result<Tag, InvalidName> {
     format!("{QUARANTINED}{at}").parse()
 }
 
 /// Returns whether a tag stores the time since when its volume is kept.
-pub(crate) fn is_quarantine_tag(tag: &str) -> bool {
+pub fn is_quarantine_tag(tag: &str) -> bool {
     tag.starts_with(QUARANTINED)
 }
 
 /// Returns whether a volume was put into quarantine at this time.
-pub(crate) fn is_quarantined_at(volume: &LogicalVolume, at: i64) -> bool {
+pub fn is_quarantined_at(volume: &LogicalVolume, at: i64) -> bool {
     is_managed(volume) && quarantined_uid(&volume.name).is_some() && quarantined_at(&volume.tags) == Some(at)
 }
 

@@ -11,17 +11,17 @@ const KEEP: &str = "keep";
 
 /// The request that a physical volume be emptied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct EvacuationRequest {
+pub struct EvacuationRequest {
     /// Bytes that are moved in a second on average; 0 for as many as the disks can.
-    pub(crate) bytes_per_second: u64,
+    pub bytes_per_second: u64,
     /// True if it leaves its volume group when it is empty.
-    pub(crate) remove: bool,
+    pub remove: bool,
 }
 
 impl EvacuationRequest {
     /// Returns the request in the tags of a physical volume. Of a tag in another form only that the disk is to be
     /// emptied is believed.
-    pub(crate) fn of(pv: &PhysicalVolume) -> Option<Self> {
+    pub fn of(pv: &PhysicalVolume) -> Option<Self> {
         let value = pv.tags.iter().find_map(|tag| tag.strip_prefix(EVACUATE))?;
         Some(Self::parse(value).unwrap_or_default())
     }
@@ -37,18 +37,18 @@ impl EvacuationRequest {
     }
 
     /// Returns the tag of the request.
-    pub(crate) fn tag(self) -> Result<Tag, InvalidName> {
+    pub fn tag(self) -> Result<Tag, InvalidName> {
         format!("{EVACUATE}{}:{}", if self.remove { REMOVE } else { KEEP }, self.bytes_per_second).parse()
     }
 }
 
 /// Returns whether these tags of a physical volume request its evacuation.
-pub(crate) fn requests_evacuation(tags: &[Box<str>]) -> bool {
+pub fn requests_evacuation(tags: &[Box<str>]) -> bool {
     tags.iter().any(|tag| tag.starts_with(EVACUATE))
 }
 
 /// Returns the tags of a physical volume that request its evacuation.
-pub(crate) fn evacuation_tags(pv: &PhysicalVolume) -> Result<Vec<Tag>, InvalidName> {
+pub fn evacuation_tags(pv: &PhysicalVolume) -> Result<Vec<Tag>, InvalidName> {
     pv.tags.iter().filter(|tag| tag.starts_with(EVACUATE)).map(|tag| tag.parse()).collect()
 }
 

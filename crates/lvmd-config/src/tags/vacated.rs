@@ -12,8 +12,9 @@ const MOST_RANGES: usize = 40;
 
 /// Ranges of extents of a physical volume. Those that no volume has are wiped before another volume gets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct VacatedExtents {
-    pub(crate) how: Wipe,
+pub struct VacatedExtents {
+    /// The way in which they are wiped.
+    pub how: Wipe,
     /// First extent, and the first one behind, in ascending order without overlap.
     ranges: Vec<(u64, u64)>,
 }
@@ -21,7 +22,7 @@ pub(crate) struct VacatedExtents {
 impl VacatedExtents {
     /// Returns these ranges, each by its first extent and its length. Of very many ranges those with the smallest gaps
     /// become one.
-    pub(crate) fn new(how: Wipe, ranges: impl Iterator<Item = (u64, u64)>) -> Self {
+    pub fn new(how: Wipe, ranges: impl Iterator<Item = (u64, u64)>) -> Self {
         let mut ranges: Vec<_> = ranges.map(|(start, length)| (start, start.saturating_add(length))).collect();
         ranges.sort_unstable();
         let mut joined = Self { how, ranges: Vec::new() };
@@ -35,38 +36,39 @@ impl VacatedExtents {
     }
 
     /// Returns the extents that the tags of a physical volume name; all of the disk if one of them cannot be read.
-    pub(crate) fn of(pv: &PhysicalVolume) -> Option<Self> {
+    pub fn of(pv: &PhysicalVolume) -> Option<Self> {
         let values = pv.tags.iter().filter_map(|tag| tag.strip_prefix(VACATED));
         let named = |value| Self::parse(value).unwrap_or_else(|| Self { how: Wipe::Zero, ranges: vec![(0, u64::MAX)] });
         values.map(named).reduce(|all, one| all.with(&one))
     }
 
     /// Returns whether a physical volume has such a tag.
-    pub(crate) fn are_on(pv: &PhysicalVolume) -> bool {
+    pub fn are_on(pv: &PhysicalVolume) -> bool {
         pv.tags.iter().any(|tag| tag.starts_with(VACATED))
     }
 
     /// Returns the tags of a physical volume that name such extents.
-    pub(crate) fn tags_of(pv: &PhysicalVolume) -> Result<Vec<Tag>, InvalidName> {
+    pub fn tags_of(pv: &PhysicalVolume) -> Result<Vec<Tag>, InvalidName> {
         pv.tags.iter().filter(|tag| tag.starts_with(VACATED)).map(|tag| tag.parse()).collect()
     }
 
     /// Returns the tag that names these extents.
-    pub(crate) fn tag(&self) -> Result<Tag, InvalidName> {
+    pub fn tag(&self) -> Result<Tag, InvalidName> {
         let ranges: Vec<_> =
             self.ranges.iter().map(|(start, end)| format!(":{start}-{}", end.saturating_sub(1))).collect();
         format!("{VACATED}{}{}", self.how, ranges.concat()).parse()
     }
 
     /// Returns these extents and those of others, which are wiped in the stricter way.
-    pub(crate) fn with(&self, other: &Self) -> Self {
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
         let both = self.ranges.iter().chain(&other.ranges).map(|(start, end)| (*start, end.saturating_sub(*start)));
         Self::new(self.how.max(other.how), both)
     }
 
     /// Returns the first and the last extent of each range that none of the `used` ones, each by first extent and
     /// length, has. The physical volume has so many extents.
-    pub(crate) fn without(&self, used: &[(u64, u64)], extents: u64) -> Vec<(u64, u64)> {
+    pub fn without(&self, used: &[(u64, u64)], extents: u64) -> Vec<(u64, u64)> {
         let mut used = used.to_vec();
         used.sort_unstable();
         let mut left = Vec::new();

@@ -71,22 +71,23 @@ pub struct ThinPoolUsage {
 }
 
 /// Creations that LVM refuses in a class.
-pub(crate) struct Refused<F> {
+#[derive(Debug)]
+pub struct RefusedCreations<F> {
     /// The reason why LVM creates no volumes in it, whatever is free.
-    pub(crate) refusal: Option<String>,
+    pub refusal: Option<String>,
     /// Returns true if no capacity is published for an option class, or for the class itself under the empty name.
-    pub(crate) withholds: F,
+    pub withholds: F,
 }
 
 impl ClassCapacity {
     /// Returns the capacity of a class from the report on its volume group; `None` for a missing group.
-    pub(crate) fn of<F: Fn(&str) -> bool>(
+    pub fn of<F: Fn(&str) -> bool>(
         class: &DeviceClass,
         classes: &DeviceClasses,
         group: Option<&VolumeGroup>,
-        refused: Refused<F>,
+        refused: RefusedCreations<F>,
     ) -> Self {
-        let Refused { refusal, withholds } = refused;
+        let RefusedCreations { refusal, withholds } = refused;
         let is_withheld = |option_class: &str| refusal.is_some() || withholds(option_class);
         let free_bytes = |group: &VolumeGroup| {
             class.free_bytes(group).unwrap_or_else(|pool| {

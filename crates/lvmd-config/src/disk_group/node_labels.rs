@@ -111,7 +111,7 @@ impl FromStr for WantedLabel {
 }
 
 /// Parses the labels of a node as `KEY=VALUE,KEY=VALUE`.
-pub(crate) fn parse_node_labels(text: &str) -> Result<NodeLabels, String> {
+pub fn parse_node_labels(text: &str) -> Result<NodeLabels, String> {
     let label = |word: &str| match word.trim().parse() {
         Ok(WantedLabel { key, value: Some(value) }) => Ok((key, value)),
         Ok(WantedLabel { key, value: None }) => Err(format!("{key:?} has no value; write KEY=VALUE")),

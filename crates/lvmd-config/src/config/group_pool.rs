@@ -6,7 +6,7 @@ use super::keys;
 use super::thin_pool::{parse_name, parse_ratio, take_growth};
 use super::yaml::{Fields, Node, read_number_to, read_string};
 use crate::device_class::{DEFAULT_THRESHOLD, DeviceClass, MAX_METADATA, OverprovisionRatio, PoolShare, ThinPool};
-use crate::disk_group::{self, Mode};
+use crate::disk_group::{Mode, disk_group_tag};
 
 /// Default of `name`.
 const DEFAULT_NAME: &str = "pool";
@@ -84,6 +84,6 @@ fn take_share(fields: &mut Fields<'_>, vg: &VgName, mode: Mode) -> Option<PoolSh
     if chunk == 0 || !chunk.is_multiple_of(CHUNK_KIB) {
         fields.error(format!("chunk-size-kb {chunk} is not a multiple of 64 from 64 to {MAX_CHUNK_KIB}"));
     }
-    let tag = fields.check(disk_group::tag_of(vg))?;
+    let tag = fields.check(disk_group_tag(vg))?;
     Some(PoolShare { tag, mode, percent, metadata: metadata.map(|mib| mib << 20), chunk: chunk << 10 })
 }

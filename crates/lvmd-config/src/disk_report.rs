@@ -148,7 +148,7 @@ pub struct GroupFinding {
 
 impl DiskState {
     /// Returns the state as a keyword, which never changes.
-    pub(crate) fn keyword(&self) -> &'static str {
+    pub fn keyword(&self) -> &'static str {
         match self {
             Self::NotSelected => "not-selected",
             Self::Member { has_grown: false, .. } => "member",
@@ -159,7 +159,7 @@ impl DiskState {
     }
 
     /// Returns the reasons for which a disk is not added.
-    pub(crate) fn refusals(&self) -> &[Refusal] {
+    pub fn refusals(&self) -> &[Refusal] {
         if let Self::Refused(reasons) = self { reasons } else { &[] }
     }
 }
@@ -284,7 +284,7 @@ impl DiskFinding {
 
 impl GroupFinding {
     /// Describes whether the group takes disks of this node.
-    pub(crate) fn describe_place(&self) -> &'static str {
+    pub fn describe_place(&self) -> &'static str {
         match (self.is_for_node, self.exists) {
             (Some(true), _) => "applies to this node",
             (Some(false), false) => "does not apply to this node",

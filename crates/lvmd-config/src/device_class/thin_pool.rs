@@ -25,7 +25,7 @@ pub struct ThinPool {
 
 /// The reason for which LVM creates no volumes in a thin pool, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PoolRefusal {
+pub enum PoolRefusal {
     /// More space helps.
     Full(String),
     /// Only a repair helps.

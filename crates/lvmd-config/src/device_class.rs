@@ -17,11 +17,11 @@ use lvm::{Layout, LogicalVolume, Striping, VgName, VolumeGroup, Wipe};
 pub use free_space::FreeSpace;
 pub use overprovision::{InvalidRatio, OverprovisionRatio};
 pub use pool_growth::PoolGrowth;
-pub(crate) use pool_plan::{PoolPlan, PoolStep};
-pub use pool_share::PoolShare;
+pub use pool_plan::{PoolPlan, PoolStep};
+pub use pool_share::{NewSizes, PoolShare};
 pub(crate) use pool_space::MAX_METADATA;
-pub use thin_pool::ThinPool;
-pub(crate) use thin_pool::{DEFAULT_THRESHOLD, PoolRefusal};
+pub(crate) use thin_pool::DEFAULT_THRESHOLD;
+pub use thin_pool::{PoolRefusal, ThinPool};
 
 /// One device class: a volume group, or a thin pool in it, and how volumes are created there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct DeviceClass {
 
 impl DeviceClass {
     /// Returns the thin pool of the class and why LVM creates no volumes in it now; `None` while LVM does.
-    pub(crate) fn refusing_pool(&self, group: &VolumeGroup) -> Option<(&ThinPool, PoolRefusal)> {
+    pub fn refusing_pool(&self, group: &VolumeGroup) -> Option<(&ThinPool, PoolRefusal)> {
         let pool = self.thin_pool.as_ref()?;
         Some((pool, pool.refusal(pool.find(group)?)?))
     }
@@ -123,23 +123,24 @@ impl DeviceClasses {
     }
 
     /// Returns the classes that are not the same in `before`.
-    pub(crate) fn changed_since(&self, before: &Self) -> Self {
+    #[must_use]
+    pub fn changed_since(&self, before: &Self) -> Self {
         let is_changed = |class: &&Arc<DeviceClass>| before.get(&class.name) != Some(class);
         Self { classes: self.classes.iter().filter(is_changed).cloned().collect(), ..Self::default() }
     }
 
     /// Returns whether a class has its volumes in this volume group.
-    pub(crate) fn uses(&self, vg: &VgName) -> bool {
+    pub fn uses(&self, vg: &VgName) -> bool {
         self.classes.iter().any(|class| class.volume_group == *vg)
     }
 
     /// Returns whether a class that is not optional has its volumes in this volume group.
-    pub(crate) fn requires(&self, vg: &VgName) -> bool {
+    pub fn requires(&self, vg: &VgName) -> bool {
         self.classes.iter().any(|class| class.volume_group == *vg && !class.optional)
     }
 
     /// Sets the percentage above which LVM creates no volumes in thin pools.
-    pub(crate) fn set_thin_pool_threshold(&mut self, threshold: u32) {
+    pub fn set_thin_pool_threshold(&mut self, threshold: u32) {
         for class in &mut self.classes {
             if class.thin_pool.is_some()
                 && let Some(pool) = &mut Arc::make_mut(class).thin_pool

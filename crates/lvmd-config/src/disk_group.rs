@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use lvm::{InvalidName, Tag, VgName};
 
-pub(crate) use node_labels::parse_node_labels;
-pub use node_labels::{InvalidLabel, NodeLabels, NodeSelector, WantedLabel};
+pub use node_labels::{InvalidLabel, NodeLabels, NodeSelector, WantedLabel, parse_node_labels};
 pub use selector::{Pattern, Selector};
 
 /// Begins the tag of a volume group and of a thin pool that lvmd may extend; the name of the disk group follows.
@@ -27,7 +26,7 @@ pub enum Mode {
 
 impl Mode {
     /// Returns its keyword in the configuration.
-    pub(crate) const fn keyword(self) -> &'static str {
+    pub const fn keyword(self) -> &'static str {
         match self {
             Self::Report => "report",
             Self::Auto => "auto",
@@ -64,12 +63,12 @@ pub struct DiskGroups {
 impl DiskGroup {
     /// Returns the tag of the group's volume group.
     pub fn tag(&self) -> Result<Tag, InvalidName> {
-        tag_of(&self.name)
+        disk_group_tag(&self.name)
     }
 }
 
 /// Returns the tag of the volume group of the disk group with this name.
-pub(crate) fn tag_of(name: &VgName) -> Result<Tag, InvalidName> {
+pub fn disk_group_tag(name: &VgName) -> Result<Tag, InvalidName> {
     format!("{OWNED}{name}").parse()
 }
 
@@ -80,7 +79,7 @@ impl DiskGroups {
     }
 
     /// Returns of each group whether it is for a node with these labels; `None` of those that wait for them.
-    pub(crate) fn placements(&self, labels: Option<&NodeLabels>) -> Vec<Option<bool>> {
+    pub fn placements(&self, labels: Option<&NodeLabels>) -> Vec<Option<bool>> {
         self.groups.iter().map(|group| group.node_labels.selects(labels)).collect()
     }
 

@@ -13,25 +13,34 @@ use crate::tags;
 
 /// The next step for a pool, or the reason why there is none although there should be.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PoolPlan {
+pub struct PoolPlan {
     /// The next step.
-    pub(crate) step: Option<PoolStep>,
+    pub step: Option<PoolStep>,
     /// The reason why something is not done, in a sentence with its remedy.
-    pub(crate) obstacle: Option<String>,
+    pub obstacle: Option<String>,
 }
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PoolStep {
+pub enum PoolStep {
     /// Makes the pool.
     Create(NewSizes),
     /// Removes what is left of a pool whose creation broke off: the volume with this identity and tag, which is no pool
     /// yet and so has no volumes.
-    Discard { uuid: String, making: String },
+    Discard {
+        /// LVM's identity of it.
+        uuid: String,
+        /// Its tag.
+        making: String,
+    },
     /// Takes this tag away from a pool that was made when lvmd died.
-    Finish { making: Tag },
+    Finish {
+        /// The tag.
+        making: Tag,
+    },
     /// Makes it larger.
     Extend {
+        /// The sizes that it grows to.
         sizes: PoolSizes,
         /// True if it fills up, and its group has not grown.
         fills_up: bool,
@@ -70,13 +79,13 @@ impl PoolPlan {
 
 impl ThinPool {
     /// Returns whether lvmd makes or extends it.
-    pub(crate) fn is_maintained(&self) -> bool {
+    pub fn is_maintained(&self) -> bool {
         self.share.is_some() || self.growth.is_some()
     }
 
     /// Returns the next change of this pool. While physical volumes are missing LVM changes nothing, and the health of
     /// the group reports that.
-    pub(crate) fn plan(&self, classes: &DeviceClasses, group: &VolumeGroup) -> PoolPlan {
+    pub fn plan(&self, classes: &DeviceClasses, group: &VolumeGroup) -> PoolPlan {
         if group.missing_pvs > 0 {
             return PoolPlan::default();
         }
@@ -137,7 +146,7 @@ impl ThinPool {
     }
 
     /// Returns the pool that lvmd makes.
-    pub(crate) fn creation<'a>(
+    pub fn creation<'a>(
         &'a self,
         share: &PoolShare,
         group: &'a VolumeGroup,
@@ -234,7 +243,7 @@ fn extension_commands(pool: &ThinPool, group: &VolumeGroup, sizes: PoolSizes) ->
 
 impl DeviceClass {
     /// Returns whether to offer the class while its group exists: the pool that lvmd creates must exist.
-    pub(crate) fn is_created(&self, group: &VolumeGroup) -> bool {
+    pub fn is_created(&self, group: &VolumeGroup) -> bool {
         self.thin_pool.as_ref().is_none_or(|pool| pool.share.is_none() || pool.find(group).is_some())
     }
 }

@@ -14,39 +14,39 @@ const NAME_PREFIX: &str = "topolvm.wiping.";
 
 impl InstanceId {
     /// Returns the tags of a volume that this instance is to wipe.
-    pub(crate) fn wiping_tags(&self, how: Wipe) -> Result<[Tag; 2], InvalidName> {
+    pub fn wiping_tags(&self, how: Wipe) -> Result<[Tag; 2], InvalidName> {
         Ok([MANAGED.parse()?, format!("{WIPING}{how}:{}", self.in_tags()).parse()?])
     }
 
     /// Returns whether this instance is to wipe the volume, in this process or an earlier one.
-    pub(crate) fn is_wiping(&self, volume: &LogicalVolume) -> bool {
+    pub fn is_wiping(&self, volume: &LogicalVolume) -> bool {
         tag_value(volume).and_then(|value| value.split_once(':')).is_some_and(|(_, instance)| self.is_this(instance))
     }
 }
 
 /// Returns the name of this volume while it is being wiped.
-pub(crate) fn wiping_name(volume: &LogicalVolume) -> Result<LvName, InvalidName> {
+pub fn wiping_name(volume: &LogicalVolume) -> Result<LvName, InvalidName> {
     format!("{NAME_PREFIX}{}", volume.uuid).parse()
 }
 
 /// Returns the name of a volume that is made of extents of a physical volume, from this one on, to be wiped.
-pub(crate) fn claim_name(pv: &PhysicalVolume, first: u64) -> Result<LvName, InvalidName> {
+pub fn claim_name(pv: &PhysicalVolume, first: u64) -> Result<LvName, InvalidName> {
     format!("{NAME_PREFIX}{}.{first}", pv.uuid).parse()
 }
 
 /// Returns whether a name is reserved for volumes that are being wiped.
-pub(crate) fn is_wiping_name(name: &str) -> bool {
+pub fn is_wiping_name(name: &str) -> bool {
     name.starts_with(NAME_PREFIX)
 }
 
 /// Returns whether a volume is being wiped.
-pub(crate) fn is_wiping(volume: &LogicalVolume) -> bool {
+pub fn is_wiping(volume: &LogicalVolume) -> bool {
     wipe_method(volume).is_some()
 }
 
 /// Returns how a volume is being wiped; `None` when it is not. One with the name alone lost its tag, or never got it,
 /// and is zeroed, which leaves least behind.
-pub(crate) fn wipe_method(volume: &LogicalVolume) -> Option<Wipe> {
+pub fn wipe_method(volume: &LogicalVolume) -> Option<Wipe> {
     match tag_value(volume) {
         Some(value) => Some(value.split(':').next().and_then(Wipe::parse).unwrap_or(Wipe::Zero)),
         None => (volume.name.strip_prefix(NAME_PREFIX) == Some(&*volume.uuid)).then_some(Wipe::Zero),
@@ -54,7 +54,7 @@ pub(crate) fn wipe_method(volume: &LogicalVolume) -> Option<Wipe> {
 }
 
 /// Returns the whole tag of a volume that is being wiped.
-pub(crate) fn wiping_tag(volume: &LogicalVolume) -> Option<&str> {
+pub fn wiping_tag(volume: &LogicalVolume) -> Option<&str> {
     volume.tags.iter().find(|tag| tag.starts_with(WIPING)).map(|tag| &**tag).filter(|_| is_managed(volume))
 }
 

@@ -61,7 +61,7 @@ pub fn load(path: &Path) -> Result<Config, InvalidConfig> {
 
 /// Loads only the path of the socket. Errors elsewhere in the file do not matter: an lvmd that was started with an
 /// earlier file goes on.
-pub(crate) fn load_socket(path: &Path) -> Result<PathBuf, InvalidConfig> {
+pub fn load_socket(path: &Path) -> Result<PathBuf, InvalidConfig> {
     let text = read_text(path)?;
     let diagnostics = Diagnostics::new("");
     let fields = Node::parse(&text).ok().and_then(|document| Fields::read(document, &diagnostics).ok());
