@@ -3,6 +3,7 @@
 
 pub(crate) mod disk_message;
 mod disk_service;
+mod invalid_request;
 mod inventory_message;
 mod lv_service;
 mod message;
@@ -11,6 +12,7 @@ mod storage_service;
 mod vg_service;
 
 use lvm::Host;
+use lvmd_engine::Engine;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -21,8 +23,7 @@ use topolvm_proto::lvmd::storage_service_server::StorageServiceServer;
 use topolvm_proto::lvmd::vg_service_server::VgServiceServer;
 use topolvm_runtime::grpc::into_status;
 
-use crate::engine::Engine;
-use crate::error::{Error, InvalidRequest};
+use self::invalid_request::InvalidRequest;
 
 /// Returns `proto.LVService`, `proto.VGService`, `proto.StorageService`, `proto.OrphanService` and `proto.DiskService`,
 /// to be served on a socket or called in the same process.
@@ -48,12 +49,6 @@ pub(crate) enum EmbeddedServices {
 /// Returns the answer of an lvmd that has not started: `Unavailable`, like a socket without a listener. Clients retry.
 pub(crate) fn not_started(reason: &str) -> http::Response<Body> {
     Status::unavailable(format!("not started: {reason}")).into_http()
-}
-
-impl From<Error> for Status {
-    fn from(error: Error) -> Self {
-        into_status(error)
-    }
 }
 
 impl From<InvalidRequest> for Status {

@@ -89,7 +89,7 @@ pub(super) async fn serve_lvmd(socket: &Path, tasks: &Tasks, shutdown: &Cancella
     lvm.set_latency(LVM_LATENCY);
     let config = "device-classes: [{name: ssd, volume-group: vg, default: true, spare-gb: 0}]";
     let classes = lvmd_config::Config::parse("bench", config)?.classes;
-    let engine = lvmd::Engine::start(
+    let engine = lvmd_engine::Engine::start(
         Lvm::new(lvm),
         classes,
         lvmd_config::tags::InstanceId::new(Path::new("bench"), None),

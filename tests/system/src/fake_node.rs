@@ -111,7 +111,8 @@ impl<'a> FakeNodes<'a> {
     async fn serve_lvmd(&self, lvm: &FakeLvm, config: &str, socket: &Path) -> Result<()> {
         let classes = lvmd_config::Config::parse("lvmd.yaml", config)?.classes;
         let (id, shutdown) = (lvmd_config::tags::InstanceId::new(socket, None), self.shutdown.clone());
-        let engine = lvmd::Engine::start(Lvm::new(lvm.clone()), classes, id, &self.tasks, shutdown.clone()).await?;
+        let engine =
+            lvmd_engine::Engine::start(Lvm::new(lvm.clone()), classes, id, &self.tasks, shutdown.clone()).await?;
         let (reporter, health) = tonic_health::server::health_reporter();
         reporter.set_service_status("", tonic_health::ServingStatus::Serving).await;
         let routes = lvmd::routes(&engine).add_service(health);

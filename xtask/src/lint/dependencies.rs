@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 23] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -23,7 +23,8 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("kubectl-topolvm", &["cli-runtime", "topolvm-api", "topolvm-doctor", "topolvm-install"]),
     ("topolvm-scheduler", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("lvmd-config", &["block-device", "lvm", "topolvm-runtime"]),
-    ("lvmd", &["block-device", "lvm", "lvmd-config", "topolvm-proto", "topolvm-runtime"]),
+    ("lvmd-engine", &["lvm", "lvmd-config", "topolvm-runtime"]),
+    ("lvmd", &["block-device", "lvm", "lvmd-config", "lvmd-engine", "topolvm-proto", "topolvm-runtime"]),
     (
         "topolvm-controller",
         &[

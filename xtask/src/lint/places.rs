@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn places_lint_finds_processes_mounts_variables_and_flags() {
-        let file = "crates/lvmd/src/engine.rs";
+        let file = "crates/lvmd-engine/src/engine.rs";
         assert_eq!(find(file, "fn f() { std::process::Command::new(\"lvs\"); }"), ["std::process::Command"]);
         assert_eq!(find(file, "use tokio::process::Command;"), ["tokio::process::Command"]);
         assert_eq!(find(file, "use rustix::mount::mount_bind;"), ["rustix::mount"]);

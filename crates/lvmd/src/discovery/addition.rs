@@ -4,9 +4,9 @@ use block_device::{Disk, Machine};
 use futures::FutureExt as _;
 use lvm::{GroupDisk, Host, VgName};
 use lvmd_config::{DiskGroups, Refusal};
+use lvmd_engine::Engine;
 
 use super::scan::Scanner;
-use crate::engine::Engine;
 
 impl<M: Machine, R: Host> Scanner<M, R> {
     /// Adds a disk to this group, which is locked, after a last scan of everything. The disk is open meanwhile: LVM

@@ -3,12 +3,10 @@
 use block_device::Machine;
 use lvm::Host;
 use lvmd_config::{DiskGroups, DiskState};
+use lvmd_engine::{DiskAddition, Engine, Error};
 use topolvm_runtime::error_chain;
 
 use super::scan::Scanner;
-use crate::disk_addition::DiskAddition;
-use crate::engine::Engine;
-use crate::error::Error;
 
 impl<M: Machine, R: Host> Scanner<M, R> {
     /// Adds the disk if it is a candidate of exactly one group. One that is in its group already is a success.

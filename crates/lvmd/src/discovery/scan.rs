@@ -11,6 +11,7 @@ use futures::future::join_all;
 use futures::stream;
 use lvm::{GroupDisk, Host};
 use lvmd_config::{DiskGroup, DiskGroups, DiskReport, DiskState, Mode, NodeLabels, Refusal};
+use lvmd_engine::LvmReader;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -19,7 +20,6 @@ use topolvm_runtime::error_chain;
 
 use super::eligibility::{Facts, find_groups, limit_candidates};
 use super::silence::{self, Silence};
-use crate::lvm_reader::LvmReader;
 
 /// Timeout for reading a disk, long enough for a sleeping disk to spin up. A disk that does not answer must not delay
 /// the discovery of the others.

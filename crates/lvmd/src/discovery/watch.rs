@@ -7,6 +7,7 @@ use std::time::Duration;
 use block_device::{Machine, Uevents};
 use lvm::Host;
 use lvmd_config::{DiskFinding, DiskGroups, DiskReport, DiskState, Mode, NodeLabels, Refusal};
+use lvmd_engine::{DiskAddition, Engine, LvmReader};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use topolvm_runtime::{CancellationToken, error_chain};
@@ -14,9 +15,6 @@ use topolvm_runtime::{CancellationToken, error_chain};
 use super::addition::grow;
 use super::memory::Memory;
 use super::scan::{Scan, Scanner};
-use crate::disk_addition::DiskAddition;
-use crate::engine::Engine;
-use crate::lvm_reader::LvmReader;
 
 /// Time without a message of the kernel after which a burst of them is over: udev makes the names of a new disk in it.
 const QUIET: Duration = Duration::from_millis(300);

@@ -2,14 +2,15 @@
 
 use lvm::Host;
 use lvmd_config::tags::EvacuationRequest;
+use lvmd_engine::Engine;
 use tonic::{Request, Response, Status};
 use topolvm_proto::lvmd::disk_service_server::DiskService;
 use topolvm_proto::lvmd::{AddDiskRequest, DiskRequest, Empty, EvacuateDiskRequest, GetNodeLabelsResponse, NodeLabels};
+use topolvm_runtime::grpc::into_status;
 use tracing::Span;
 
 use super::lv_service::run_change;
 use super::{disk_message, message};
-use crate::engine::Engine;
 
 pub(super) struct DiskApi<R>(pub(super) Engine<R>);
 
@@ -33,7 +34,7 @@ impl<R: Host> DiskService for DiskApi<R> {
 
     async fn add_disk(&self, request: Request<AddDiskRequest>) -> Result<Response<Empty>, Status> {
         let AddDiskRequest { path, stable_name } = request.into_inner();
-        self.0.add_disk(path, stable_name).await?;
+        self.0.add_disk(path, stable_name).await.map_err(into_status)?;
         Ok(Response::new(Empty {}))
     }
 

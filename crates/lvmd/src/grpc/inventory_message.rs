@@ -1,11 +1,9 @@
 //! Turns the inventory into messages.
 
+use lvmd_engine::{ClassEntry, DiskVolume, EvacuationEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry};
 use topolvm_proto::lvmd as proto;
 
 use super::disk_message;
-use crate::inventory::{
-    ClassEntry, DiskVolume, EvacuationEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry,
-};
 
 pub(super) fn watch_response(inventory: &Inventory) -> proto::WatchStorageResponse {
     proto::WatchStorageResponse {

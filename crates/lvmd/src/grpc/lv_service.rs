@@ -1,18 +1,18 @@
 //! `proto.LVService`.
 
 use lvm::Host;
+use lvmd_engine::{Engine, Error, process_count};
 use tonic::{Request, Response, Status};
 use topolvm_proto::lvmd::lv_service_server::LvService;
 use topolvm_proto::lvmd::{
     CreateLvRequest, CreateLvResponse, CreateLvSnapshotRequest, CreateLvSnapshotResponse, Empty, RemoveLvRequest,
     ResizeLvRequest, ResizeLvResponse,
 };
+use topolvm_runtime::grpc::into_status;
 use tracing::Span;
 
+use super::invalid_request::InvalidRequest;
 use super::message;
-use crate::engine::Engine;
-use crate::error::{Error, InvalidRequest};
-use crate::process_count;
 
 /// Characters of a name that are logged; LVM's own names are no longer.
 const MAX_LOGGED_NAME: usize = 128;
@@ -36,10 +36,10 @@ pub(super) fn record_target<R: Host>(engine: &Engine<R>, class: &str, volume: &s
 }
 
 /// Runs a change, and adds the number of its LVM processes to the log line of the call.
-pub(super) async fn run_change<T>(change: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+pub(super) async fn run_change<T>(change: impl Future<Output = Result<T, Error>>) -> Result<T, Status> {
     let (result, processes) = process_count::count(change).await;
     Span::current().record("lvm_processes", processes);
-    result
+    result.map_err(into_status)
 }
 
 #[tonic::async_trait]

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use lvm::{LogicalVolume, LvName, Tag, VgName};
 use lvmd_config::{Capacity, ClassCapacity, LayoutCapacity, tags};
+use lvmd_engine::{AdoptVolume, CreateSnapshot, CreateVolume};
 use topolvm_proto::lvmd as proto;
 
-use crate::engine::{AdoptVolume, CreateSnapshot, CreateVolume};
-use crate::error::InvalidRequest;
+use super::invalid_request::InvalidRequest;
 
 /// Sizes of new volumes are multiples of this many bytes: the largest sector size that is in use.
 const SECTOR: u64 = 4096;

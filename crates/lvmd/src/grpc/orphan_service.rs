@@ -1,13 +1,13 @@
 //! `proto.OrphanService`.
 
 use lvm::Host;
+use lvmd_engine::Engine;
 use tonic::{Request, Response, Status};
 use topolvm_proto::lvmd::orphan_service_server::OrphanService;
 use topolvm_proto::lvmd::{AdoptLvRequest, AdoptLvResponse, Empty, QuarantineLvRequest, RemoveQuarantinedLvRequest};
 
 use super::lv_service::{record_target, run_change};
 use super::message;
-use crate::engine::Engine;
 
 pub(super) struct OrphanApi<R>(pub(super) Engine<R>);
 

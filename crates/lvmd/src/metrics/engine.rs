@@ -5,14 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use lvm::Host;
 use lvmd_config::ClassCapacity;
+use lvmd_engine::{Engine, EvacuationStatus, GroupStatus, PoolStatus, WipeStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-
-use crate::engine::{Engine, EvacuationStatus, GroupStatus, PoolStatus, WipeStatus};
 
 /// The metrics of volume groups, wiping and device classes, computed at each scrape.
 #[derive(Debug)]

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lvm::{CommandRunner, Host, LvmCommand, Output, RunError};
+use lvmd_engine::process_count;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use topolvm_runtime::doubling_buckets;
-
-use crate::process_count;
 
 /// The metrics of LVM commands and processes.
 #[derive(Clone, Debug)]

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use lvm::Lvm;
-use lvmd::{Engine, Settings, StartError, embed};
+use lvmd::{Settings, embed};
 use lvmd_config::Config;
 use lvmd_config::tags::InstanceId;
+use lvmd_engine::{Engine, StartError};
 use prometheus_client::registry::Registry;
 use tonic::Code;
 use topolvm_proto::lvmd::GetFreeBytesRequest;
@@ -75,7 +76,7 @@ async fn duplicate_volume_group_name_is_a_problem_and_lvmd_starts() {
     assert_eq!(told.problems.len(), 1, "{:?}", told.problems);
     let other = "9be1a4a3-7f35-4d24-9d6b-5d6f6a3f2f1c".parse().unwrap();
     let error = engine.find("hdd", &other).await.unwrap_err();
-    assert!(matches!(error, lvmd::Error::VolumeGroupUnreadable { .. }), "{error}");
+    assert!(matches!(error, lvmd_engine::Error::VolumeGroupUnreadable { .. }), "{error}");
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(room(), [10 * GIB, 10 * GIB]);
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::Engine;
 use lvmd_config::Machine;
 use lvmd_config::tags::InstanceId;
+use lvmd_engine::Engine;
 use tonic::Code;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};

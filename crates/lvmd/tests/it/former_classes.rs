@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lvmd::StartError;
+use lvmd_engine::StartError;
 use tokio::time::sleep;
 use tonic::Code;
 use topolvm_proto::lvmd::Empty;

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::Engine;
 use lvmd_config::tags::InstanceId;
 use lvmd_config::{Config, DeviceClasses};
+use lvmd_engine::Engine;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use lvm::Lvm;
-use lvmd::{Engine, StartError};
 use lvmd_config::Config;
 use lvmd_config::tags::InstanceId;
+use lvmd_engine::{Engine, StartError};
 use rstest::rstest;
 use tonic::Code;
 use topolvm_proto::lvmd::{Empty, ThinPoolItem, WatchItem, WatchResponse};

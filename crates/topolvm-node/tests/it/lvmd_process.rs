@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::{Discovery, Engine, routes};
+use lvmd::{Discovery, routes};
 use lvmd_config::tags::InstanceId;
 use lvmd_config::{Config, DiskGroups};
+use lvmd_engine::Engine;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::service::Routes;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
 use linux_mount::SystemMounter;
-use lvmd::{Engine, routes};
+use lvmd::routes;
 use lvmd_config::Config;
 use lvmd_config::tags::InstanceId;
+use lvmd_engine::Engine;
 use tokio::sync::watch;
 use tonic::{Request, Status};
 use topolvm_api::ApiFlavor;

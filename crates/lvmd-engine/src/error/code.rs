@@ -4,7 +4,7 @@
 use tonic::Code;
 use topolvm_runtime::grpc::{GrpcCode, Reason};
 
-use super::{Error, InvalidRequest};
+use super::Error;
 
 /// The domain of the reasons in `google.rpc.ErrorInfo`.
 const DOMAIN: &str = "lvmd.topolvm.io";
@@ -91,11 +91,5 @@ fn lvm_code_and_reason(error: &lvm::Error) -> (Code, &'static str) {
         | lvm::Error::Exit { .. }
         | lvm::Error::Report { .. }
         | lvm::Error::ThinDeviceExists { .. } => (Code::Internal, "LVM_FAILED"),
-    }
-}
-
-impl GrpcCode for InvalidRequest {
-    fn code(&self) -> Code {
-        Code::InvalidArgument
     }
 }

@@ -19,21 +19,23 @@ use crate::lvm_reader::LvmReader;
 use crate::watch_stream;
 
 /// The state of the cache of one volume group, for metrics.
-pub(crate) struct GroupStatus {
-    pub(crate) name: VgName,
+#[derive(Debug)]
+pub struct GroupStatus {
+    /// Its name.
+    pub name: VgName,
     /// Time since LVM last reported on the group.
-    pub(crate) age: Duration,
+    pub age: Duration,
     /// True if LVM failed when it was last asked about the group.
-    pub(crate) is_stale: bool,
+    pub is_stale: bool,
     /// Number of missing physical volumes in the last report.
-    pub(crate) missing_pvs: u64,
+    pub missing_pvs: u64,
     /// Number of thin pools of device classes that ignore discards.
-    pub(crate) pools_ignoring_discards: u64,
+    pub pools_ignoring_discards: u64,
 }
 
 impl<R: Host> Engine<R> {
     /// Returns the device class of a request; the empty name is the default class.
-    pub(crate) fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
+    pub fn class(&self, name: &str) -> Result<Arc<DeviceClass>, Error> {
         self.shared.class(name)
     }
 
@@ -75,7 +77,7 @@ impl<R: Host> Engine<R> {
     }
 
     /// Returns the state of the cache of each volume group.
-    pub(crate) fn group_status(&self) -> Vec<GroupStatus> {
+    pub fn group_status(&self) -> Vec<GroupStatus> {
         let (groups, classes) = (self.shared.groups(), self.shared.classes());
         let ignoring_discards = |group: &Arc<Group>| {
             let pools = classes.iter().filter(|class| class.volume_group == group.name);
@@ -93,18 +95,18 @@ impl<R: Host> Engine<R> {
     }
 
     /// Returns the state of the thin pools that lvmd maintains.
-    pub(crate) fn pool_status(&self) -> Vec<PoolStatus> {
+    pub fn pool_status(&self) -> Vec<PoolStatus> {
         self.shared.groups().values().flat_map(|group| group.pool_maintenance.status()).collect()
     }
 
     /// Returns the physical volumes that are being emptied.
-    pub(crate) fn evacuation_status(&self) -> Vec<EvacuationStatus> {
+    pub fn evacuation_status(&self) -> Vec<EvacuationStatus> {
         self.shared.groups().values().flat_map(|group| evacuation_status(group)).collect()
     }
 
     /// Returns what is being wiped, and failed in this process, by group and class. Classes that wipe are listed also
     /// when nothing is being wiped.
-    pub(crate) fn wipe_status(&self) -> Vec<WipeStatus> {
+    pub fn wipe_status(&self) -> Vec<WipeStatus> {
         wipe_status(&self.shared)
     }
 }

@@ -10,7 +10,7 @@ tokio::task_local! {
 }
 
 /// Runs some work, and returns its result with the number of LVM processes that it started.
-pub(crate) async fn count<T>(work: impl Future<Output = T>) -> (T, u32) {
+pub async fn count<T>(work: impl Future<Output = T>) -> (T, u32) {
     let processes = Arc::<AtomicU32>::default();
     let result = PROCESSES.scope(Arc::clone(&processes), work).await;
     (result, processes.load(Ordering::Relaxed))
@@ -29,7 +29,7 @@ pub(crate) fn count_for_request<T>(work: impl Future<Output = T>) -> impl Future
 }
 
 /// Adds LVM processes to the counter of the present request.
-pub(crate) fn add(number: u32) {
+pub fn add(number: u32) {
     // Background work has no counter.
     let _counted = PROCESSES.try_with(|processes| processes.fetch_add(number, Ordering::Relaxed));
 }

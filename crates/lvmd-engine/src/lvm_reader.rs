@@ -52,12 +52,12 @@ impl<R: Host> LvmReader<R> {
     }
 
     /// Lists the physical volumes of the machine; see [`Lvm::physical_volumes`].
-    pub(crate) async fn physical_volumes(&self) -> Result<Vec<GroupDisk>, Error> {
+    pub async fn physical_volumes(&self) -> Result<Vec<GroupDisk>, Error> {
         self.lvm.physical_volumes().await
     }
 
     /// Returns the signature that blkid finds on a disk; see [`Lvm::signature`].
-    pub(crate) async fn signature(&self, disk: &str) -> Result<Option<String>, String> {
+    pub async fn signature(&self, disk: &str) -> Result<Option<String>, String> {
         self.lvm.signature(disk).await
     }
 

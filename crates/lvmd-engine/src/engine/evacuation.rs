@@ -44,13 +44,15 @@ enum Progress {
 
 /// A physical volume that is being emptied: for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct EvacuationStatus {
-    pub(crate) volume_group: String,
+pub struct EvacuationStatus {
+    /// Its volume group.
+    pub volume_group: String,
     /// Its device.
-    pub(crate) disk: String,
+    pub disk: String,
     /// Bytes of volumes that are still on it.
-    pub(crate) remaining: u64,
-    pub(crate) is_blocked: bool,
+    pub remaining: u64,
+    /// True while something is in the way.
+    pub is_blocked: bool,
 }
 
 /// A physical volume with something to be done.

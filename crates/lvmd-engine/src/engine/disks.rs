@@ -17,23 +17,24 @@ use crate::disk_addition::DiskAddition;
 use crate::error::Error;
 
 /// The changes of the disks of a volume group, which is locked. It may not exist yet.
-pub(crate) struct LockedDisks<'a, R> {
+#[derive(Debug)]
+pub struct LockedDisks<'a, R> {
     group: &'a LockedGroup<R>,
 }
 
 impl<R: Host> LockedDisks<'_, R> {
     /// Creates the group with this tag on a disk; see [`lvm::Lvm::create_group`].
-    pub(crate) async fn create_group(&self, tag: &Tag, disk: &str) -> Result<(), lvm::Error> {
+    pub async fn create_group(&self, tag: &Tag, disk: &str) -> Result<(), lvm::Error> {
         self.group.lvm().create_group(&self.group.name, tag, disk).await
     }
 
     /// Adds a disk to the group; see [`lvm::Lvm::extend_group`].
-    pub(crate) async fn extend_group(&self, disk: &str) -> Result<(), lvm::Error> {
+    pub async fn extend_group(&self, disk: &str) -> Result<(), lvm::Error> {
         self.group.lvm().extend_group(&self.group.name, disk).await
     }
 
     /// Makes a physical volume as large as its disk; see [`lvm::Lvm::resize_disk`].
-    pub(crate) async fn resize_disk(&self, disk: &str) -> Result<(), lvm::Error> {
+    pub async fn resize_disk(&self, disk: &str) -> Result<(), lvm::Error> {
         self.group.lvm().resize_disk(disk).await
     }
 }
@@ -41,20 +42,20 @@ impl<R: Host> LockedDisks<'_, R> {
 impl<R: Host> Engine<R> {
     /// Begins to empty a physical volume, or changes how. While the other disks lack space for all of it the request is
     /// recorded and nothing is moved: a disk that joins the group is for what waits here, and not for a thin pool.
-    pub(crate) async fn evacuate(&self, vg: &VgName, uuid: String, request: EvacuationRequest) -> Result<(), Error> {
+    pub async fn evacuate(&self, vg: &VgName, uuid: String, request: EvacuationRequest) -> Result<(), Error> {
         let begin = async move |mut group: LockedGroup<R>| begin_evacuation(&mut group, &uuid, request).await;
         self.shared.handle(self.shared.group(vg)?).with_lock(begin).await
     }
 
     /// Ends the evacuation of a physical volume: what was moved stays where it is.
-    pub(crate) async fn stop_evacuation(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
+    pub async fn stop_evacuation(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
         let end = async move |mut group: LockedGroup<R>| end_evacuation(&mut group, &uuid).await;
         self.shared.handle(self.shared.group(vg)?).with_lock(end).await
     }
 
     /// Rebuilds the mirrors that have lost this missing physical volume, and forgets it. Refused, without a change,
     /// when anything else was on it.
-    pub(crate) async fn replace_missing_disk(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
+    pub async fn replace_missing_disk(&self, vg: &VgName, uuid: String) -> Result<(), Error> {
         let group = self.shared.handle(self.shared.group(vg)?);
         let move_lock = group.lock_moves_in_time().await?;
         let replace = async move |mut group: LockedGroup<R>| replace_in_group(&mut group, &move_lock, &uuid).await;
@@ -62,7 +63,7 @@ impl<R: Host> Engine<R> {
     }
 
     /// Has the discovery of disks add a disk to its disk group.
-    pub(crate) async fn add_disk(&self, path: String, stable_name: String) -> Result<(), Error> {
+    pub async fn add_disk(&self, path: String, stable_name: String) -> Result<(), Error> {
         let (answer, answered) = oneshot::channel();
         let request = DiskAddition { path, stable_name, answer };
         self.shared.disk_additions.send(request).await.map_err(|_| Error::Stopping)?;
@@ -70,13 +71,13 @@ impl<R: Host> Engine<R> {
     }
 
     /// Returns the disks that clients want to be added, to the one who adds them.
-    pub(crate) fn take_disk_additions(&self) -> Option<mpsc::Receiver<DiskAddition>> {
+    pub fn take_disk_additions(&self) -> Option<mpsc::Receiver<DiskAddition>> {
         self.shared.wanted_disks.lock().take()
     }
 
     /// Takes over the labels of the node, for disk groups that are for some nodes only. They are stored nowhere else:
     /// they may have changed when the next process starts.
-    pub(crate) fn set_node_labels(&self, labels: NodeLabels) {
+    pub fn set_node_labels(&self, labels: NodeLabels) {
         self.shared.node_labels.send_if_modified(|known| {
             let differs = known.as_deref() != Some(&labels);
             if differs {
@@ -87,13 +88,13 @@ impl<R: Host> Engine<R> {
     }
 
     /// Subscribes to the labels of the node; `None` until a client has sent them.
-    pub(crate) fn node_labels(&self) -> watch::Receiver<Option<Arc<NodeLabels>>> {
+    pub fn node_labels(&self) -> watch::Receiver<Option<Arc<NodeLabels>>> {
         self.shared.node_labels.subscribe()
     }
 
     /// Runs a change of the disks of a volume group, which may not exist yet, and has LVM report on the group
     /// afterwards.
-    pub(crate) async fn change_disks<T: Send + 'static>(
+    pub async fn change_disks<T: Send + 'static>(
         &self,
         vg: &VgName,
         change: impl for<'a> FnOnce(LockedDisks<'a, R>) -> BoxFuture<'a, T> + Send + 'static,
@@ -110,7 +111,7 @@ impl<R: Host> Engine<R> {
     }
 
     /// Stores the report of a scan of the disks, and publishes it with the inventory.
-    pub(crate) fn publish_disks(&self, report: Arc<DiskReport>) {
+    pub fn publish_disks(&self, report: Arc<DiskReport>) {
         *self.shared.disks.write() = Some(report);
         self.shared.publish();
     }

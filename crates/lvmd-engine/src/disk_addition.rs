@@ -6,11 +6,11 @@ use crate::error::Error;
 
 /// A disk that a client wants to be added.
 #[derive(Debug)]
-pub(crate) struct DiskAddition {
+pub struct DiskAddition {
     /// Path of the disk, for example `/dev/sdb`.
-    pub(crate) path: String,
+    pub path: String,
     /// The path in `/dev/disk/by-id` that the disk must have; empty if it must have none.
-    pub(crate) stable_name: String,
+    pub stable_name: String,
     /// Receives the outcome.
-    pub(crate) answer: oneshot::Sender<Result<(), Error>>,
+    pub answer: oneshot::Sender<Result<(), Error>>,
 }

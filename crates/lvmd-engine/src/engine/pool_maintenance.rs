@@ -34,12 +34,16 @@ struct Entry {
 }
 
 /// The maintenance of the pool of a class, for metrics.
-pub(crate) struct PoolStatus {
-    pub(crate) device_class: String,
-    pub(crate) extensions: u64,
-    pub(crate) failures: u64,
+#[derive(Debug)]
+pub struct PoolStatus {
+    /// Name of the class.
+    pub device_class: String,
+    /// Number of extensions since the start of the process.
+    pub extensions: u64,
+    /// Number of failures since then.
+    pub failures: u64,
     /// True if something is to be done for the pool, and is not.
-    pub(crate) is_held_up: bool,
+    pub is_held_up: bool,
 }
 
 impl Default for Entry {

@@ -58,13 +58,14 @@ use std::sync::Arc;
 use state::Shared;
 
 pub use creation::CreateVolume;
-pub(crate) use evacuation::EvacuationStatus;
-pub(crate) use pool_maintenance::PoolStatus;
+pub use disks::LockedDisks;
+pub use evacuation::EvacuationStatus;
+pub use pool_maintenance::PoolStatus;
 pub use quarantine::AdoptVolume;
 pub use snapshot::CreateSnapshot;
 pub use start::StartError;
-pub(crate) use status::GroupStatus;
-pub(crate) use wiping::WipeStatus;
+pub use status::GroupStatus;
+pub use wiping::WipeStatus;
 
 /// Device classes on top of LVM. Clones share everything.
 #[derive(Debug)]

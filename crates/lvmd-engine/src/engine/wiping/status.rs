@@ -7,15 +7,17 @@ use crate::engine::state::Shared;
 
 /// Volumes of one class, or of none, that are being wiped: for metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WipeStatus {
-    pub(crate) volume_group: VgName,
+pub struct WipeStatus {
+    /// Their volume group.
+    pub volume_group: VgName,
     /// Empty when no configured class has such volumes.
-    pub(crate) device_class: String,
-    pub(crate) volumes: u64,
+    pub device_class: String,
+    /// Number of volumes that are not wiped yet.
+    pub volumes: u64,
     /// Bytes that are not wiped yet.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Number of failures since the start of the process.
-    pub(crate) failures: u64,
+    pub failures: u64,
 }
 
 /// Returns what is being wiped, and failed in this process, by group and class. Classes that wipe are listed also when

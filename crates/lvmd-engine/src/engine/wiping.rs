@@ -20,7 +20,7 @@ use device::{open_for_wiping, remove_wiped};
 use error::WipeError;
 use pending::{PendingWipe, TAKE_OVER, class_name_of, pending_wipes};
 
-pub(crate) use status::WipeStatus;
+pub use status::WipeStatus;
 pub(super) use status::wipe_status;
 
 /// Back-off after a failure.
