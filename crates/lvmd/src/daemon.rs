@@ -8,6 +8,7 @@ use block_device::SystemMachine;
 use lvm::{CommandRunner as _, Host, Lvm, VgName};
 use lvmd_config::Machine;
 use lvmd_config::tags::InstanceId;
+use lvmd_discovery::Discovery;
 use lvmd_engine::{Engine, LvmReader, StartError};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -15,7 +16,6 @@ use tonic::service::Routes;
 use topolvm_runtime::systemd::Systemd;
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
-use crate::discovery::Discovery;
 use crate::metrics::{ConfigMetrics, DiskMetrics, EngineMetrics, LvmMetrics, Metered};
 use crate::reload::{Mode, Reload};
 use crate::settings::Settings;

@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use block_device::SystemMachine;
 use lvm::Host as _;
 use lvmd_config::{Config, InvalidConfig, NodeLabels};
+use lvmd_discovery::describe_disks;
 use prometheus_client::registry::Registry;
-use tokio::sync::watch;
 use topolvm_proto::lvmd::Empty;
 use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_runtime::grpc::RpcMetrics;
@@ -22,11 +22,10 @@ use topolvm_runtime::{
 
 use crate::args::{Args, Command, DiskOutput};
 use crate::daemon::{Daemon, lvm_of_this_machine};
-use crate::discovery::Scanner;
 use crate::grpc::disk_message;
 use crate::reload::Mode;
 use crate::settings::Settings;
-use crate::{check_config, convert_config, describe_disks, health};
+use crate::{check_config, convert_config, health};
 
 /// Back-off after metrics could not be served.
 const METRICS_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
@@ -118,16 +117,10 @@ async fn scan_disks(settings: Settings, as_json: bool, labels: Option<NodeLabels
     let Settings { config, runner, .. } = settings;
     let needs_labels = config.disk_groups.groups.iter().any(|group| !group.node_labels.is_everything());
     let labels = if labels.is_none() && needs_labels { ask_for_labels(&config.socket).await } else { labels };
-    let (_, labels) = watch::channel(labels.map(Arc::new));
     let root = runner.root();
     let lvm = lvm_of_this_machine(runner);
     config.classes.volume_groups().iter().for_each(|vg| lvm.serve(vg, None));
-    let scanner = Scanner::new(SystemMachine::new(root), lvm, labels);
-    let report = scanner.report(&config.disk_groups).await?;
-    if !as_json {
-        return Ok(describe_disks::as_text(&report));
-    }
-    describe_disks::as_json(&report).context("cannot write the report")
+    describe_disks(SystemMachine::new(root), lvm, &config.disk_groups, labels, as_json).await
 }
 
 /// Returns the labels that the lvmd behind a socket received for its node. They can be missing or outdated.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 23] = [
+const ALLOWED: [(&str, &[&str]); 24] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -24,7 +24,11 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ("topolvm-scheduler", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("lvmd-config", &["block-device", "lvm", "topolvm-runtime"]),
     ("lvmd-engine", &["lvm", "lvmd-config", "topolvm-runtime"]),
-    ("lvmd", &["block-device", "lvm", "lvmd-config", "lvmd-engine", "topolvm-proto", "topolvm-runtime"]),
+    ("lvmd-discovery", &["block-device", "lvm", "lvmd-config", "lvmd-engine", "topolvm-runtime"]),
+    (
+        "lvmd",
+        &["block-device", "lvm", "lvmd-config", "lvmd-discovery", "lvmd-engine", "topolvm-proto", "topolvm-runtime"],
+    ),
     (
         "topolvm-controller",
         &[

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use block_device::{Contents, Use};
 use lvm::Lvm;
-use lvmd::{Discovery, DiskMetrics};
+use lvmd::DiskMetrics;
 use lvmd_config::{Config, DiskGroups, DiskReport, DiskState};
+use lvmd_discovery::Discovery;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::timeout;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use lvm::Lvm;
-use lvmd::Discovery;
 use lvmd_config::{Config, DiskState};
+use lvmd_discovery::Discovery;
 use tokio::sync::watch;
 use topolvm_proto::lvmd::{Empty, NodeLabels};
 use topolvm_testkit::lvm::FakeLvm;

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lvm::Lvm;
-use lvmd::{Discovery, routes};
+use lvmd::routes;
 use lvmd_config::tags::InstanceId;
 use lvmd_config::{Config, DiskGroups};
+use lvmd_discovery::Discovery;
 use lvmd_engine::Engine;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;

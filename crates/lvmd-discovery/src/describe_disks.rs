@@ -1,9 +1,17 @@
 //! The answer of `lvmd disks`: the report of the disks as a table for people and as JSON for programs.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use lvmd_config::{DiskFinding, DiskReport};
+use anyhow::Context as _;
+use block_device::Machine;
+use lvm::Host;
+use lvmd_config::{DiskFinding, DiskGroups, DiskReport, NodeLabels};
+use lvmd_engine::LvmReader;
 use serde::Serialize;
+use tokio::sync::watch;
+
+use super::scan::Scanner;
 
 /// A disk in JSON. Keys stay as they are.
 #[derive(Serialize)]
@@ -50,8 +58,25 @@ struct ReportObject<'a> {
     disk_groups: Vec<GroupObject<'a>>,
 }
 
+/// Scans the disks of a machine once, and describes them and the groups: in JSON for programs, else as a table for
+/// people. The labels of the node are not known without `labels`.
+pub async fn describe_disks<M: Machine, R: Host>(
+    machine: M,
+    lvm: impl Into<LvmReader<R>>,
+    groups: &DiskGroups,
+    labels: Option<NodeLabels>,
+    is_json: bool,
+) -> anyhow::Result<String> {
+    let (_, labels) = watch::channel(labels.map(Arc::new));
+    let report = Scanner::new(machine, lvm, labels).report(groups).await?;
+    if !is_json {
+        return Ok(as_text(&report));
+    }
+    as_json(&report).context("cannot write the report")
+}
+
 /// Writes the report as a table, and what is wrong with groups below it.
-pub(crate) fn as_text(report: &DiskReport) -> String {
+fn as_text(report: &DiskReport) -> String {
     let mut rows = vec![["DISK", "NAME", "SIZE", "MODEL", "STATUS"].map(str::to_owned)];
     rows.extend(report.disks.iter().map(|finding| {
         let disk = &finding.disk;
@@ -81,7 +106,7 @@ pub(crate) fn as_text(report: &DiskReport) -> String {
 }
 
 /// Writes the report as JSON.
-pub(crate) fn as_json(report: &DiskReport) -> serde_json::Result<String> {
+fn as_json(report: &DiskReport) -> serde_json::Result<String> {
     let disk_groups = report.groups.iter().map(|group| GroupObject {
         name: group.name.as_str(),
         mode: group.mode.keyword(),

@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The errors of a scan of all disks.
 #[derive(Debug, thiserror::Error)]
-pub enum ScanError {
+pub(super) enum ScanError {
     /// The inventory cannot be read.
     #[error(
         "cannot list the disks of the machine; in a container, lvmd needs hostPID and a privileged security context"
@@ -48,7 +48,7 @@ pub enum ScanError {
 
 /// Scans the disks of a machine. Clones share the list of disks that hang.
 #[derive(Debug)]
-pub struct Scanner<M, R> {
+pub(super) struct Scanner<M, R> {
     machine: Arc<M>,
     lvm: LvmReader<R>,
     /// The labels of this node; `None` until a client sends them.
@@ -93,7 +93,11 @@ impl<M, R> Clone for Scanner<M, R> {
 impl<M: Machine, R: Host> Scanner<M, R> {
     /// Creates a scanner of this machine's disks with this LVM. The node has the labels that are in the channel at the
     /// time of a scan.
-    pub fn new(machine: M, lvm: impl Into<LvmReader<R>>, labels: watch::Receiver<Option<Arc<NodeLabels>>>) -> Self {
+    pub(super) fn new(
+        machine: M,
+        lvm: impl Into<LvmReader<R>>,
+        labels: watch::Receiver<Option<Arc<NodeLabels>>>,
+    ) -> Self {
         Self {
             machine: Arc::new(machine),
             lvm: lvm.into(),
@@ -105,7 +109,7 @@ impl<M: Machine, R: Host> Scanner<M, R> {
     }
 
     /// Reports all disks.
-    pub async fn report(&self, groups: &DiskGroups) -> Result<DiskReport, ScanError> {
+    pub(super) async fn report(&self, groups: &DiskGroups) -> Result<DiskReport, ScanError> {
         self.scan(groups, |_| {}).await.map(|scan| scan.report)
     }
 
