@@ -6,10 +6,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use kube::runtime::events::{Event, EventType};
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
-use topolvm_kube::EventRecorder;
+use topolvm_kube::{EventRecorder, api_server};
 use topolvm_runtime::error_chain;
 
-use crate::api_server;
 use crate::published_pods::PodInfo;
 
 /// Field manager of our writes, as `managedFields` shows it.

@@ -6,13 +6,12 @@ use std::collections::{BTreeMap, HashSet};
 
 use futures::TryStreamExt as _;
 use http::StatusCode;
+use lvmd_client::{DeviceClasses, LvmdClient, LvmdError};
 use tokio::sync::watch;
 use topolvm_kube::LogicalVolumes;
 use topolvm_proto::lvmd::WatchStorageResponse;
 use topolvm_runtime::inventory_server::{InventoryList, InventorySource, Response, json, refusal};
 
-use crate::capacity::DeviceClasses;
-use crate::lvmd_client::{LvmdClient, LvmdError};
 use lists::{DeviceGroup, Volume};
 
 /// The lists of this node.

@@ -4,7 +4,6 @@
 //! It talks to lvmd for everything that concerns LVM, over its socket or in this process, and starts no LVM command
 //! itself.
 
-mod api_server;
 mod args;
 pub mod capacity;
 pub mod csi;
@@ -13,7 +12,6 @@ mod filesystem_usages;
 mod growth_reports;
 mod inventory;
 mod io_limits;
-pub mod lvmd_client;
 pub mod node_storage;
 mod operation_objects;
 mod orphans;
@@ -25,7 +23,6 @@ mod target_path;
 pub mod topology_label;
 mod volume_devices;
 mod volume_metrics;
-mod volume_references;
 mod volumes;
 
 pub use args::{Args, Config, LvmdConfig};

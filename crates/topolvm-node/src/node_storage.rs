@@ -23,12 +23,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
+use lvmd_client::LvmdClient;
 use tokio::sync::watch;
 use topolvm_api::{ApiFlavor, NodeSelection};
 use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 
 use crate::events::Events;
-use crate::lvmd_client::LvmdClient;
 use disk_events::DiskEvents;
 use disk_operations::DiskOperations;
 use writer::Publication;

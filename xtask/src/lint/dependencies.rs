@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 21] = [
+const ALLOWED: [(&str, &[&str]); 22] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -23,6 +23,7 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ("kubectl-topolvm", &["cli-runtime", "topolvm-api", "topolvm-doctor", "topolvm-install"]),
     ("topolvm-scheduler", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("lvmd", &["block-device", "lvm", "topolvm-proto", "topolvm-runtime"]),
+    ("lvmd-client", &["linux-mount", "lvm", "topolvm-proto", "topolvm-runtime"]),
     (
         "topolvm-controller",
         &[
@@ -40,7 +41,16 @@ const ALLOWED: [(&str, &[&str]); 21] = [
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     (
         "topolvm-node",
-        &["linux-mount", "lvm", "lvmd", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"],
+        &[
+            "linux-mount",
+            "lvm",
+            "lvmd",
+            "lvmd-client",
+            "topolvm-api",
+            "topolvm-kube",
+            "topolvm-proto",
+            "topolvm-runtime",
+        ],
     ),
     ("topolvm-testkit", &["block-device", "lvm", "topolvm-api"]),
 ];

@@ -16,16 +16,16 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
+use lvmd_client::{LvmdClient, LvmdError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use topolvm_api::{ApiFlavor, DiskOperation, DiskOperationStatus, DiskOperationType, EvacuationStatus, parse_bytes};
+use topolvm_kube::api_server::ApiError;
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
 use super::disks::cut;
 use super::lvmd_watch::Reading;
-use crate::api_server::ApiError;
 use crate::events::Events;
-use crate::lvmd_client::{LvmdClient, LvmdError};
 use crate::operation_objects::{OperationObjects, time_to_live};
 use crate::orphans::node_reference;
 use decision::{CANCELED, DiskCall, End, RecordedDisk, Situation, Step, next_step};

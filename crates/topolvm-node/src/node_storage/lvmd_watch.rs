@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
+use lvmd_client::{LvmdClient, LvmdError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use topolvm_api::NodeStorageStatus;
@@ -13,7 +14,6 @@ use topolvm_runtime::Backoff;
 use super::disks::is_scan_successful;
 use super::node_labels::{self, NodeMetadata};
 use super::status::status_of;
-use crate::lvmd_client::{LvmdClient, LvmdError};
 
 /// Time for lvmd to come back. A restart takes less, and is nothing to write about.
 const GRACE: Duration = Duration::from_secs(10);

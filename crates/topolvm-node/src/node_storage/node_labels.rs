@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
+use lvmd_client::LvmdClient;
 use tokio::sync::watch;
 use topolvm_runtime::{Backoff, error_chain};
-
-use crate::lvmd_client::LvmdClient;
 
 pub(super) type NodeMetadata = PartialObjectMeta<Node>;
 

@@ -2,9 +2,8 @@
 
 use lvm::LvAttr;
 use lvmd::{quarantined_at, quarantined_uid};
+use lvmd_client::Lv;
 use topolvm_api::ApiFlavor;
-
-use crate::lvmd_client::Lv;
 
 /// An LV that may be without its object.
 #[derive(Clone, Debug)]

@@ -10,11 +10,10 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::OnceCell;
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::list_selected;
+use topolvm_kube::api_server::{ApiError, DEADLINE, call};
+use topolvm_kube::{VolumeReferences, list_selected};
 
 use super::candidate::Candidate;
-use crate::api_server::{ApiError, DEADLINE, call};
-use crate::volume_references::VolumeReferences;
 
 /// Namespace that every cluster has, and whose UID identifies the cluster.
 const IDENTITY: &str = "kube-system";

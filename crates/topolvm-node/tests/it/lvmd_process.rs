@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use lvm::Lvm;
 use lvmd::{Config, Discovery, DiskGroups, Engine, InstanceId, routes};
+use lvmd_client::LvmdClient;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::vg_service_server::{VgService, VgServiceServer};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
+use lvmd_client::LvmdClient;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use topolvm_api::{ApiFlavor, NodeSelection};
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_node::node_storage::StoragePublisher;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
