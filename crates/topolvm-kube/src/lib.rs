@@ -26,7 +26,7 @@ pub use agent_pods::AgentPod;
 pub use cache::{Cache, CacheWriter, Cached};
 pub use client::{client, wait_until_reachable};
 pub use credentials::{CredentialSource, Credentials, CredentialsRejected};
-pub use events::EventRecorder;
+pub use events::{EventRecorder, node_reference};
 pub use extender_informer::{ExtenderInformer, ExtenderState};
 pub use list::{list_in_pages, list_selected, node_selection};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};

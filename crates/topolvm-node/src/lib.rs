@@ -12,8 +12,6 @@ mod filesystem_usages;
 mod growth_reports;
 mod inventory;
 mod io_limits;
-pub mod node_storage;
-mod operation_objects;
 mod orphans;
 mod published_pods;
 pub mod reconcile;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 23] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -39,6 +39,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
+    ("node-storage", &["lvmd-client", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     (
         "topolvm-node",
         &[
@@ -46,6 +47,7 @@ const ALLOWED: [(&str, &[&str]); 22] = [
             "lvm",
             "lvmd",
             "lvmd-client",
+            "node-storage",
             "topolvm-api",
             "topolvm-kube",
             "topolvm-proto",

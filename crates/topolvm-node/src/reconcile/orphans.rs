@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use topolvm_api::{LogicalVolume, NodeOrphans, OrphanedVolume};
 use topolvm_kube::api_server::ApiError;
+use topolvm_kube::node_reference;
 use topolvm_proto::lvmd::AdoptLvRequest;
 use topolvm_runtime::error_chain;
 
@@ -22,7 +23,7 @@ use super::clients::Clients;
 use super::listing::Listing;
 use crate::orphans::{
     Blocker, Candidate, ClusterFacts, Counts, ObjectState, OrphanPolicy, OrphanSettings, OrphanState, Step,
-    choose_step, find_blocker, node_reference, remembers_until, to_record,
+    choose_step, find_blocker, remembers_until, to_record,
 };
 
 /// Longest time between two checks of the same LVs.

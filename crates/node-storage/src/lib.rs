@@ -11,9 +11,11 @@ mod disk_events;
 mod disk_operations;
 mod disks;
 mod evacuation_events;
+mod events;
 mod lvmd_watch;
 mod node_labels;
 mod object_watch;
+mod operation_objects;
 mod status;
 mod writer;
 
@@ -63,7 +65,7 @@ impl StoragePublisher {
         shutdown: &CancellationToken,
     ) {
         let Self { flavor, node, selection, lvmd, now } = self;
-        let events = Events::new(flavor, &node, client.clone());
+        let events = Events::new(&node, client.clone());
         let disk_events = DiskEvents::new(events.clone());
         let api = Api::all_with(client.clone(), &flavor);
         let (reading, readings) = watch::channel(None);
