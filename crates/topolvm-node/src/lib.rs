@@ -10,7 +10,6 @@ pub mod csi;
 mod events;
 mod filesystem_usages;
 mod growth_reports;
-mod inventory;
 mod io_limits;
 mod orphans;
 mod published_pods;

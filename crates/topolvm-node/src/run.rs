@@ -9,6 +9,7 @@ use kube::Client;
 use linux_mount::{Mounter, SystemMounter};
 use lvm::{Host, Placement};
 use lvmd_client::LvmdClient;
+use node_inventory::Inventory;
 use node_storage::StoragePublisher;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
@@ -24,7 +25,6 @@ use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredA
 use crate::args::{Args, Config, LvmdConfig};
 use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
-use crate::inventory::Inventory;
 use crate::io_limits::{IoLimiter, LimitIo, PodWatch};
 use crate::published_pods::PublishedPods;
 use crate::reconcile::{FindDeviceUses, HostAccess, Reconciler, Triggers, VolumeGauges};

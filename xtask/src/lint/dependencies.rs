@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 23] = [
+const ALLOWED: [(&str, &[&str]); 24] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -39,6 +39,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
+    ("node-inventory", &["lvmd-client", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     ("node-storage", &["lvmd-client", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     (
         "topolvm-node",
@@ -47,6 +48,7 @@ const ALLOWED: [(&str, &[&str]); 23] = [
             "lvm",
             "lvmd",
             "lvmd-client",
+            "node-inventory",
             "node-storage",
             "topolvm-api",
             "topolvm-kube",

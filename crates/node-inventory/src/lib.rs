@@ -16,10 +16,13 @@ use lists::{DeviceGroup, Volume};
 
 /// The lists of this node.
 #[derive(Clone, Debug)]
-pub(crate) struct Inventory {
-    pub(crate) lvmd: LvmdClient,
-    pub(crate) device_classes: watch::Receiver<DeviceClasses>,
-    pub(crate) volumes: LogicalVolumes,
+pub struct Inventory {
+    /// The lvmd that knows the volume groups and the LVs.
+    pub lvmd: LvmdClient,
+    /// The device classes, as lvmd reported them last.
+    pub device_classes: watch::Receiver<DeviceClasses>,
+    /// The objects of this node, whose LVs are listed.
+    pub volumes: LogicalVolumes,
 }
 
 /// Error of making a list.
