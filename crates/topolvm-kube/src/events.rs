@@ -6,15 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event, Recorder, Reporter};
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use kube::core::PartialObjectMeta;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource as _};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use topolvm_runtime::error_chain;
 
+use crate::api_server;
+
 /// Time after its last use for which kube's recorder counts an Event instead of writing a new one.
 const REMEMBERED: Duration = Duration::from_mins(6);
+/// Deadline of an Event of the agent. No volume waits longer for one.
+const DEADLINE: Duration = Duration::from_secs(5);
 /// The longest note that the API server takes, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
@@ -79,6 +84,29 @@ impl EventRecorder {
         written
     }
 
+    /// Publishes a warning until a deadline. A failure is only logged, because nothing depends on an Event.
+    pub async fn publish_warning(&self, regarding: &ObjectReference, reason: &str, action: &str, note: &str) {
+        self.publish_of(EventType::Warning, regarding, reason, action, note).await;
+    }
+
+    /// Publishes until a deadline that something is as it should be. A failure is only logged.
+    pub async fn publish_normal(&self, regarding: &ObjectReference, reason: &str, action: &str, note: &str) {
+        self.publish_of(EventType::Normal, regarding, reason, action, note).await;
+    }
+
+    async fn publish_of(&self, type_: EventType, regarding: &ObjectReference, reason: &str, action: &str, note: &str) {
+        let event = Event {
+            type_,
+            reason: reason.to_owned(),
+            note: Some(note.to_owned()),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = api_server::call(DEADLINE, self.publish(event, regarding)).await {
+            tracing::debug!(object = regarding.name, reason, error = error_chain(&error), "cannot publish an Event");
+        }
+    }
+
     fn recorder_of(&self, note: &str) -> Recorder {
         let used = Instant::now();
         let mut by_note = self.by_note.lock();
@@ -90,9 +118,19 @@ impl EventRecorder {
     }
 }
 
+/// Returns the reference to a Node for Events about it.
+pub fn node_reference(node: &PartialObjectMeta<Node>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(Node::api_version(&()).into_owned()),
+        kind: Some(Node::kind(&()).into_owned()),
+        name: node.metadata.name.clone(),
+        uid: node.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use kube::runtime::events::EventType;
     use serde_json::{Value, json};
     use topolvm_testkit::{ApiServer, Log};
 

@@ -1,12 +1,13 @@
 //! Shared by agent and controller on top of the Kubernetes client: the client itself, whether its credentials are
-//! accepted, watches that reconnect indefinitely, caches of watched objects, lists, patches of metadata, Events, the
-//! work queue of reconcilers and their metric, authorization of HTTP requests by the API server, the pods of agents,
-//! and the state of the scheduler extender.
+//! accepted, calls with a deadline, watches that reconnect indefinitely, caches of watched objects, lists, patches of
+//! metadata, Events, the work queue of reconcilers and their metric, authorization of HTTP requests by the API server,
+//! the objects that refer to a volume, the pods of agents, and the state of the scheduler extender.
 //!
 //! It depends on no reconciler and not on CSI.
 
 mod access_reviews;
 mod agent_pods;
+pub mod api_server;
 mod cache;
 mod client;
 mod credentials;
@@ -16,6 +17,7 @@ mod list;
 mod logical_volumes;
 mod patches;
 mod reconcile_metrics;
+mod volume_references;
 mod watch;
 mod work_queue;
 
@@ -24,7 +26,7 @@ pub use agent_pods::AgentPod;
 pub use cache::{Cache, CacheWriter, Cached};
 pub use client::{client, wait_until_reachable};
 pub use credentials::{CredentialSource, Credentials, CredentialsRejected};
-pub use events::EventRecorder;
+pub use events::{EventRecorder, node_reference};
 pub use extender_informer::{ExtenderInformer, ExtenderState};
 pub use list::{list_in_pages, list_selected, node_selection};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
@@ -33,5 +35,6 @@ pub use patches::{
     replace_status_if_unchanged, set_annotation, set_label,
 };
 pub use reconcile_metrics::ReconcileMetrics;
+pub use volume_references::{VolumeReference, VolumeReferences};
 pub use watch::{watch_all, watch_one, watch_one_if_served, watch_selected, watch_selected_if_served};
 pub use work_queue::{WorkQueueConfig, reconcile_changes, watch_and_reconcile};

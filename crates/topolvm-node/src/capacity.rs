@@ -4,7 +4,6 @@
 //!
 //! The tasks retry indefinitely: lvmd, the API server and the Node object may each go away and come back.
 
-mod device_classes;
 mod extended_resources;
 mod lvmd_watch;
 mod metrics;
@@ -17,18 +16,16 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::Api;
 use kube::core::PartialObjectMeta;
+use lvmd_client::{DeviceClasses, LvmdClient};
 use prometheus_client::registry::Registry;
 use tokio::sync::{mpsc, watch};
 use topolvm_api::{ApiFlavor, NodeCapacity, NodeSelection};
 use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 
-pub use device_classes::{DeviceClass, DeviceClasses, ThinPool};
 use extended_resources::ExtendedResources;
 use lvmd_watch::Receivers;
 use metrics::Gauges;
 use node_annotations::Publication;
-
-use crate::lvmd_client::LvmdClient;
 
 /// Back-off while lvmd or the API server is away.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));

@@ -1,22 +1,14 @@
 //! Kubernetes Events of LogicalVolumes, of the pods that have them, and of Nodes, as `kubectl describe` shows them.
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
-use kube::runtime::events::{Event, EventType};
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
 use topolvm_kube::EventRecorder;
-use topolvm_runtime::error_chain;
 
-use crate::api_server;
 use crate::published_pods::PodInfo;
 
 /// Field manager of our writes, as `managedFields` shows it.
 pub(crate) const FIELD_MANAGER: &str = "topolvm-node";
-
-/// Deadline of an event. No volume waits longer for one.
-const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Publishes Events of LogicalVolumes, pods and Nodes.
 #[derive(Clone, Debug)]
@@ -68,87 +60,27 @@ impl Events {
 
     /// Publishes that LVs of the node are without their LogicalVolumes.
     pub(crate) async fn volumes_orphaned(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "OrphanedVolumes", "Compare", message).await;
+        self.recorder.publish_warning(node, "OrphanedVolumes", "Compare", message).await;
     }
 
     /// Publishes that an LV was put into quarantine.
     pub(crate) async fn volume_quarantined(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "VolumeQuarantined", "Quarantine", message).await;
+        self.recorder.publish_warning(node, "VolumeQuarantined", "Quarantine", message).await;
     }
 
     /// Publishes that an LV was removed after its quarantine.
     pub(crate) async fn quarantine_ended(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "QuarantinedVolumeRemoved", "Remove", message).await;
-    }
-
-    /// Publishes that disk groups of the node have got disks.
-    pub(crate) async fn disks_added(&self, node: &ObjectReference, message: &str) {
-        self.publish_normal(node, "DiskAdded", "AddDisk", message).await;
-    }
-
-    /// Publishes that disk groups of the node could get disks, and that nothing is done.
-    pub(crate) async fn disks_available(&self, node: &ObjectReference, message: &str) {
-        self.publish_normal(node, "DiskAvailable", "LookAtDisks", message).await;
-    }
-
-    /// Publishes that disks of the node could not be added to their disk groups.
-    pub(crate) async fn disk_addition_failed(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "DiskAdditionFailed", "AddDisk", message).await;
-    }
-
-    /// Publishes that a disk group of the node lacks disks.
-    pub(crate) async fn disks_missing(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "DiskMissing", "LookAtDisks", message).await;
-    }
-
-    /// Publishes that LVM creates no volumes in a device class of the node.
-    pub(crate) async fn device_class_refused(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "DeviceClassRefused", "CreateVolume", message).await;
-    }
-
-    /// Publishes that the volumes of a disk are being moved to others.
-    pub(crate) async fn evacuation_started(&self, node: &ObjectReference, message: &str) {
-        self.publish_normal(node, "EvacuationStarted", "EvacuateDisk", message).await;
-    }
-
-    /// Publishes that the volumes of a disk cannot be moved on.
-    pub(crate) async fn evacuation_blocked(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "EvacuationBlocked", "EvacuateDisk", message).await;
-    }
-
-    /// Publishes that the volumes of a disk are not moved any more.
-    pub(crate) async fn evacuation_stopped(&self, node: &ObjectReference, message: &str) {
-        self.publish_normal(node, "EvacuationStopped", "EvacuateDisk", message).await;
-    }
-
-    /// Publishes that a disk is empty, and stays in its volume group.
-    pub(crate) async fn disk_evacuated(&self, node: &ObjectReference, message: &str) {
-        self.publish_normal(node, "DiskEvacuated", "EvacuateDisk", message).await;
-    }
-
-    /// Publishes that a disk was emptied and has left its volume group.
-    pub(crate) async fn disk_removed(&self, node: &ObjectReference, message: &str) {
-        self.publish_normal(node, "DiskRemoved", "RemoveDisk", message).await;
-    }
-
-    /// Publishes that what a missing disk had was rebuilt, and that its volume group has forgotten it.
-    pub(crate) async fn disk_replaced(&self, node: &ObjectReference, message: &str) {
-        self.publish_normal(node, "DiskReplaced", "ReplaceDisk", message).await;
-    }
-
-    /// Publishes that a disk operation of an administrator has failed.
-    pub(crate) async fn disk_operation_failed(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "DiskOperationFailed", "OperateDisk", message).await;
+        self.recorder.publish_warning(node, "QuarantinedVolumeRemoved", "Remove", message).await;
     }
 
     /// Publishes that the topology label of the node was wrong or missing, and is right now.
     pub(crate) async fn topology_label_corrected(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "TopologyLabelCorrected", "LabelNode", message).await;
+        self.recorder.publish_warning(node, "TopologyLabelCorrected", "LabelNode", message).await;
     }
 
     /// Publishes that the topology label of the node is wrong or missing.
     pub(crate) async fn topology_label_wrong(&self, node: &ObjectReference, message: &str) {
-        self.publish(node, "TopologyLabelWrong", "LabelNode", message).await;
+        self.recorder.publish_warning(node, "TopologyLabelWrong", "LabelNode", message).await;
     }
 
     /// Publishes that limits of I/O which a pod is to have are not in force.
@@ -161,42 +93,11 @@ impl Events {
             uid: Some(pod.uid.clone()),
             ..ObjectReference::default()
         };
-        self.publish(&regarding, reason, "LimitIO", message).await;
+        self.recorder.publish_warning(&regarding, reason, "LimitIO", message).await;
     }
 
     /// Publishes a warning about a volume.
     async fn publish_warning(&self, volume: &LogicalVolume, reason: &str, action: &str, message: &str) {
-        self.publish(&volume.object_ref(&self.flavor), reason, action, message).await;
-    }
-
-    /// Publishes a warning.
-    async fn publish(&self, regarding: &ObjectReference, reason: &str, action: &str, message: &str) {
-        self.publish_of(EventType::Warning, regarding, reason, action, message).await;
-    }
-
-    /// Publishes that something is as it should be.
-    async fn publish_normal(&self, regarding: &ObjectReference, reason: &str, action: &str, message: &str) {
-        self.publish_of(EventType::Normal, regarding, reason, action, message).await;
-    }
-
-    /// Publishes an event of this type. A failure is only logged, because nothing depends on an event.
-    async fn publish_of(
-        &self,
-        type_: EventType,
-        regarding: &ObjectReference,
-        reason: &str,
-        action: &str,
-        message: &str,
-    ) {
-        let event = Event {
-            type_,
-            reason: reason.to_owned(),
-            note: Some(message.to_owned()),
-            action: action.to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = api_server::call(DEADLINE, self.recorder.publish(event, regarding)).await {
-            tracing::debug!(object = regarding.name, reason, error = error_chain(&error), "cannot publish an Event");
-        }
+        self.recorder.publish_warning(&volume.object_ref(&self.flavor), reason, action, message).await;
     }
 }

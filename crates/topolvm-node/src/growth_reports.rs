@@ -17,9 +17,9 @@ use serde_json::json;
 use tokio::time::MissedTickBehavior;
 use topolvm_api::{ApiFlavor, GrowthThresholds, LogicalVolume};
 use topolvm_kube::LogicalVolumes;
+use topolvm_kube::api_server::{self, ApiError, DEADLINE};
 use topolvm_runtime::{CancellationToken, error_chain};
 
-use crate::api_server::{self, ApiError, DEADLINE};
 use crate::events::FIELD_MANAGER;
 use crate::filesystem_usages::FilesystemUsages;
 use crate::volume_devices::VolumeDevices;

@@ -4,18 +4,13 @@
 //! It talks to lvmd for everything that concerns LVM, over its socket or in this process, and starts no LVM command
 //! itself.
 
-mod api_server;
 mod args;
 pub mod capacity;
 pub mod csi;
 mod events;
 mod filesystem_usages;
 mod growth_reports;
-mod inventory;
 mod io_limits;
-pub mod lvmd_client;
-pub mod node_storage;
-mod operation_objects;
 mod orphans;
 mod published_pods;
 pub mod reconcile;
@@ -25,7 +20,6 @@ mod target_path;
 pub mod topology_label;
 mod volume_devices;
 mod volume_metrics;
-mod volume_references;
 mod volumes;
 
 pub use args::{Args, Config, LvmdConfig};

@@ -18,5 +18,5 @@ pub(crate) use candidate::Candidate;
 pub(crate) use decision::{Step, choose_step};
 pub(crate) use kept_time::to_record;
 pub(crate) use proof::{Blocker, ClusterFacts, Counts, find_blocker};
-pub(crate) use server::{ObjectState, Server, node_reference, remembers_until};
+pub(crate) use server::{ObjectState, Server, remembers_until};
 pub(crate) use state::OrphanState;

@@ -15,12 +15,11 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use topolvm_api::{ApiFlavor, NodeSelection, NodeState};
-use topolvm_kube::{json_patch, set_label};
+use topolvm_kube::api_server::{self, ApiError};
+use topolvm_kube::{json_patch, node_reference, set_label};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
-use crate::api_server::{self, ApiError};
 use crate::events::Events;
-use crate::orphans::node_reference;
 
 type NodeMetadata = PartialObjectMeta<Node>;
 

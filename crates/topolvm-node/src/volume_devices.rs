@@ -5,9 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use linux_mount::DeviceNumber;
+use lvmd_client::Lv;
 use parking_lot::Mutex;
-
-use crate::lvmd_client::Lv;
 
 /// The device of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

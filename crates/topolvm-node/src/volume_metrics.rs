@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use linux_mount::{DeviceNumber, DiskStatistics, FilesystemUsage, Mounter};
+use lvmd_client::DeviceClasses;
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -18,7 +19,6 @@ use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_kube::LogicalVolumes;
 use topolvm_runtime::MetricsPage;
 
-use crate::capacity::DeviceClasses;
 use crate::filesystem_usages::{FilesystemUsages, TABLE_DEADLINE};
 use crate::io_limits::IoLimiter;
 use crate::published_pods::PublishedPods;

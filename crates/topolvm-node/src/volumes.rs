@@ -8,10 +8,10 @@ use std::time::Duration;
 use kube::{Api, Client};
 use tonic::Code;
 use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_kube::api_server::{self, ApiError, DEADLINE};
 use topolvm_kube::{LogicalVolumes, list_selected};
 use topolvm_runtime::grpc::GrpcCode;
 
-use crate::api_server::{self, ApiError, DEADLINE};
 use crate::events::Events;
 
 /// Deadline for the first list of a process that has just started; a call waits until then.

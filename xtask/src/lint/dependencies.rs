@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 24] = [
+const ALLOWED: [(&str, &[&str]); 27] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -29,6 +29,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
         "lvmd",
         &["block-device", "lvm", "lvmd-config", "lvmd-discovery", "lvmd-engine", "topolvm-proto", "topolvm-runtime"],
     ),
+    ("lvmd-client", &["linux-mount", "lvm", "topolvm-proto", "topolvm-runtime"]),
     (
         "topolvm-controller",
         &[
@@ -44,6 +45,8 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
+    ("node-inventory", &["lvmd-client", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
+    ("node-storage", &["lvmd-client", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     (
         "topolvm-node",
         &[
@@ -51,6 +54,9 @@ const ALLOWED: [(&str, &[&str]); 24] = [
             "lvm",
             "lvmd",
             "lvmd-config",
+            "lvmd-client",
+            "node-inventory",
+            "node-storage",
             "topolvm-api",
             "topolvm-kube",
             "topolvm-proto",

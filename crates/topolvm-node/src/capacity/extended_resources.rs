@@ -9,13 +9,13 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::watcher::Event;
+use lvmd_client::DeviceClasses;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY, NodeSelection, NodeState, parse_bytes};
 use topolvm_kube::watch_one;
 use topolvm_runtime::{Backoff, CancellationToken, Tasks, error_chain};
 
-use super::device_classes::DeviceClasses;
 use super::until;
 
 /// Shortest time between two writes, each of which is sent to everybody who watches Nodes.
@@ -181,7 +181,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::capacity::{DeviceClass, ThinPool};
+    use lvmd_client::{DeviceClass, ThinPool};
 
     const FLAVOR: ApiFlavor = ApiFlavor::TopoLvm;
 

@@ -1,14 +1,13 @@
 //! Follows lvmd's stream of free space, and reconnects when it breaks.
 
 use futures::TryStreamExt as _;
+use lvmd_client::{DeviceClass, DeviceClasses, LvmdClient};
 use tokio::sync::{mpsc, watch};
 use topolvm_api::{LayoutCapacity, NodeCapacity};
 use topolvm_proto::lvmd::{OptionClassItem, WatchResponse};
 use topolvm_runtime::Backoff;
 
-use super::device_classes::{DeviceClass, DeviceClasses};
 use super::metrics::Gauges;
-use crate::lvmd_client::LvmdClient;
 
 /// Receivers of the free space that lvmd reports.
 pub(super) struct Receivers {

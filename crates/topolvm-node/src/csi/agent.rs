@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use kube::{Api, Client};
 use linux_mount::{HungPaths, Mounter};
+use lvmd_client::{DeviceClasses, LvmdClient};
 use tokio::sync::watch;
 
 use super::filesystems::Filesystems;
@@ -12,11 +13,9 @@ use super::health::HealthReports;
 use super::mounts::Mounts;
 use super::prepare::{FilesystemPreparation, MissingFilesystems};
 use super::volume_access::VolumeAccess;
-use crate::capacity::DeviceClasses;
 use crate::filesystem_usages::FilesystemUsages;
 use crate::growth_reports::GrowthReports;
 use crate::io_limits::IoLimiter;
-use crate::lvmd_client::LvmdClient;
 use crate::published_pods::PublishedPods;
 use crate::volume_devices::VolumeDevices;
 use crate::volume_metrics::VolumeMetrics;

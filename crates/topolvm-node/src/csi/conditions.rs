@@ -2,10 +2,8 @@
 //! reported; nothing here starts a process.
 
 use lvm::{LvAttr, Problem, State};
+use lvmd_client::{DeviceClass, DeviceClasses, Lv};
 use topolvm_proto::csi::{StorageHealthErrorType, VolumeHealthErrorType};
-
-use crate::capacity::{DeviceClass, DeviceClasses};
-use crate::lvmd_client::Lv;
 
 /// Usage of a thin pool, in percent, from which on it is reported as almost full. A full pool stops all its volumes.
 const ALMOST_FULL: f64 = 95.0;
@@ -173,9 +171,8 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use lvmd_client::ThinPool;
     use topolvm_proto::lvmd::{ThinPoolItem, WatchItem};
-
-    use crate::capacity::ThinPool;
 
     fn lv(attr: &str) -> Lv {
         let (name, attr) = ("v".to_owned(), attr.parse().ok());

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use linux_mount::{HungTask, MkfsOptionError, MountError, OptionError, UnsupportedFilesystem};
+use lvmd_client::LvmdError;
 use tonic::{Code, Status};
 use topolvm_runtime::grpc::{GrpcCode, into_status};
 
 use super::mount_code;
-use crate::lvmd_client::LvmdError;
 use crate::volumes::{LookupError, RecordError};
 
 /// Error of a call of the Node service.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linux_mount::{HungPaths, MountError, Mounter};
+use lvmd_client::DeviceClasses;
 use tokio::sync::watch;
 use topolvm_proto::csi;
 use topolvm_proto::csi::node_get_storage_health_response::StorageBackendHealth;
@@ -17,7 +18,6 @@ use super::conditions::{self, Condition, Severity};
 use super::prepare::MissingFilesystems;
 use super::request::GetVolumeHealth;
 use super::volume_access::VolumeAccess;
-use crate::capacity::DeviceClasses;
 
 /// Deadline of the conditions that come from lvmd. kubelet calls NodeGetVolumeHealth for one volume after the other,
 /// also of other drivers, and of NodeGetVolumeStats it needs the usage.

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use kube::Client;
+use lvmd_client::{LvmdClient, LvmdError};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::{Code, Status};
+use topolvm_kube::api_server::{self, ApiError};
 use topolvm_kube::{Credentials, CredentialsRejected};
 use topolvm_runtime::grpc::{GrpcCode, into_status};
-
-use crate::api_server::{self, ApiError};
-use crate::lvmd_client::{LvmdClient, LvmdError};
 
 /// Time for which an answer of the API server is cached. The liveness probe asks every few seconds on every node.
 const FRESH: Duration = Duration::from_mins(1);

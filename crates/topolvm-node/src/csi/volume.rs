@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use linux_mount::{BlockDevice, Filesystem, MkfsOptionError, MkfsOptions, MountOptions};
+use lvmd_client::Lv;
 use topolvm_api::LogicalVolume;
-
-use crate::lvmd_client::Lv;
 
 /// A volume: its LogicalVolume object, its LV, and its open device.
 pub(super) struct Volume<'a> {

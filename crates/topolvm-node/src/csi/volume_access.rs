@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use linux_mount::{DeviceNumber, Filesystem, MountError, MountOptions, Mounter, OpenDevice, PathKind};
+use lvmd_client::{Lv, LvmdClient};
 use topolvm_api::LogicalVolume;
 
 use super::CsiError;
 use super::volume::Volume;
-use crate::lvmd_client::{Lv, LvmdClient};
 use crate::volumes::{LookupError, Volumes};
 
 /// The volumes of the node: their objects, their LVs, and the machine.

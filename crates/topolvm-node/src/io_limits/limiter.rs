@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use linux_mount::{DeviceNumber, LimitError, LimitsInForce, PodLimits};
+use lvmd_client::{LvmdClient, LvmdError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use super::enforcement::{ByPod, Enforcement, FAILED, INVALID, Trouble, VolumeRat
 use super::pod_requests::{PodRequest, PodRequests};
 use super::report::IoReport;
 use crate::events::Events;
-use crate::lvmd_client::{LvmdClient, LvmdError};
 use crate::published_pods::{PodInfo, PublishedPods};
 
 /// Time for the kubelet to create the cgroup of a pod, in parallel with the mounts of its volumes.

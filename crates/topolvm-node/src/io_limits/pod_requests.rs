@@ -8,10 +8,9 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, IoLimitError, IoLimits};
-use topolvm_kube::{Cache, CacheWriter, list_selected, watch_selected};
+use topolvm_kube::{Cache, CacheWriter, api_server, list_selected, watch_selected};
 use topolvm_runtime::{CancellationToken, error_chain};
 
-use crate::api_server;
 use crate::published_pods::PodInfo;
 
 type PodMeta = PartialObjectMeta<Pod>;

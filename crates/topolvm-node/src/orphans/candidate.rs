@@ -1,10 +1,9 @@
 //! The facts in the name and tags of an LV without an object.
 
 use lvm::LvAttr;
+use lvmd_client::Lv;
 use lvmd_config::tags::{quarantined_at, quarantined_uid};
 use topolvm_api::ApiFlavor;
-
-use crate::lvmd_client::Lv;
 
 /// An LV that may be without its object.
 #[derive(Clone, Debug)]

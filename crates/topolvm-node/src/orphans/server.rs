@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, ObjectReference};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client, Resource as _, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::OnceCell;
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::list_selected;
+use topolvm_kube::api_server::{ApiError, DEADLINE, call};
+use topolvm_kube::{VolumeReferences, list_selected};
 
 use super::candidate::Candidate;
-use crate::api_server::{ApiError, DEADLINE, call};
-use crate::volume_references::VolumeReferences;
 
 /// Namespace that every cluster has, and whose UID identifies the cluster.
 const IDENTITY: &str = "kube-system";
@@ -122,15 +121,4 @@ impl Server {
 pub(crate) fn remembers_until(flavor: ApiFlavor, node: &PartialObjectMeta<Node>) -> Option<i64> {
     let written = node.annotations().get(flavor.volumes_until())?;
     written.parse::<Timestamp>().ok().map(Timestamp::as_second)
-}
-
-/// Returns the reference to a Node for Events about it.
-pub(crate) fn node_reference(node: &PartialObjectMeta<Node>) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(Node::api_version(&()).into_owned()),
-        kind: Some(Node::kind(&()).into_owned()),
-        name: node.metadata.name.clone(),
-        uid: node.metadata.uid.clone(),
-        ..ObjectReference::default()
-    }
 }

@@ -1,6 +1,7 @@
 //! Assigns to an object the LV that its annotation names, instead of a new one: an administrator restores a volume
 //! whose object was gone.
 
+use lvmd_client::to_wire;
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_proto::lvmd::AdoptLvRequest;
@@ -8,7 +9,6 @@ use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::ReconcileError;
 use super::creation::{Created, Creation};
-use crate::lvmd_client::to_wire;
 use crate::orphans::Candidate;
 
 impl Creation {

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use kube::Api;
+use lvmd_client::LvmdClient;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use super::tags;
 use crate::events::Events;
-use crate::lvmd_client::LvmdClient;
 use crate::orphans::Server;
 
 /// Clients of the API server and of lvmd, and the identity of the node.

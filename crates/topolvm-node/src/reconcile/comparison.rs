@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lvmd_client::{DeviceClasses, Lv};
 use tokio::sync::{mpsc, watch};
 use topolvm_api::LogicalVolume;
 use topolvm_kube::LogicalVolumes;
@@ -14,8 +15,6 @@ use super::differences::{Differences, VolumeGauges};
 use super::listing::Listing;
 use super::object_writer::ObjectWriter;
 use super::orphans::OrphanHandler;
-use crate::capacity::DeviceClasses;
-use crate::lvmd_client::Lv;
 use crate::orphans::OrphanPolicy;
 use crate::volume_devices::VolumeDevices;
 

@@ -1,5 +1,6 @@
 //! Creates the LV of an object that has none.
 
+use lvmd_client::{Absence, LvmdError, to_wire};
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
 use topolvm_proto::lvmd::{CreateLvRequest, CreateLvSnapshotRequest};
@@ -9,7 +10,6 @@ use super::ReconcileError;
 use super::creation::{Created, Creation};
 use super::predecessor::Predecessor;
 use super::source::Source;
-use crate::lvmd_client::{Absence, LvmdError, to_wire};
 
 /// Code in the status of an object that waits, because there is an LV of an earlier object of its name.
 const HAS_PREDECESSOR: Code = Code::AlreadyExists;

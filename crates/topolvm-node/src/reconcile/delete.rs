@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use json_patch::PatchOperation;
 use kube::api::PatchParams;
+use lvmd_client::{Absence, LvmdError};
 use tonic::Code;
 use topolvm_api::{LogicalVolume, RemovalFailure, removal_condition};
 use topolvm_kube::{json_patch, remove_finalizers};
@@ -18,7 +19,6 @@ use super::failed_removals::FailedRemovals;
 use super::object_writer::{ObjectWriter, with_deadline};
 use super::owner_search::{OwnerSearch, SEARCH_REFERENCES};
 use super::{FindDeviceUses, ReconcileError};
-use crate::lvmd_client::{Absence, LvmdError};
 
 /// Removes LVs.
 #[derive(Debug)]

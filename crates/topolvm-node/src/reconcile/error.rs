@@ -1,10 +1,9 @@
 //! Errors of reconciling an object. Each is retried with back-off.
 
 use linux_mount::{DeviceUse, MountError};
+use lvmd_client::LvmdError;
 use topolvm_api::ParseQuantityError;
-
-use crate::api_server::ApiError;
-use crate::lvmd_client::LvmdError;
+use topolvm_kube::api_server::ApiError;
 
 /// Error of reconciling an object.
 #[derive(Debug, thiserror::Error)]

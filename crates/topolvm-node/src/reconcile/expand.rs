@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use lvmd_client::LvmdError;
 use parking_lot::Mutex;
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes};
@@ -11,7 +12,6 @@ use topolvm_runtime::grpc::GrpcCode as _;
 use super::ReconcileError;
 use super::clients::Clients;
 use super::object_writer::ObjectWriter;
-use crate::lvmd_client::LvmdError;
 
 /// Grows LVs.
 #[derive(Debug)]

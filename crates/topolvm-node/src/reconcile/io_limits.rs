@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use lvmd_client::LvmdClient;
 use parking_lot::Mutex;
 use topolvm_api::LogicalVolume;
 
 use super::ReconcileError;
 use crate::io_limits::{IoLimiter, IoReport, find_condition};
-use crate::lvmd_client::LvmdClient;
 
 /// The limiter, and its reports by the UID of the object.
 #[derive(Debug)]

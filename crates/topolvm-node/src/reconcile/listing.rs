@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use lvmd_client::Lv;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
-use crate::lvmd_client::Lv;
 use crate::orphans::Candidate;
 
 /// The lists of all device classes, as far as orphans need them.

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::PatchParams;
 use tonic::Code;
 use topolvm_api::{CREATED_BY, CREATED_BY_LABEL, LogicalVolume, LogicalVolumeStatus, format_bytes, ready_condition};
+use topolvm_kube::api_server::{self, DEADLINE};
 use topolvm_kube::{add_finalizer, json_patch, remove_annotation, replace_status, set_annotation, set_label};
 
 use super::ReconcileError;
@@ -14,7 +15,6 @@ use super::clients::Clients;
 use super::io_limits::IoReports;
 use super::lost::LostVolumes;
 use super::write_cache::WriteCache;
-use crate::api_server::{self, DEADLINE};
 use crate::events::FIELD_MANAGER;
 use crate::io_limits::IoLimiter;
 

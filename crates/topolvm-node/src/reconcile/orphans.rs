@@ -9,20 +9,21 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
+use lvmd_client::{LvmdError, to_wire};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use topolvm_api::{LogicalVolume, NodeOrphans, OrphanedVolume};
+use topolvm_kube::api_server::ApiError;
+use topolvm_kube::node_reference;
 use topolvm_proto::lvmd::AdoptLvRequest;
 use topolvm_runtime::error_chain;
 
 use super::FindDeviceUses;
 use super::clients::Clients;
 use super::listing::Listing;
-use crate::api_server::ApiError;
-use crate::lvmd_client::{LvmdError, to_wire};
 use crate::orphans::{
     Blocker, Candidate, ClusterFacts, Counts, ObjectState, OrphanPolicy, OrphanSettings, OrphanState, Step,
-    choose_step, find_blocker, node_reference, remembers_until, to_record,
+    choose_step, find_blocker, remembers_until, to_record,
 };
 
 /// Longest time between two checks of the same LVs.

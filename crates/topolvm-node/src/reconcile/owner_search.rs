@@ -5,11 +5,11 @@ use std::sync::Arc;
 use futures::TryStreamExt as _;
 use kube::api::ListParams;
 use topolvm_api::LogicalVolume;
+use topolvm_kube::VolumeReference;
 
 use super::ReconcileError;
 use super::clients::Clients;
 use super::object_writer::with_deadline;
-use crate::volume_references::VolumeReference;
 
 /// Name of a request that asks what refers to a volume.
 pub(super) const SEARCH_REFERENCES: &str = "search for objects that refer to the volume";

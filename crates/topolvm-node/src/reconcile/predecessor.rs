@@ -2,11 +2,11 @@
 //! empty, and its PersistentVolume refers to the earlier one.
 
 use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_kube::VolumeReference;
 
 use super::ReconcileError;
 use super::owner_search::OwnerSearch;
 use crate::orphans::Candidate;
-use crate::volume_references::VolumeReference;
 
 /// The LV of an earlier object of the same name.
 #[derive(Debug)]

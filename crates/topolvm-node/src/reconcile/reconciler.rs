@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Api;
+use lvmd_client::LvmdClient;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 
 use super::clients::Clients;
@@ -17,7 +18,6 @@ use super::owner_search::OwnerSearch;
 use super::{FindDeviceUses, ReconcileError};
 use crate::events::Events;
 use crate::io_limits::IoLimiter;
-use crate::lvmd_client::LvmdClient;
 use crate::orphans::{OrphanSettings, Server};
 use crate::volume_devices::VolumeDevices;
 

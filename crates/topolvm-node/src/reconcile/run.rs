@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
+use lvmd_client::DeviceClasses;
 use tokio::sync::{mpsc, watch as channel};
 use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
 use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics, WorkQueueConfig, reconcile_changes, watch_and_reconcile};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 use super::{ReconcileError, Reconciler, VolumeGauges, watch};
-use crate::capacity::DeviceClasses;
 
 /// Concurrency for each device class, and the back-off of retries.
 const WORK_QUEUE: WorkQueueConfig = WorkQueueConfig {

@@ -5,9 +5,9 @@ use kube::api::{Patch, PatchParams};
 use linux_mount::Filesystem;
 use serde_json::json;
 use topolvm_api::LogicalVolume;
+use topolvm_kube::api_server::{self, DEADLINE};
 
 use super::{LookupError, RecordError, Volumes};
-use crate::api_server::{self, DEADLINE};
 use crate::events::FIELD_MANAGER;
 
 impl Volumes {

@@ -3,8 +3,8 @@
 
 use std::convert::Infallible;
 
+use lvmd_client::{Absence, LvmdClient};
 use rstest::rstest;
-use topolvm_node::lvmd_client::{Absence, LvmdClient};
 use topolvm_node::reconcile::ReconcileError;
 
 use crate::cluster::{Cluster, LV, fresh, reconciler};

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use kube::Client;
+use lvmd_client::LvmdClient;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use topolvm_api::ApiFlavor;
 use topolvm_node::capacity::Capacity;
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_proto::lvmd::CreateLvRequest;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use lvmd_client::LvmdClient;
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_node::OrphanSettings;
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_node::reconcile::{HostAccess, ReconcileError, Reconciler};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};

@@ -4,12 +4,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _};
+use lvmd_client::LvmdClient;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_proto::lvmd::disk_service_server::{DiskService, DiskServiceServer};
 use topolvm_proto::lvmd::storage_service_server::{StorageService, StorageServiceServer};
 use topolvm_proto::lvmd::{

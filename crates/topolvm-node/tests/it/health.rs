@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use lvmd_client::{DeviceClass, DeviceClasses, ThinPool};
 use rstest::rstest;
 use tokio::time::Instant;
 use tonic::{Code, Request, Status};
-use topolvm_node::capacity::{DeviceClass, DeviceClasses, ThinPool};
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_health::VolumeHealthEntry;
 use topolvm_proto::csi::volume_usage::Unit;

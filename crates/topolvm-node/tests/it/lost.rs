@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lvmd_client::{DeviceClass, DeviceClasses};
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics};
-use topolvm_node::capacity::{DeviceClass, DeviceClasses};
 use topolvm_node::reconcile::{Triggers, VolumeGauges};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::lvm::FakeVolume;

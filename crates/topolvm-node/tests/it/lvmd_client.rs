@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use lvmd_client::LvmdClient;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::oneshot;
 use tonic::Code;
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_proto::lvmd::CreateLvRequest;
 use topolvm_runtime::grpc::GrpcCode as _;
 use topolvm_testkit::lvm::FakeLvm;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lvm::Lvm;
 use lvmd::routes;
+use lvmd_client::LvmdClient;
 use lvmd_config::tags::InstanceId;
 use lvmd_config::{Config, DiskGroups};
 use lvmd_discovery::Discovery;
@@ -16,7 +17,6 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::vg_service_server::{VgService, VgServiceServer};

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use kube::runtime::watcher::Event;
+use lvmd_client::{DeviceClasses, LvmdClient};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -13,9 +14,7 @@ use tonic::{Request, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::LogicalVolumeWriter;
 use topolvm_node::Volumes;
-use topolvm_node::capacity::DeviceClasses;
 use topolvm_node::csi::{Agent, NodeService};
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lvmd_client::LvmdClient;
 use serde_json::json;
 use tokio::time::sleep;
 use tonic::Status;
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::lvm::FakeLvm;
 

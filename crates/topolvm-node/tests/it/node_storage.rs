@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
+use lvmd_client::LvmdClient;
+use node_storage::StoragePublisher;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use topolvm_api::{ApiFlavor, NodeSelection};
-use topolvm_node::lvmd_client::LvmdClient;
-use topolvm_node::node_storage::StoragePublisher;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use lvmd_client::{DeviceClass, DeviceClasses};
 use prometheus_client::registry::Registry;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use topolvm_api::{ApiFlavor, NodeOrphans};
 use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics};
-use topolvm_node::capacity::{DeviceClass, DeviceClasses};
 use topolvm_node::reconcile::{Triggers, VolumeGauges};
 use topolvm_node::{OrphanPolicy, OrphanSettings};
 use topolvm_runtime::{CancellationToken, Tasks};

@@ -1,7 +1,7 @@
 //! Objects that went away behind the reconciler's back, answers that were lost, and events.
 
+use lvmd_client::LvmdClient;
 use serde_json::json;
-use topolvm_node::lvmd_client::LvmdClient;
 use topolvm_node::reconcile::ReconcileError;
 use topolvm_testkit::lvm::Fault;
 

@@ -1,10 +1,10 @@
 //! The next step with an LV, by setting, proof and time.
 
+use lvmd_client::Lv;
 use proptest::prelude::*;
 use topolvm_api::ApiFlavor;
 
 use super::*;
-use crate::lvmd_client::Lv;
 
 const UID: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
 const HOUR: Duration = Duration::from_hours(1);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use lvmd_client::Lv;
 use proptest::prelude::*;
 use topolvm_api::ApiFlavor;
 use topolvm_testkit::fixtures::logical_volume;
 
 use super::*;
-use crate::lvmd_client::Lv;
 
 const UID: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
 const CREATED: i64 = 1000;

@@ -9,12 +9,12 @@ use topolvm_proto::lvmd::{
     WatchStorageResponse,
 };
 
-use super::disks::{cut, with_disks};
+use crate::disks::{cut, with_disks};
 
 const MIB: u64 = 1 << 20;
 
 /// Returns the status.
-pub(super) fn status_of(response: WatchStorageResponse) -> NodeStorageStatus {
+pub(crate) fn status_of(response: WatchStorageResponse) -> NodeStorageStatus {
     let WatchStorageResponse { volume_groups, device_classes, thin_pools, problems, disk_report } = response;
     let sum = |bytes: fn(&VolumeGroupItem) -> u64| volume_groups.iter().map(bytes).fold(0, u64::saturating_add);
     let status = NodeStorageStatus {

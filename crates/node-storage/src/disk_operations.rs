@@ -16,18 +16,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
+use lvmd_client::{LvmdClient, LvmdError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use topolvm_api::{ApiFlavor, DiskOperation, DiskOperationStatus, DiskOperationType, EvacuationStatus, parse_bytes};
+use topolvm_kube::api_server::ApiError;
+use topolvm_kube::node_reference;
 use topolvm_runtime::{CancellationToken, Tasks, error_chain};
 
-use super::disks::cut;
-use super::lvmd_watch::Reading;
-use crate::api_server::ApiError;
+use crate::disks::cut;
 use crate::events::Events;
-use crate::lvmd_client::{LvmdClient, LvmdError};
+use crate::lvmd_watch::Reading;
 use crate::operation_objects::{OperationObjects, time_to_live};
-use crate::orphans::node_reference;
 use decision::{CANCELED, DiskCall, End, RecordedDisk, Situation, Step, next_step};
 use entry::Entry;
 use operation_watch::Operations;
@@ -38,7 +38,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Carries out the disk operations of a node.
 #[derive(Debug)]
-pub(super) struct DiskOperations {
+pub(crate) struct DiskOperations {
     flavor: ApiFlavor,
     lvmd: LvmdClient,
     objects: OperationObjects<DiskOperation>,
@@ -50,7 +50,7 @@ pub(super) struct DiskOperations {
 
 impl DiskOperations {
     /// Makes the operations of the node, of which nothing is known yet.
-    pub(super) fn new(
+    pub(crate) fn new(
         flavor: ApiFlavor,
         client: Client,
         lvmd: LvmdClient,
@@ -63,7 +63,7 @@ impl DiskOperations {
     }
 
     /// Starts the tasks.
-    pub(super) fn start(
+    pub(crate) fn start(
         self,
         client: Client,
         node: String,

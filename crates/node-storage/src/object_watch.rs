@@ -14,11 +14,11 @@ use topolvm_runtime::{CancellationToken, error_chain};
 const UNSERVED_RETRY: Duration = Duration::from_mins(10);
 
 /// The object as the API server has it; `None` if there is none.
-pub(super) type Object = Option<Box<NodeStorage>>;
+pub(crate) type Object = Option<Box<NodeStorage>>;
 
 /// Sends the object to `objects`, `None` while the API server has no such kind of objects, until `shutdown` is
 /// cancelled.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     api: Api<NodeStorage>,
     name: String,
     objects: watch::Sender<Option<Object>>,

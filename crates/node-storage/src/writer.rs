@@ -10,14 +10,13 @@ use kube::core::PartialObjectMeta;
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
 use topolvm_api::{ApiFlavor, NodeSelection, NodeState, NodeStorage, NodeStorageStatus};
-use topolvm_kube::{json_patch, replace_status};
+use topolvm_kube::{json_patch, node_reference, replace_status};
 use topolvm_runtime::{Backoff, error_chain};
 
-use super::condition::ready_condition;
-use super::disk_events::DiskEvents;
-use super::lvmd_watch::Reading;
-use super::object_watch::Object;
-use crate::orphans::node_reference;
+use crate::condition::ready_condition;
+use crate::disk_events::DiskEvents;
+use crate::lvmd_watch::Reading;
+use crate::object_watch::Object;
 
 type NodeMetadata = PartialObjectMeta<Node>;
 
@@ -26,13 +25,13 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The publication of a node's storage.
 #[derive(Debug)]
-pub(super) struct Publication {
-    pub(super) flavor: ApiFlavor,
-    pub(super) selection: NodeSelection,
+pub(crate) struct Publication {
+    pub(crate) flavor: ApiFlavor,
+    pub(crate) selection: NodeSelection,
     /// Name of the Node.
-    pub(super) node: String,
-    pub(super) now: fn() -> Timestamp,
-    pub(super) disk_events: DiskEvents,
+    pub(crate) node: String,
+    pub(crate) now: fn() -> Timestamp,
+    pub(crate) disk_events: DiskEvents,
 }
 
 impl Publication {
@@ -40,7 +39,7 @@ impl Publication {
     ///
     /// The status is compared with that of the object as the watch shows it. If that is older than our own last write,
     /// its event is still to come, and the loop runs again.
-    pub(super) async fn keep_written(
+    pub(crate) async fn keep_written(
         mut self,
         api: Api<NodeStorage>,
         mut readings: watch::Receiver<Option<Reading>>,

@@ -14,9 +14,8 @@ use kube::{Api, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use topolvm_api::OperationStatus;
+use topolvm_kube::api_server::{ApiError, DEADLINE, call};
 use topolvm_kube::{add_finalizer, json_patch, remove_finalizers, replace_status_if_unchanged};
-
-use crate::api_server::{ApiError, DEADLINE, call};
 
 /// Longest pause before the clock is read again: it may be set, and a machine may sleep.
 const LONGEST_PAUSE: Duration = Duration::from_hours(1);

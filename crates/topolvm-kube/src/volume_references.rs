@@ -10,13 +10,13 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use topolvm_api::{ApiFlavor, LogicalVolume, RemovalFailure, SnapshotContent, refers_to, waits_for_removal};
-use topolvm_kube::list_in_pages;
 
 use crate::api_server::{ApiError, DEADLINE, call};
+use crate::list::list_in_pages;
 
 /// An object that refers to a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum VolumeReference {
+pub enum VolumeReference {
     /// A PersistentVolume.
     PersistentVolume {
         /// Its name.
@@ -47,7 +47,7 @@ impl VolumeReference {
     }
 
     /// Returns the reason for which the LV stays.
-    pub(crate) const fn removal_failure(&self) -> RemovalFailure {
+    pub const fn removal_failure(&self) -> RemovalFailure {
         match self {
             Self::PersistentVolume { .. } => RemovalFailure::PersistentVolumeExists,
             Self::SnapshotContent { .. } => RemovalFailure::VolumeSnapshotContentExists,
@@ -55,7 +55,7 @@ impl VolumeReference {
     }
 
     /// Returns what an administrator deletes to have the volume removed with its data.
-    pub(crate) fn owner(&self) -> String {
+    pub fn owner(&self) -> String {
         match self {
             Self::PersistentVolume { claim: Some(claim), is_retained: false, .. } => format!("claim {claim}"),
             Self::PersistentVolume { name, .. } => format!("PersistentVolume {name}"),
@@ -78,14 +78,15 @@ impl fmt::Display for VolumeReference {
 
 /// The objects of the API server that can refer to volumes of a driver.
 #[derive(Clone, Debug)]
-pub(crate) struct VolumeReferences {
+pub struct VolumeReferences {
     driver: &'static str,
     persistent_volumes: Api<PersistentVolume>,
     snapshot_contents: Api<SnapshotContent>,
 }
 
 impl VolumeReferences {
-    pub(crate) fn new(flavor: ApiFlavor, client: Client) -> Self {
+    /// Makes the objects that can refer to volumes of the driver of this API group.
+    pub fn new(flavor: ApiFlavor, client: Client) -> Self {
         Self {
             driver: flavor.driver_name(),
             persistent_volumes: Api::all(client.clone()),
@@ -94,20 +95,20 @@ impl VolumeReferences {
     }
 
     /// Returns whether there is a PersistentVolume of this name.
-    pub(crate) async fn has_persistent_volume(&self, name: &str) -> Result<bool, ApiError> {
+    pub async fn has_persistent_volume(&self, name: &str) -> Result<bool, ApiError> {
         Ok(call(DEADLINE, self.persistent_volumes.get_metadata_opt(name)).await?.is_some())
     }
 
     /// Returns the volume handle of the PersistentVolume of this name; `None` if there is none, or one of another
     /// driver.
-    pub(crate) async fn find_volume_handle(&self, name: &str) -> Result<Option<String>, ApiError> {
+    pub async fn find_volume_handle(&self, name: &str) -> Result<Option<String>, ApiError> {
         let found = call(DEADLINE, self.persistent_volumes.get_opt(name)).await?;
         let csi = found.and_then(|found| found.spec?.csi).filter(|csi| csi.driver == self.driver);
         Ok(csi.map(|csi| csi.volume_handle))
     }
 
     /// Searches all objects for one that refers to the volume or snapshot with this id, whatever its name is.
-    pub(crate) async fn search(&self, id: &str) -> Result<Option<VolumeReference>, ApiError> {
+    pub async fn search(&self, id: &str) -> Result<Option<VolumeReference>, ApiError> {
         let persistent = self.search_persistent_volumes(|found| refers_to(found, self.driver, id)).await?;
         if persistent.is_some() {
             return Ok(persistent);
@@ -118,7 +119,7 @@ impl VolumeReferences {
     /// Returns what still needs the volume of an object that is deleted: an object that refers to it, and is not itself
     /// on its way out together with the volume. For a volume of csi-provisioner or csi-snapshotter this takes one
     /// request, because they name their objects after it.
-    pub(crate) async fn find_user(&self, volume: &LogicalVolume) -> Result<Option<VolumeReference>, ApiError> {
+    pub async fn find_user(&self, volume: &LogicalVolume) -> Result<Option<VolumeReference>, ApiError> {
         // What was never made cannot be referred to
         let Some(id) = volume.volume_id() else { return Ok(None) };
         if volume.is_snapshot() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Deadline of a call while a volume is worked on. The lock of the volume is held until then, and the process does not
 /// end before.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Error of a call of the API server.
 #[derive(Debug, thiserror::Error)]
@@ -19,7 +19,7 @@ pub enum ApiError {
 
 impl ApiError {
     /// Returns the HTTP status with which the API server answered.
-    pub(crate) fn status(&self) -> Option<u16> {
+    pub fn status(&self) -> Option<u16> {
         match self {
             Self::Kube(error) if let kube::Error::Api(status) = &**error => Some(status.code),
             Self::Kube(_) | Self::Slow(_) => None,
@@ -28,7 +28,7 @@ impl ApiError {
 }
 
 /// Awaits a call of the API server until a deadline.
-pub(crate) async fn call<T>(deadline: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
+pub async fn call<T>(deadline: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
     let answer = tokio::time::timeout(deadline, call).await.map_err(|_| ApiError::Slow(deadline))?;
     answer.map_err(|error| ApiError::Kube(Box::new(error)))
 }

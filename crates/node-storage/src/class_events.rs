@@ -7,7 +7,7 @@ use topolvm_api::NodeStorageStatus;
 use crate::events::Events;
 
 /// Publishes what is new since the status before.
-pub(super) async fn publish(
+pub(crate) async fn publish(
     events: &Events,
     node: &ObjectReference,
     before: &NodeStorageStatus,

@@ -6,21 +6,23 @@ use std::collections::{BTreeMap, HashSet};
 
 use futures::TryStreamExt as _;
 use http::StatusCode;
+use lvmd_client::{DeviceClasses, LvmdClient, LvmdError};
 use tokio::sync::watch;
 use topolvm_kube::LogicalVolumes;
 use topolvm_proto::lvmd::WatchStorageResponse;
 use topolvm_runtime::inventory_server::{InventoryList, InventorySource, Response, json, refusal};
 
-use crate::capacity::DeviceClasses;
-use crate::lvmd_client::{LvmdClient, LvmdError};
 use lists::{DeviceGroup, Volume};
 
 /// The lists of this node.
 #[derive(Clone, Debug)]
-pub(crate) struct Inventory {
-    pub(crate) lvmd: LvmdClient,
-    pub(crate) device_classes: watch::Receiver<DeviceClasses>,
-    pub(crate) volumes: LogicalVolumes,
+pub struct Inventory {
+    /// The lvmd that knows the volume groups and the LVs.
+    pub lvmd: LvmdClient,
+    /// The device classes, as lvmd reported them last.
+    pub device_classes: watch::Receiver<DeviceClasses>,
+    /// The objects of this node, whose LVs are listed.
+    pub volumes: LogicalVolumes,
 }
 
 /// Error of making a list.

@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
+use lvmd_client::{LvmdClient, LvmdError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use topolvm_api::NodeStorageStatus;
 use topolvm_proto::lvmd::WatchStorageResponse;
 use topolvm_runtime::Backoff;
 
-use super::disks::is_scan_successful;
-use super::node_labels::{self, NodeMetadata};
-use super::status::status_of;
-use crate::lvmd_client::{LvmdClient, LvmdError};
+use crate::disks::is_scan_successful;
+use crate::node_labels::{self, NodeMetadata};
+use crate::status::status_of;
 
 /// Time for lvmd to come back. A restart takes less, and is nothing to write about.
 const GRACE: Duration = Duration::from_secs(10);
@@ -22,17 +22,17 @@ const UNIMPLEMENTED_RETRY: Duration = Duration::from_mins(1);
 
 /// The last state that lvmd reported.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     /// The status without its conditions; `None` if lvmd has not reported anything yet.
-    pub(super) status: Option<NodeStorageStatus>,
+    pub(crate) status: Option<NodeStorageStatus>,
     /// False while lvmd has not scanned the disks, which the status then lacks.
-    pub(super) knows_disks: bool,
+    pub(crate) knows_disks: bool,
     /// False if lvmd does not answer, or does not know the call.
-    pub(super) is_connected: bool,
+    pub(crate) is_connected: bool,
 }
 
 /// Follows lvmd indefinitely. The first reading comes when lvmd answers or is known not to.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     lvmd: LvmdClient,
     nodes: watch::Receiver<Option<NodeMetadata>>,
     readings: watch::Sender<Option<Reading>>,

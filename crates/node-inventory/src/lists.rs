@@ -10,7 +10,7 @@ const FORMAT: &str = "lvm2";
 /// A volume group.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DeviceGroup {
+pub(crate) struct DeviceGroup {
     vg_name: String,
     /// The first of its physical volumes.
     pv_name: String,
@@ -39,7 +39,7 @@ struct PhysicalVolume {
 /// A logical volume.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Volume {
+pub(crate) struct Volume {
     lv_name: String,
     vg_name: String,
     lv_path: String,
@@ -59,7 +59,7 @@ pub(super) struct Volume {
 }
 
 /// Returns the volume groups that LVM finds.
-pub(super) fn device_groups(storage: WatchStorageResponse) -> Vec<DeviceGroup> {
+pub(crate) fn device_groups(storage: WatchStorageResponse) -> Vec<DeviceGroup> {
     storage.volume_groups.into_iter().filter(|group| group.found).map(DeviceGroup::from).collect()
 }
 

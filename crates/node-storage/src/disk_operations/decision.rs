@@ -8,8 +8,8 @@ use topolvm_api::{
 use topolvm_kube::has_finalizer;
 use topolvm_proto::lvmd::{AddDiskRequest, DiskRequest, EvacuateDiskRequest};
 
-use super::super::lvmd_watch::Reading;
 use super::disk::{Disk, describe, find_conflict};
+use crate::lvmd_watch::Reading;
 
 const SILENT: &str = "waiting for lvmd to report the disks of the node";
 const UNCERTAIN: &str = "no volume group has this disk, and LVM cannot be asked about all of them at the moment";

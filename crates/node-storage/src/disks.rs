@@ -11,12 +11,12 @@ const LONGEST_TEXT: usize = 512;
 
 /// Returns whether a scan of the disks has succeeded; if the last one failed, the report has the results of an earlier
 /// one.
-pub(super) fn is_scan_successful(report: Option<&DiskReport>) -> bool {
+pub(crate) fn is_scan_successful(report: Option<&DiskReport>) -> bool {
     report.is_some_and(|report| report.failure.is_empty() || !report.disk_groups.is_empty())
 }
 
 /// Adds the disks to a status. If there are too many, omits those with the least to report.
-pub(super) fn with_disks(status: NodeStorageStatus, report: DiskReport) -> NodeStorageStatus {
+pub(crate) fn with_disks(status: NodeStorageStatus, report: DiskReport) -> NodeStorageStatus {
     let DiskReport { disks, disk_groups, failure } = report;
     let mut disks: Vec<_> = disks.into_iter().map(disk).collect();
     disks.sort_by_key(rank);
@@ -72,7 +72,7 @@ fn disk_group(item: DiskGroupItem) -> DiskGroupStatus {
 }
 
 /// Cuts a text that is too long for the object.
-pub(super) fn cut(mut text: String) -> String {
+pub(crate) fn cut(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(LONGEST_TEXT));
     text
 }

@@ -11,9 +11,11 @@ mod disk_events;
 mod disk_operations;
 mod disks;
 mod evacuation_events;
+mod events;
 mod lvmd_watch;
 mod node_labels;
 mod object_watch;
+mod operation_objects;
 mod status;
 mod writer;
 
@@ -23,12 +25,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
+use lvmd_client::LvmdClient;
 use tokio::sync::watch;
 use topolvm_api::{ApiFlavor, NodeSelection};
 use topolvm_runtime::{Backoff, CancellationToken, Tasks};
 
 use crate::events::Events;
-use crate::lvmd_client::LvmdClient;
 use disk_events::DiskEvents;
 use disk_operations::DiskOperations;
 use writer::Publication;
@@ -63,7 +65,7 @@ impl StoragePublisher {
         shutdown: &CancellationToken,
     ) {
         let Self { flavor, node, selection, lvmd, now } = self;
-        let events = Events::new(flavor, &node, client.clone());
+        let events = Events::new(&node, client.clone());
         let disk_events = DiskEvents::new(events.clone());
         let api = Api::all_with(client.clone(), &flavor);
         let (reading, readings) = watch::channel(None);

@@ -15,7 +15,7 @@ enum Step {
 }
 
 /// Publishes what is new since the status before.
-pub(super) async fn publish(
+pub(crate) async fn publish(
     events: &Events,
     node: &ObjectReference,
     before: &NodeStorageStatus,

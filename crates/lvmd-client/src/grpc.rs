@@ -8,20 +8,20 @@ use topolvm_runtime::grpc::reason_of;
 use tower::BoxError;
 use tower::util::BoxCloneSyncService;
 
-use super::LvmdError;
+use crate::LvmdError;
 
 /// Domain of the reasons that lvmd gives (`google.rpc.ErrorInfo`).
 const DOMAIN: &str = "lvmd.topolvm.io";
 
-pub(super) type Transport = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, TransportError>;
+pub(crate) type Transport = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, TransportError>;
 
 /// An error of the connection to lvmd.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot connect to lvmd")]
-pub(super) struct TransportError(#[source] pub(super) BoxError);
+pub(crate) struct TransportError(#[source] pub(super) BoxError);
 
 /// Makes a call with a deadline.
-pub(super) async fn call<T>(
+pub(crate) async fn call<T>(
     call: &'static str,
     limit: Duration,
     answer: impl Future<Output = Result<tonic::Response<T>, Status>>,
@@ -34,7 +34,7 @@ pub(super) async fn call<T>(
 }
 
 /// Turns the status with which a call was answered into an error.
-pub(super) fn from_status(call: &'static str, status: &Status) -> LvmdError {
+pub(crate) fn from_status(call: &'static str, status: &Status) -> LvmdError {
     LvmdError::Call {
         call,
         code: status.code(),

@@ -1,5 +1,6 @@
 //! The client of lvmd: over its unix socket, or over a service in this process.
 
+mod device_classes;
 mod error;
 mod grpc;
 
@@ -28,6 +29,7 @@ use topolvm_proto::lvmd::{
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
 
+pub use device_classes::{DeviceClass, DeviceClasses, ThinPool};
 pub use error::{Absence, LvmdError};
 use grpc::{Transport, TransportError, call, from_status};
 
@@ -100,7 +102,7 @@ impl LvmdClient {
     }
 
     /// Returns what an administrator checks while lvmd does not answer.
-    pub(crate) const fn remedy(&self) -> &'static str {
+    pub const fn remedy(&self) -> &'static str {
         self.remedy
     }
 
@@ -200,7 +202,7 @@ impl LvmdClient {
     }
 
     /// Lists the LVs of a device class as lvmd reports them.
-    pub(crate) async fn list_as_reported(&self, device_class: &str) -> Result<Vec<LogicalVolume>, LvmdError> {
+    pub async fn list_as_reported(&self, device_class: &str) -> Result<Vec<LogicalVolume>, LvmdError> {
         self.volumes("", device_class).await
     }
 
@@ -253,7 +255,7 @@ impl TryFrom<LogicalVolume> for Lv {
 }
 
 /// Converts a size in bytes to the signed integer of the protocol.
-pub(crate) fn to_wire(bytes: u64) -> Result<i64, LvmdError> {
+pub fn to_wire(bytes: u64) -> Result<i64, LvmdError> {
     i64::try_from(bytes).map_err(|_| LvmdError::Size)
 }
 

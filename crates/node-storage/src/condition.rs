@@ -9,7 +9,7 @@ const LONGEST_MESSAGE: usize = 32768;
 
 /// Returns the condition for a status that is about to be written. Its time is that of the condition before, if both
 /// have the same truth, and otherwise `now`.
-pub(super) fn ready_condition(
+pub(crate) fn ready_condition(
     status: &NodeStorageStatus,
     is_connected: bool,
     before: &[Condition],

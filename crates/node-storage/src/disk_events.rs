@@ -7,15 +7,15 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ObjectReference;
 use topolvm_api::{DiskGroupStatus, DiskStatus, NodeStorageStatus};
 
-use super::{class_events, evacuation_events};
 use crate::events::Events;
+use crate::{class_events, evacuation_events};
 
 /// Most disks that an Event names.
 const NAMED: usize = 5;
 
 /// Publishes Events of disks.
 #[derive(Debug)]
-pub(super) struct DiskEvents {
+pub(crate) struct DiskEvents {
     events: Events,
     failures: ReportedFailures,
 }
@@ -26,12 +26,12 @@ pub(super) struct DiskEvents {
 struct ReportedFailures(BTreeSet<String>);
 
 impl DiskEvents {
-    pub(super) fn new(events: Events) -> Self {
+    pub(crate) fn new(events: Events) -> Self {
         Self { events, failures: ReportedFailures::default() }
     }
 
     /// Publishes what is new since the status before.
-    pub(super) async fn publish(
+    pub(crate) async fn publish(
         &mut self,
         node: &ObjectReference,
         before: &NodeStorageStatus,

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::core::PartialObjectMeta;
+use lvmd_client::LvmdClient;
 use tokio::sync::watch;
 use topolvm_runtime::{Backoff, error_chain};
 
-use crate::lvmd_client::LvmdClient;
-
-pub(super) type NodeMetadata = PartialObjectMeta<Node>;
+pub(crate) type NodeMetadata = PartialObjectMeta<Node>;
 
 /// Back-off of calls that fail although lvmd is running.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_mins(1));
@@ -19,7 +18,7 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_m
 /// Sends the labels to an lvmd that has received none yet, and again when they change. It sends all labels: a Node has
 /// few, and which of them matter changes with the configuration of lvmd. An lvmd that does not implement the call gets
 /// no further calls.
-pub(super) async fn send_labels(lvmd: &LvmdClient, mut nodes: watch::Receiver<Option<NodeMetadata>>) -> Infallible {
+pub(crate) async fn send_labels(lvmd: &LvmdClient, mut nodes: watch::Receiver<Option<NodeMetadata>>) -> Infallible {
     let (mut sent, mut backoff, mut is_logged) = (None, RETRY, false);
     loop {
         // Without a Node the labels are unknown, which differs from having none
