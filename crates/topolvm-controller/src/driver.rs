@@ -4,7 +4,7 @@ use kube::{Api, Client};
 use tonic::service::Routes;
 use topolvm_api::{ApiFlavor, NodeSelection, NodeStrategy};
 use topolvm_capacity::{Capacity, watch_classes};
-use topolvm_kube::ReconcileMetrics;
+use topolvm_kube::{EventPublisher, ReconcileMetrics};
 use topolvm_proto::csi::controller_server::ControllerServer;
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_runtime::{CancellationToken, Tasks};
@@ -17,10 +17,13 @@ use crate::inventory::{AgentAccess, Inventory};
 use crate::minimum_allocation::MinimumAllocation;
 use crate::node_informer::NodeInformer;
 use crate::pod_claims::PodClaims;
-use crate::reconcile::{ControllerSettings, Controllers, DoctorContext, EventPublisher};
+use crate::reconcile::{ControllerSettings, Controllers, DoctorContext};
 use crate::scheduling::Scheduling;
 use crate::volume_informer::VolumeInformer;
 use crate::volumes::{NodeChoice, VolumeObjects, Volumes};
+
+/// Name of the component in Events, as TopoLVM's label on LogicalVolumes has it.
+const COMPONENT: &str = "topolvm-controller";
 
 /// The CSI Identity and Controller services.
 #[expect(missing_debug_implementations, reason = "the client in it has none")]
@@ -96,7 +99,7 @@ impl Driver {
         let VolumeObjects { client, flavor, informer } = objects;
         let now = self.identity.volumes.now;
         let claims = self.claims.clone();
-        let events = EventPublisher::new(client.clone(), instance);
+        let events = EventPublisher::new(client.clone(), COMPONENT, instance);
         let volumes = informer;
         Controllers {
             client,

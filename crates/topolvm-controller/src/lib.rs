@@ -28,7 +28,6 @@ mod pod_claims;
 mod reconcile;
 mod run;
 mod scheduling;
-mod time_span;
 mod volume_informer;
 mod volume_size;
 mod volumes;

@@ -18,14 +18,11 @@
 //! another object of the same name.
 
 mod args;
-mod claim;
 mod claim_annotation;
 mod claim_finalizer;
 mod claim_informer;
 mod default_class;
 mod doctor;
-mod error;
-mod events;
 mod extender_probe;
 mod filesystem_resize;
 mod growth;
@@ -45,12 +42,11 @@ use jiff::Timestamp;
 use kube::Client;
 use topolvm_api::ApiFlavor;
 use topolvm_capacity::Capacity;
-use topolvm_kube::ReconcileMetrics;
+use topolvm_kube::{EventPublisher, ReconcileMetrics};
 use topolvm_runtime::CancellationToken;
 
 pub(crate) use args::ControllerSettings;
 pub(crate) use doctor::DoctorContext;
-pub(crate) use events::EventPublisher;
 
 use claim_annotation::ClaimAnnotation;
 use claim_finalizer::ClaimFinalizer;

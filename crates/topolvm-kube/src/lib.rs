@@ -1,6 +1,6 @@
 //! Shared by agent and controller on top of the Kubernetes client: the client itself, whether its credentials are
 //! accepted, watches that reconnect indefinitely, caches of watched objects, lists, patches of metadata, Events, the
-//! work queue of reconcilers and their metric, authorization of HTTP requests by the API server, the pods of agents,
+//! work queue of reconcilers, their error and their metric, authorization of HTTP requests by the API server, the pods of agents,
 //! and the state of the scheduler extender.
 //!
 //! It depends on no reconciler and not on CSI.
@@ -10,11 +10,13 @@ mod agent_pods;
 mod cache;
 mod client;
 mod credentials;
+mod event_publisher;
 mod events;
 mod extender_informer;
 mod list;
 mod logical_volumes;
 mod patches;
+mod reconcile_error;
 mod reconcile_metrics;
 mod watch;
 mod work_queue;
@@ -24,6 +26,7 @@ pub use agent_pods::AgentPod;
 pub use cache::{Cache, CacheWriter, Cached};
 pub use client::{client, wait_until_reachable};
 pub use credentials::{CredentialSource, Credentials, CredentialsRejected};
+pub use event_publisher::EventPublisher;
 pub use events::EventRecorder;
 pub use extender_informer::{ExtenderInformer, ExtenderState};
 pub use list::{list_in_pages, list_selected, node_selection};
@@ -32,6 +35,7 @@ pub use patches::{
     add_finalizer, has_finalizer, json_patch, remove_annotation, remove_finalizers, replace_status,
     replace_status_if_unchanged, set_annotation, set_label,
 };
+pub use reconcile_error::{ReconcileError, none_if_deleted, none_if_not_found};
 pub use reconcile_metrics::ReconcileMetrics;
 pub use watch::{watch_all, watch_one, watch_one_if_served, watch_selected, watch_selected_if_served};
 pub use work_queue::{WorkQueueConfig, reconcile_changes, watch_and_reconcile};

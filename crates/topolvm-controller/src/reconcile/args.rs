@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::ArgAction;
 
-use crate::time_span::{parse_duration, parse_duration_or_zero};
+use topolvm_runtime::time_span::{parse_duration, parse_duration_or_zero};
 
 /// The settings of the controllers.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]

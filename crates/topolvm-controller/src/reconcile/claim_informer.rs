@@ -9,14 +9,13 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use tokio::sync::mpsc;
-use topolvm_api::{ApiFlavor, SELECTED_NODE};
+use topolvm_api::claim::{PROVISIONER, provisioner, selected_node, volume_name};
+use topolvm_api::{ApiFlavor, REBUILDING_FINALIZERS, SELECTED_NODE};
 use topolvm_kube::{Cache, CacheWriter, has_finalizer};
 
-use super::claim::{PROVISIONER, provisioner, selected_node, volume_name};
 use super::growth::GrowingClaims;
 use super::pending_resize::ResizeEvent;
 use super::pvc_finalizer::{FinalizerPolicy, PVC_FINALIZERS};
-use super::rebuild::is_held;
 use crate::claim_watch::{ClaimWatch, Subscription};
 
 /// The cache and the work queues that the watch of claims feeds.
@@ -78,7 +77,8 @@ fn is_of_interest(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> bool {
         // Its StorageClass decides, which is read when it matters, or, where it was bound by hand, its PersistentVolume
         None => selected_node(claim).is_some() || volume_name(claim).is_some(),
     };
-    may_be_ours || is_held(claim) || PVC_FINALIZERS.iter().any(|name| has_finalizer(&claim.metadata, name))
+    let mut ours = PVC_FINALIZERS.iter().chain(&REBUILDING_FINALIZERS);
+    may_be_ours || ours.any(|name| has_finalizer(&claim.metadata, name))
 }
 
 /// Drops what no controller reads.

@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Resource as _;
 use tokio::time::Instant;
 use topolvm_doctor::{CheckResult, Finding, Outcome, Report, examine_only};
+use topolvm_kube::ReconcileError;
 use topolvm_runtime::error_chain;
 
 pub(crate) use context::DoctorContext;
 
 use super::Controllers;
-use super::error::ReconcileError;
 use condition::ConditionWriter;
 
 /// The checks. Others need what only an administrator or a node can see.

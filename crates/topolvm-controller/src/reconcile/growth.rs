@@ -20,10 +20,10 @@ use serde_json::json;
 use tokio::time::Instant;
 use topolvm_api::{CREATED_BY, GROWTH_ENABLED, LogicalVolume, format_bytes};
 use topolvm_capacity::{Exemption, VolumeClasses};
+use topolvm_kube::{ReconcileError, none_if_not_found};
 use topolvm_runtime::{Backoff, error_chain};
 
 use super::Controllers;
-use super::error::{ReconcileError, none_if_not_found};
 use decision::{Decision, decide};
 use growing_claim::{GrowingClaim, GrowthPolicy};
 pub(super) use growing_claims::GrowingClaims;

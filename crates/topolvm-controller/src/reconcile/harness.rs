@@ -7,13 +7,13 @@ use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use topolvm_api::{ApiFlavor, NodeSelection};
 use topolvm_capacity::{Capacity, MinimumAllocation};
-use topolvm_kube::ReconcileMetrics;
+use topolvm_kube::{EventPublisher, ReconcileMetrics};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 
 use topolvm_doctor::Mode;
 
-use super::{ControllerSettings, Controllers, DoctorContext, EventPublisher};
+use super::{ControllerSettings, Controllers, DoctorContext};
 use crate::claim_watch::ClaimWatch;
 use crate::node_informer::NodeInformer;
 use crate::pod_claims::PodClaims;
@@ -117,7 +117,7 @@ impl Harness {
             claims.clone().run(client.clone(), capacity.clone(), PodClaims::default(), shutdown.clone()),
         );
         let metrics = ReconcileMetrics::register(&mut Registry::default());
-        let events = EventPublisher::new(client.clone(), "me".to_owned());
+        let events = EventPublisher::new(client.clone(), "tester", "me".to_owned());
         let scheduling = Scheduling::default();
         let doctor = DoctorContext::new("system".to_owned(), "me".to_owned(), Mode::Capacity, false);
         let settings = DEFAULTS;

@@ -17,11 +17,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use topolvm_api::{ApiFlavor, EXTENDER_PROBE};
-use topolvm_kube::list_in_pages;
+use topolvm_kube::{ReconcileError, list_in_pages, none_if_not_found};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
-use super::error::{ReconcileError, none_if_not_found};
 use super::probe_pod::{Answer, read_answer};
 use crate::scheduling::SchedulingMode;
 

@@ -8,7 +8,6 @@
 
 mod candidate;
 mod observations;
-mod policy;
 mod replacement;
 mod stateful_set;
 
@@ -22,19 +21,15 @@ use kube::api::ListParams;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _, ResourceExt};
 use tokio::time::MissedTickBehavior;
-use topolvm_kube::Cache;
+use topolvm_api::claim::{full_name, volume_name};
+use topolvm_api::{RebuildPolicies, RebuildPolicy, RebuildTrigger};
+use topolvm_kube::{Cache, ReconcileError};
 use topolvm_runtime::error_chain;
 
-pub(super) use policy::{ClassPolicies, Policy};
-pub(super) use replacement::is_held;
-
 use super::Controllers;
-use super::claim::{full_name, volume_name};
-use super::error::ReconcileError;
 use candidate::{Candidate, Examined, Loss, examine};
 use observations::Observations;
-use policy::Trigger;
-use replacement::{abandon_replacement, finish_replacement, release_claim, replace_claim};
+use replacement::{abandon_replacement, finish_replacement, is_held, release_claim, replace_claim};
 use stateful_set::find_owner;
 
 /// Time between two checks, where the grace period is not shorter.
@@ -136,7 +131,7 @@ impl Rebuild {
     async fn find_candidate(
         &self,
         claim: &PersistentVolumeClaim,
-        policies: &ClassPolicies,
+        policies: &RebuildPolicies,
         memory: &mut Memory,
     ) -> Option<Candidate> {
         let policy = match policies.of(claim) {
@@ -170,13 +165,13 @@ impl Rebuild {
 
     /// Returns false where the watches have no hint that the node of a claim is lost, so that a cluster in which
     /// nothing happens costs no request. Taints are not watched: a Node that has not changed has no new one.
-    fn may_be_lost(&self, claim: &PersistentVolumeClaim, policy: Policy, memory: &Memory) -> bool {
+    fn may_be_lost(&self, claim: &PersistentVolumeClaim, policy: RebuildPolicy, memory: &Memory) -> bool {
         let Some(volume) = volume_name(claim) else { return false };
         let Some(volume) = self.shared.volumes.cache.get(volume) else { return true };
         let node = volume.spec.node_name.as_str();
         let Some(found) = self.shared.nodes.cache.get(&ObjectRef::new(node)) else { return true };
         let version = found.resource_version();
-        policy.trigger == Trigger::OutOfServiceTaint && memory.healthy.get(node) != version.as_ref()
+        policy.trigger == RebuildTrigger::OutOfServiceTaint && memory.healthy.get(node) != version.as_ref()
     }
 
     /// Returns why none of the losses is credible: the loss of so many nodes has one cause that an administrator has to
@@ -286,11 +281,11 @@ impl Rebuild {
 }
 
 /// Lists the policies of the StorageClasses of this driver.
-pub(super) async fn list_policies(shared: &Controllers) -> Result<ClassPolicies, ReconcileError> {
+async fn list_policies(shared: &Controllers) -> Result<RebuildPolicies, ReconcileError> {
     let classes: Api<StorageClass> = Api::all(shared.client.clone());
     let listed = classes.list(&ListParams::default()).await;
     let listed = listed.map_err(ReconcileError::api("list", "the StorageClasses"))?;
-    Ok(ClassPolicies::new(shared.flavor, listed.items.iter()))
+    Ok(RebuildPolicies::new(shared.flavor, listed.items.iter()))
 }
 
 #[cfg(test)]

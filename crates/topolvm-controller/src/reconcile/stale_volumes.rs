@@ -13,11 +13,10 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{ListParams, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use topolvm_api::{LogicalVolume, refers_to, waits_for_removal};
-use topolvm_kube::{json_patch, list_in_pages, remove_finalizers};
+use topolvm_kube::{ReconcileError, json_patch, list_in_pages, none_if_not_found, remove_finalizers};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
-use super::error::{ReconcileError, none_if_not_found};
 
 /// The controller of stale volumes.
 pub(super) struct StaleVolumes {

@@ -6,11 +6,10 @@ use std::str::FromStr;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::{Resource as _, ResourceExt as _};
+use topolvm_api::claim::volume_name;
 use topolvm_api::{
     Amount, GROWTH_INCREASE, GROWTH_INODES_THRESHOLD, GROWTH_LIMIT, GROWTH_THRESHOLD, GrowthThresholds, parse_bytes,
 };
-
-use super::super::claim::volume_name;
 
 /// Conditions of a claim whose growth has not ended.
 const RESIZING: [&str; 4] = ["Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError"];

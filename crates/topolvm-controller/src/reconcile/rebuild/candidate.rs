@@ -2,11 +2,9 @@
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::{Api, Client, ResourceExt as _};
-use topolvm_api::ApiFlavor;
-
-use super::super::claim::{full_name, volume_name};
-use super::super::error::ReconcileError;
-use super::policy::{ClassPolicies, Policy, Trigger};
+use topolvm_api::claim::{full_name, volume_name};
+use topolvm_api::{ApiFlavor, RebuildPolicies, RebuildPolicy, RebuildTrigger};
+use topolvm_kube::ReconcileError;
 
 /// Taint with which an administrator declares that a node is shut down and will not write to its volumes any more. The
 /// effect does not matter, as for Kubernetes' own pod garbage collector.
@@ -28,7 +26,7 @@ pub(super) struct Candidate {
     pub(super) persistent: PersistentVolume,
     pub(super) node: String,
     pub(super) loss: Loss,
-    pub(super) policy: Policy,
+    pub(super) policy: RebuildPolicy,
 }
 
 /// Answer about a claim.
@@ -58,7 +56,7 @@ impl Candidate {
 pub(super) async fn examine(
     client: &Client,
     flavor: ApiFlavor,
-    policies: &ClassPolicies,
+    policies: &RebuildPolicies,
     seen: &PersistentVolumeClaim,
 ) -> Result<Examined, ReconcileError> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &seen.namespace().unwrap_or_default());
@@ -78,8 +76,8 @@ pub(super) async fn examine(
     let nodes: Api<Node> = Api::all(client.clone());
     let found = nodes.get_opt(&node).await.map_err(ReconcileError::api("read Node", &node))?;
     Ok(match (find_loss(found.as_ref()), policy.trigger) {
-        (Some(loss @ Loss::Deleted), Trigger::NodeDeleted | Trigger::OutOfServiceTaint)
-        | (Some(loss @ Loss::OutOfService { .. }), Trigger::OutOfServiceTaint) => {
+        (Some(loss @ Loss::Deleted), RebuildTrigger::NodeDeleted | RebuildTrigger::OutOfServiceTaint)
+        | (Some(loss @ Loss::OutOfService { .. }), RebuildTrigger::OutOfServiceTaint) => {
             Examined::Candidate(Box::new(Candidate { claim, persistent, node, loss, policy }))
         }
         _ => Examined::Healthy { node, version: found.and_then(|node| node.resource_version()) },

@@ -11,16 +11,15 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
-use topolvm_api::ApiFlavor;
-use topolvm_kube::{add_finalizer, has_finalizer, json_patch, list_in_pages, remove_finalizers};
+use topolvm_api::REBUILDING_FINALIZERS;
+use topolvm_api::claim::{full_name, is_mounted_by};
+use topolvm_kube::{
+    ReconcileError, add_finalizer, has_finalizer, json_patch, list_in_pages, none_if_deleted, none_if_not_found,
+    remove_finalizers,
+};
 
 use super::super::Controllers;
-use super::super::claim::{full_name, is_mounted_by};
-use super::super::error::{ReconcileError, none_if_deleted, none_if_not_found};
 use super::candidate::Candidate;
-
-/// The finalizers of both API groups.
-const REBUILDING: [&str; 2] = [ApiFlavor::TopoLvm.rebuilding(), ApiFlavor::Legacy.rebuilding()];
 
 /// Deletes the claim of a node that is proven to be lost, and then its pods. Each write names the object and the
 /// version that were read for the proof.
@@ -69,8 +68,8 @@ pub(super) async fn finish_replacement(
 }
 
 /// Returns whether a claim has our finalizer, also that of the other API group.
-pub(in crate::reconcile) fn is_held(claim: &PersistentVolumeClaim) -> bool {
-    REBUILDING.iter().any(|name| has_finalizer(&claim.metadata, name))
+pub(super) fn is_held(claim: &PersistentVolumeClaim) -> bool {
+    REBUILDING_FINALIZERS.iter().any(|name| has_finalizer(&claim.metadata, name))
 }
 
 /// Releases a claim if claims are not to be recreated any more. Its pods are deleted first, if the component `rebuild`
@@ -99,7 +98,7 @@ pub(super) async fn release_claim(
     claim: &PersistentVolumeClaim,
     metadata: &kube::core::ObjectMeta,
 ) -> Result<(), ReconcileError> {
-    let released = remove_finalizers(metadata, &REBUILDING);
+    let released = remove_finalizers(metadata, &REBUILDING_FINALIZERS);
     if released.is_empty() {
         return Ok(());
     }

@@ -1,32 +1,31 @@
-//! Publishes Kubernetes Events about claims, volumes and pods.
+//! Publishes Kubernetes Events, and holds up nothing when that fails.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType};
-use topolvm_kube::EventRecorder;
 use topolvm_runtime::error_chain;
 
-/// Name of the component in Events, as TopoLVM's label on LogicalVolumes has it.
-const COMPONENT: &str = "topolvm-controller";
+use crate::events::EventRecorder;
 
 /// Publishes Events. Clones share the counts of repeated ones.
-#[derive(Clone)]
-pub(crate) struct EventPublisher {
+#[derive(Clone, Debug)]
+pub struct EventPublisher {
     recorder: EventRecorder,
 }
 
 impl EventPublisher {
-    pub(crate) fn new(client: Client, instance: String) -> Self {
-        Self { recorder: EventRecorder::new(client, COMPONENT, instance) }
+    /// Makes a publisher of this component, and of the one of its processes that is `instance`.
+    pub fn new(client: Client, component: &str, instance: String) -> Self {
+        Self { recorder: EventRecorder::new(client, component, instance) }
     }
 
     /// Publishes an Event of type Normal.
-    pub(super) async fn publish_normal(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
+    pub async fn publish_normal(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
         self.publish(EventType::Normal, about, reason, action, note).await;
     }
 
     /// Publishes an Event of type Warning.
-    pub(super) async fn publish_warning(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
+    pub async fn publish_warning(&self, about: &ObjectReference, reason: &str, action: &str, note: String) {
         self.publish(EventType::Warning, about, reason, action, note).await;
     }
 
