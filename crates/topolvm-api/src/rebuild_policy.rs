@@ -98,9 +98,14 @@ fn parse<T: Copy + Default>(
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
+    use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
 
     use super::*;
+
+    fn object<T: DeserializeOwned>(json: Value) -> T {
+        serde_json::from_value(json).unwrap()
+    }
 
     fn policy(parameters: &[(&str, &str)], annotations: &[(&str, &str)]) -> Result<RebuildPolicy, RebuildPolicyError> {
         let map = |pairs: &[(&str, &str)]| pairs.iter().map(|&(key, value)| (key.to_owned(), json!(value))).collect();
@@ -108,8 +113,7 @@ mod tests {
         let class = json!({"metadata": {"name": "fast"}, "provisioner": "topolvm.io", "parameters": parameters});
         let claim = json!({"metadata": {"name": "data", "annotations": annotations},
                            "spec": {"storageClassName": "fast"}});
-        let class = serde_json::from_value(class).unwrap();
-        RebuildPolicies::new(ApiFlavor::TopoLvm, [class].iter()).of(&serde_json::from_value(claim).unwrap())
+        RebuildPolicies::new(ApiFlavor::TopoLvm, [object(class)].iter()).of(&object(claim))
     }
 
     #[rstest]

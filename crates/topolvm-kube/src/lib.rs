@@ -15,6 +15,7 @@ mod events;
 mod extender_informer;
 mod list;
 mod logical_volumes;
+mod owner;
 mod patches;
 mod reconcile_error;
 mod reconcile_metrics;
@@ -31,6 +32,7 @@ pub use events::EventRecorder;
 pub use extender_informer::{ExtenderInformer, ExtenderState};
 pub use list::{list_in_pages, list_selected, node_selection};
 pub use logical_volumes::{LogicalVolumeWriter, LogicalVolumes};
+pub use owner::{Owner, find_owner};
 pub use patches::{
     add_finalizer, has_finalizer, json_patch, remove_annotation, remove_finalizers, replace_status,
     replace_status_if_unchanged, set_annotation, set_label,

@@ -13,7 +13,7 @@ use topolvm_api::claim::{PROVISIONER, provisioner, selected_node, volume_name};
 use topolvm_api::{ApiFlavor, REBUILDING_FINALIZERS, SELECTED_NODE};
 use topolvm_kube::{Cache, CacheWriter, has_finalizer};
 
-use super::growth::GrowingClaims;
+use super::leader_task::ClaimSubscriber;
 use super::pending_resize::ResizeEvent;
 use super::pvc_finalizer::{FinalizerPolicy, PVC_FINALIZERS};
 use crate::claim_watch::{ClaimWatch, Subscription};
@@ -31,10 +31,14 @@ pub(super) struct ClaimInformer {
 }
 
 impl ClaimInformer {
-    /// Creates the informer, which also feeds the claims that may grow automatically.
-    pub(super) fn new(claims: &ClaimWatch, policy: FinalizerPolicy, growing: GrowingClaims) -> Self {
+    /// Creates the informer, which writes to the cache of `writer` and sends all events to the subscribers.
+    pub(super) fn new(
+        claims: &ClaimWatch,
+        policy: FinalizerPolicy,
+        mut writer: CacheWriter<PersistentVolumeClaim>,
+        mut subscribers: Vec<ClaimSubscriber>,
+    ) -> Self {
         let flavor = policy.flavor;
-        let mut writer = CacheWriter::default();
         let (cache, store) = (writer.as_reader(), writer.as_reader());
         let (resize_sender, resizes) = mpsc::unbounded_channel();
         let (removal_sender, finalizer_removals) = mpsc::unbounded_channel();
@@ -43,7 +47,9 @@ impl ClaimInformer {
                 // The receiver is dropped only when the process ends
                 drop(resize_sender.send(resize));
             }
-            growing.apply(&event);
+            for subscriber in &mut subscribers {
+                subscriber(&event);
+            }
             let Some(event) = filter_and_prune(flavor, event) else { return };
             writer.apply(&event);
             // Reconciles begin with what the store has, which shows a list only when it is complete

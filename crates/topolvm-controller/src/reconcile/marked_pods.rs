@@ -57,7 +57,7 @@ impl MarkedPods {
     }
 
     async fn forget_proof(&self) -> Result<(), ReconcileError> {
-        let api: Api<ConfigMap> = Api::namespaced(self.shared.client.clone(), &self.shared.doctor.namespace);
+        let api: Api<ConfigMap> = Api::namespaced(self.shared.client.clone(), &self.shared.namespace);
         let deleted = none_if_not_found(api.delete(EXTENDER_PROBE, &DeleteParams::default()).await);
         deleted.map(drop).map_err(ReconcileError::api("delete", format!("the ConfigMap {EXTENDER_PROBE}")))
     }

@@ -117,7 +117,7 @@ impl NodeDeletion {
     /// skipped: the controller of those claims waits for the node to come back, and deletes nothing before the node is
     /// proven lost.
     async fn find_rebuilt(&self) -> Result<HashSet<String>, ReconcileError> {
-        if !self.shared.settings.rebuild_claims {
+        if !self.shared.rebuilds_claims {
             return Ok(HashSet::new());
         }
         let policies = RebuildPolicies::new(self.shared.flavor, self.list_classes().await?.iter());

@@ -37,7 +37,7 @@ enum Action {
 impl StaleVolumes {
     /// Searches now, and then every interval.
     pub(super) async fn run(self) {
-        let mut ticks = tokio::time::interval(self.shared.settings.cleanup_interval);
+        let mut ticks = tokio::time::interval(self.shared.cleanup.cleanup_interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -58,7 +58,7 @@ impl StaleVolumes {
         let waited = since.map(|since| (self.shared.now)().duration_since(since.0));
         waited
             .and_then(|waited| Duration::try_from(waited).ok())
-            .is_some_and(|waited| waited >= self.shared.settings.stale_period)
+            .is_some_and(|waited| waited >= self.shared.cleanup.stale_period)
             && volume.has_finalizer(self.shared.flavor.logical_volume_finalizer())
     }
 

@@ -6,6 +6,7 @@
 //! with a grace period in between. Any blocker restarts the grace period: an API server that lists nothing, or was
 //! restored from a backup, deletes nothing.
 
+mod args;
 mod candidate;
 mod observations;
 mod replacement;
@@ -18,15 +19,17 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
+use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Resource as _, ResourceExt};
+use kube::{Api, Client, Resource as _, ResourceExt};
 use tokio::time::MissedTickBehavior;
 use topolvm_api::claim::{full_name, volume_name};
-use topolvm_api::{RebuildPolicies, RebuildPolicy, RebuildTrigger};
-use topolvm_kube::{Cache, ReconcileError};
+use topolvm_api::{ApiFlavor, RebuildPolicies, RebuildPolicy, RebuildTrigger};
+use topolvm_kube::{Cache, EventPublisher, LogicalVolumes, ReconcileError, ReconcileMetrics};
 use topolvm_runtime::error_chain;
 
-use super::Controllers;
+pub use args::RebuildArgs;
+
 use candidate::{Candidate, Examined, Loss, examine};
 use observations::Observations;
 use replacement::{abandon_replacement, finish_replacement, is_held, release_claim, replace_claim};
@@ -37,10 +40,30 @@ const INTERVAL: Duration = Duration::from_secs(30);
 /// Nodes that are listed to see how many there are.
 const COUNTED_NODES: u32 = 500;
 
+/// The dependencies of the recreation of claims.
+#[expect(missing_debug_implementations, reason = "the client has none")]
+#[derive(Clone)]
+pub struct RebuildContext {
+    /// The client of the API server.
+    pub client: Client,
+    /// The API group.
+    pub flavor: ApiFlavor,
+    /// The cache of Nodes.
+    pub nodes: Cache<PartialObjectMeta<Node>>,
+    /// The cache of LogicalVolumes.
+    pub volumes: LogicalVolumes,
+    /// The publisher of Events about claims.
+    pub events: EventPublisher,
+    /// The metric of reconciles.
+    pub metrics: ReconcileMetrics,
+}
+
 /// The controller of claims of lost nodes.
-pub(super) struct Rebuild {
-    pub(super) shared: Controllers,
-    pub(super) claims: Cache<PersistentVolumeClaim>,
+#[expect(missing_debug_implementations, reason = "the client in it has none")]
+pub struct Rebuild {
+    context: RebuildContext,
+    args: RebuildArgs,
+    claims: Cache<PersistentVolumeClaim>,
 }
 
 /// Memory from one check to the next.
@@ -56,10 +79,15 @@ struct Memory {
 }
 
 impl Rebuild {
+    /// Makes the controller. `claims` has the annotations and finalizers of all claims that may be concerned.
+    #[must_use]
+    pub fn new(context: RebuildContext, args: RebuildArgs, claims: Cache<PersistentVolumeClaim>) -> Self {
+        Self { context, args, claims }
+    }
+
     /// Checks now, and then every interval. If claims are not to be recreated, it releases those that are still held.
-    pub(super) async fn run(self) {
-        let settings = self.shared.settings;
-        let (nodes, volumes) = (&self.shared.nodes.cache, &self.shared.volumes.cache);
+    pub async fn run(self) {
+        let (nodes, volumes) = (&self.context.nodes, &self.context.volumes);
         // False only when the process ends
         if !nodes.wait_until_listed().await
             || !volumes.wait_until_listed().await
@@ -68,11 +96,11 @@ impl Rebuild {
             return;
         }
         let mut memory = Memory::default();
-        let mut ticks = tokio::time::interval(INTERVAL.min(settings.rebuild_grace_period));
+        let mut ticks = tokio::time::interval(INTERVAL.min(self.args.rebuild_grace_period));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if !settings.rebuild_claims {
+            if !self.args.rebuild_claims {
                 self.release_all().await;
                 continue;
             }
@@ -90,7 +118,7 @@ impl Rebuild {
     /// Releases the claims that an earlier setting, or another version, has held: no other component would.
     async fn release_all(&self) {
         for claim in self.claims.state().iter().filter(|claim| is_held(claim)) {
-            self.observe(claim, Box::pin(abandon_replacement(&self.shared, claim))).await;
+            self.observe(claim, Box::pin(abandon_replacement(&self.context, claim))).await;
         }
     }
 
@@ -99,9 +127,9 @@ impl Rebuild {
         self.announce(memory).await;
         let claims = self.claims.state();
         for claim in claims.iter().filter(|claim| is_held(claim) && claim.metadata.deletion_timestamp.is_some()) {
-            self.observe(claim, Box::pin(finish_replacement(&self.shared, claim))).await;
+            self.observe(claim, Box::pin(finish_replacement(&self.context, claim))).await;
         }
-        let policies = list_policies(&self.shared).await?;
+        let policies = list_policies(&self.context).await?;
         let live = || claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
         let mut candidates = Vec::new();
         for claim in live() {
@@ -113,12 +141,12 @@ impl Rebuild {
         memory.refused.retain(|uid, _| uids.contains(uid));
         // A leader has ended between two writes, and the node has come back
         for claim in live().filter(|claim| is_held(claim) && claim.uid().is_some_and(|uid| !lost.contains(&uid))) {
-            self.observe(claim, release_claim(&self.shared, claim, &claim.metadata)).await;
+            self.observe(claim, release_claim(&self.context, claim, &claim.metadata)).await;
         }
         let blocker = self.find_blocker(&candidates).await?;
         for candidate in candidates {
             let step = self.reconcile(&candidate, blocker.as_deref(), memory);
-            let done = self.shared.metrics.observe("rebuild", step).await;
+            let done = self.context.metrics.observe("rebuild", step).await;
             if let Err(error) = done {
                 let (claim, error) = (full_name(&candidate.claim), error_chain(&error));
                 tracing::warn!(claim, error, "cannot recreate the claim; trying again later");
@@ -144,7 +172,7 @@ impl Rebuild {
         if !policy.is_on() || !self.may_be_lost(claim, policy, memory) {
             return None;
         }
-        match examine(&self.shared.client, self.shared.flavor, policies, claim).await {
+        match examine(&self.context.client, self.context.flavor, policies, claim).await {
             Ok(Examined::Candidate(candidate)) => Some(*candidate),
             Ok(Examined::Healthy { node, version }) => {
                 memory.healthy.insert(node, version.unwrap_or_default());
@@ -167,9 +195,9 @@ impl Rebuild {
     /// nothing happens costs no request. Taints are not watched: a Node that has not changed has no new one.
     fn may_be_lost(&self, claim: &PersistentVolumeClaim, policy: RebuildPolicy, memory: &Memory) -> bool {
         let Some(volume) = volume_name(claim) else { return false };
-        let Some(volume) = self.shared.volumes.cache.get(volume) else { return true };
+        let Some(volume) = self.context.volumes.get(volume) else { return true };
         let node = volume.spec.node_name.as_str();
-        let Some(found) = self.shared.nodes.cache.get(&ObjectRef::new(node)) else { return true };
+        let Some(found) = self.context.nodes.get(&ObjectRef::new(node)) else { return true };
         let version = found.resource_version();
         policy.trigger == RebuildTrigger::OutOfServiceTaint && memory.healthy.get(node) != version.as_ref()
     }
@@ -182,7 +210,7 @@ impl Rebuild {
         if missing == 0 {
             return Ok(None);
         }
-        let nodes: Api<Node> = Api::all(self.shared.client.clone());
+        let nodes: Api<Node> = Api::all(self.context.client.clone());
         let listed = nodes.list_metadata(&ListParams::default().limit(COUNTED_NODES)).await;
         let count = listed.map_err(ReconcileError::api("list", "the Nodes"))?.items.len();
         Ok((missing > count).then(|| {
@@ -215,7 +243,7 @@ impl Rebuild {
             memory.observations.forget(claim);
             return Ok(());
         }
-        if !memory.observations.note(candidate, self.shared.settings.rebuild_grace_period) {
+        if !memory.observations.note(candidate, self.args.rebuild_grace_period) {
             return Ok(());
         }
         let volume = candidate.persistent.name_any();
@@ -224,7 +252,7 @@ impl Rebuild {
             "{loss}, and the data of this claim is lost with it; claim and pod are deleted so that StatefulSet {owner} \
              recreates both, empty. PersistentVolume {volume} is {kept}"
         );
-        replace_claim(&self.shared, candidate, &note).await?;
+        replace_claim(&self.context, candidate, &note).await?;
         let note = format!(
             "this claim was recreated empty: {loss}, and the data of the previous claim is lost with it. Its \
              PersistentVolume {volume} is {kept}"
@@ -236,7 +264,7 @@ impl Rebuild {
     /// Finds the name of the StatefulSet that makes the claim again.
     async fn find_stateful_set(&self, claim: &PersistentVolumeClaim) -> Result<Option<String>, ReconcileError> {
         let namespace = claim.namespace().unwrap_or_default();
-        let sets: Api<StatefulSet> = Api::namespaced(self.shared.client.clone(), &namespace);
+        let sets: Api<StatefulSet> = Api::namespaced(self.context.client.clone(), &namespace);
         let listed = sets.list(&ListParams::default()).await;
         let sets =
             listed.map_err(ReconcileError::api("list the StatefulSets in the namespace of claim", full_name(claim)))?;
@@ -250,7 +278,7 @@ impl Rebuild {
             return;
         }
         let note = format!("the claim is not recreated: {why}");
-        self.shared.events.publish_warning(&claim.object_ref(&()), "RebuildRefused", "Rebuild", note).await;
+        self.context.events.publish_warning(&claim.object_ref(&()), "RebuildRefused", "Rebuild", note).await;
         memory.refused.insert(uid, why.to_owned());
     }
 
@@ -262,14 +290,14 @@ impl Rebuild {
                 continue;
             }
             if let Some((_, note)) = memory.replaced.remove(&name) {
-                self.shared.events.publish_warning(&claim.object_ref(&()), "Rebuilt", "Rebuild", note).await;
+                self.context.events.publish_warning(&claim.object_ref(&()), "Rebuilt", "Rebuild", note).await;
             }
         }
     }
 
     /// Awaits a step about a claim, and logs its failure: the next check tries again.
     async fn observe(&self, claim: &PersistentVolumeClaim, step: impl Future<Output = Result<(), ReconcileError>>) {
-        if let Err(error) = self.shared.metrics.observe("rebuild", step).await {
+        if let Err(error) = self.context.metrics.observe("rebuild", step).await {
             let claim = full_name(claim);
             tracing::warn!(
                 claim,
@@ -281,11 +309,11 @@ impl Rebuild {
 }
 
 /// Lists the policies of the StorageClasses of this driver.
-async fn list_policies(shared: &Controllers) -> Result<RebuildPolicies, ReconcileError> {
-    let classes: Api<StorageClass> = Api::all(shared.client.clone());
+async fn list_policies(context: &RebuildContext) -> Result<RebuildPolicies, ReconcileError> {
+    let classes: Api<StorageClass> = Api::all(context.client.clone());
     let listed = classes.list(&ListParams::default()).await;
     let listed = listed.map_err(ReconcileError::api("list", "the StorageClasses"))?;
-    Ok(RebuildPolicies::new(shared.flavor, listed.items.iter()))
+    Ok(RebuildPolicies::new(context.flavor, listed.items.iter()))
 }
 
 #[cfg(test)]

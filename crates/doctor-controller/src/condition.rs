@@ -10,8 +10,9 @@ use kube::{Api, Client};
 use serde_json::json;
 use topolvm_doctor::{CheckResult, Outcome, Report};
 
-use super::{DoctorContext, ReconcileError};
-use crate::capacity_publisher::{Owner, find_owner};
+use topolvm_kube::{Owner, ReconcileError, find_owner};
+
+use super::DoctorContext;
 
 /// Name of the ConfigMap.
 pub(super) const CONFIG_MAP: &str = "topolvm-doctor";

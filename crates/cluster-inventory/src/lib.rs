@@ -21,7 +21,7 @@ use topolvm_runtime::error_chain;
 use topolvm_runtime::inventory_server::{InventoryList, InventorySource, Response, refusal};
 use topolvm_runtime::tls::{TlsClient, TlsClientError};
 
-pub(crate) use args::AgentAccess;
+pub use args::AgentAccess;
 
 use agent::Question;
 use answer::Answer;
@@ -56,7 +56,7 @@ enum InventoryError {
 
 /// The lists of all nodes.
 #[derive(Clone, Debug)]
-pub(crate) struct Inventory {
+pub struct Inventory {
     access: AgentAccess,
     pods: Api<Pod>,
     volumes: LogicalVolumes,
@@ -64,8 +64,8 @@ pub(crate) struct Inventory {
 }
 
 impl Inventory {
-    /// The lists of the agents in a namespace. Nodes of `volumes` are to have an agent.
-    pub(crate) fn new(access: AgentAccess, client: Client, namespace: &str, volumes: LogicalVolumes) -> Self {
+    /// Makes the lists of the agents in a namespace. Nodes of `volumes` are to have an agent.
+    pub fn new(access: AgentAccess, client: Client, namespace: &str, volumes: LogicalVolumes) -> Self {
         let turns = Arc::new(Semaphore::new(MOST_ANSWERS));
         Self { access, pods: Api::namespaced(client, namespace), volumes, turns }
     }

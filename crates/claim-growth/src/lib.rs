@@ -5,6 +5,7 @@
 //! reached that size, it requests no other. If the API server refuses the size, or the node lacks the free space, the
 //! controller retries after increasing pauses.
 
+mod args;
 mod decision;
 mod growing_claim;
 mod growing_claims;
@@ -14,29 +15,53 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
-use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kube::runtime::watcher::Event;
+use kube::{Api, Client};
 use serde_json::json;
+use tokio::sync::watch;
 use tokio::time::Instant;
-use topolvm_api::{CREATED_BY, GROWTH_ENABLED, LogicalVolume, format_bytes};
-use topolvm_capacity::{Exemption, VolumeClasses};
-use topolvm_kube::{ReconcileError, none_if_not_found};
+use topolvm_api::{ApiFlavor, CREATED_BY, GROWTH_ENABLED, LogicalVolume, format_bytes};
+use topolvm_capacity::{Capacity, Exemption, VolumeClasses};
+use topolvm_kube::{EventPublisher, LogicalVolumes, ReconcileError, ReconcileMetrics, none_if_not_found};
 use topolvm_runtime::{Backoff, error_chain};
 
-use super::Controllers;
+pub use args::GrowthArgs;
+
 use decision::{Decision, decide};
 use growing_claim::{GrowingClaim, GrowthPolicy};
-pub(super) use growing_claims::GrowingClaims;
+use growing_claims::GrowingClaims;
 
 /// Changes within this time are handled together.
 const SETTLING: Duration = Duration::from_secs(1);
 /// Pauses between attempts to grow the same claim.
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(30), Duration::from_mins(15));
 
+/// The dependencies of growth.
+#[expect(missing_debug_implementations, reason = "the client has none")]
+#[derive(Clone)]
+pub struct GrowthContext {
+    /// The client of the API server.
+    pub client: Client,
+    /// The API group.
+    pub flavor: ApiFlavor,
+    /// The cache of LogicalVolumes.
+    pub volumes: LogicalVolumes,
+    /// Changes with each of them.
+    pub volumes_changed: watch::Receiver<()>,
+    /// The free space of nodes, and the StorageClasses.
+    pub capacity: Capacity,
+    /// The publisher of Events about claims.
+    pub events: EventPublisher,
+    /// The metric of reconciles.
+    pub metrics: ReconcileMetrics,
+}
+
 /// The controller of growth.
-pub(super) struct Growth {
-    pub(super) shared: Controllers,
-    pub(super) claims: GrowingClaims,
+#[expect(missing_debug_implementations, reason = "the client in it has none")]
+pub struct Growth {
+    context: GrowthContext,
+    claims: GrowingClaims,
 }
 
 /// Memory of volumes from one run to the next, by UID of their objects.
@@ -64,18 +89,27 @@ enum Attempt {
 }
 
 impl Growth {
+    /// Makes the controller, which knows no claim yet.
+    #[must_use]
+    pub fn new(context: GrowthContext) -> Self {
+        Self { context, claims: GrowingClaims::default() }
+    }
+
+    /// Returns the function that takes the events of a watch of all claims.
+    pub fn subscriber(&self) -> impl FnMut(&Event<PersistentVolumeClaim>) + Send + use<> {
+        let claims = self.claims.clone();
+        move |event| claims.apply(event)
+    }
+
     /// Checks the claims whenever claims, volumes or StorageClasses have changed, and after each pause.
-    pub(super) async fn run(self) {
-        if !self.shared.settings.grow_claims {
-            return;
-        }
+    pub async fn run(self) {
         // False only when the process ends
-        if !self.shared.volumes.cache.wait_until_listed().await {
+        if !self.context.volumes.wait_until_listed().await {
             return;
         }
         let mut memory = Memory::default();
-        let (mut claims, mut volumes) = (self.claims.changes(), self.shared.volumes.changes());
-        let mut classes = self.shared.capacity.changes();
+        let (mut claims, mut volumes) = (self.claims.changes(), self.context.volumes_changed.clone());
+        let mut classes = self.context.capacity.changes();
         loop {
             for changes in [&mut claims, &mut volumes, &mut classes] {
                 changes.mark_unchanged();
@@ -101,19 +135,19 @@ impl Growth {
     /// Checks all volumes.
     async fn reconcile(&self, memory: &mut Memory) {
         let Some(claims) = self.claims.state() else { return };
-        let volumes = self.shared.volumes.cache.state();
+        let volumes = self.context.volumes.state();
         let uids: HashSet<&str> = volumes.iter().map(|volume| volume.uid()).collect();
         memory.pauses.retain(|uid, _| uids.contains(uid.as_str()));
         memory.reported.retain(|uid, _| uids.contains(uid.as_str()));
         for volume in &volumes {
             let claim = claims.get(volume.name());
-            let is_concerned = claim.is_some() || volume.annotation(self.shared.flavor.growth_thresholds()).is_some();
+            let is_concerned = claim.is_some() || volume.annotation(self.context.flavor.growth_thresholds()).is_some();
             let is_made = volume.volume_id().is_some() && !volume.is_snapshot() && !volume.is_deleting();
             if !is_concerned || !is_made || memory.pauses(volume) {
                 continue;
             }
             let step = self.reconcile_volume(volume, claim, memory);
-            if let Err(error) = self.shared.metrics.observe("growth", step).await {
+            if let Err(error) = self.context.metrics.observe("growth", step).await {
                 let volume_name = volume.name();
                 tracing::warn!(
                     volume = volume_name,
@@ -136,7 +170,7 @@ impl Growth {
             Some(claim) => self.policy(volume, claim, memory).await.map(|policy| (claim, policy)),
             None => None,
         };
-        let key = self.shared.flavor.growth_thresholds();
+        let key = self.context.flavor.growth_thresholds();
         let thresholds = policy.map(|(_, policy)| policy.thresholds.to_string());
         if volume.annotation(key) != thresholds.as_deref() {
             self.write_thresholds(volume, thresholds.as_deref()).await?;
@@ -150,7 +184,7 @@ impl Growth {
     /// Returns the policy that a claim requests, if its StorageClass permits automatic growth. Reports problems of
     /// either.
     async fn policy(&self, volume: &LogicalVolume, claim: &GrowingClaim, memory: &mut Memory) -> Option<GrowthPolicy> {
-        let class = self.shared.capacity.class(&claim.storage_class).filter(|class| class.lets_claims_grow)?;
+        let class = self.context.capacity.class(&claim.storage_class).filter(|class| class.lets_claims_grow)?;
         let problem = match &claim.policy {
             Ok(policy) if class.allows_expansion => return Some(*policy),
             Ok(_) => format!(
@@ -166,9 +200,9 @@ impl Growth {
 
     /// Writes to a LogicalVolume below which free space it is too small, or that it is not to be measured.
     async fn write_thresholds(&self, volume: &LogicalVolume, thresholds: Option<&str>) -> Result<(), ReconcileError> {
-        let api: Api<LogicalVolume> = Api::all_with(self.shared.client.clone(), &self.shared.flavor);
+        let api: Api<LogicalVolume> = Api::all_with(self.context.client.clone(), &self.context.flavor);
         // The UID in a merge patch is a precondition
-        let key = self.shared.flavor.growth_thresholds();
+        let key = self.context.flavor.growth_thresholds();
         let patch = Patch::Merge(json!({"metadata": {"uid": volume.uid(), "annotations": {key: thresholds}}}));
         let written = api.patch(volume.name(), &PatchParams::default(), &patch).await;
         none_if_not_found(written).map_err(ReconcileError::api("annotate LogicalVolume", volume.name())).map(drop)
@@ -182,7 +216,7 @@ impl Growth {
         policy: GrowthPolicy,
         memory: &mut Memory,
     ) -> Result<(), ReconcileError> {
-        let too_small_at = volume.annotation(self.shared.flavor.too_small_at()).and_then(|size| size.parse().ok());
+        let too_small_at = volume.annotation(self.context.flavor.too_small_at()).and_then(|size| size.parse().ok());
         let Some(volume_bytes) = volume.current_bytes() else { return Ok(()) };
         let limit = format_bytes(policy.limit).0;
         match decide(policy, claim.size, too_small_at, volume_bytes) {
@@ -200,13 +234,13 @@ impl Growth {
                     let note =
                         format!("the volume is nearly full; requested {to} instead of {from}; the limit is {limit}");
                     memory.forget(volume);
-                    self.shared.events.publish_normal(&claim.reference, "Growing", "Grow", note).await;
+                    self.context.events.publish_normal(&claim.reference, "Growing", "Grow", note).await;
                     Ok(())
                 }
                 Attempt::Outdated => Ok(()),
                 Attempt::Refused(reason, note) => {
                     memory.pause(volume);
-                    self.shared.events.publish_warning(&claim.reference, reason, "Grow", note).await;
+                    self.context.events.publish_warning(&claim.reference, reason, "Grow", note).await;
                     Ok(())
                 }
             },
@@ -223,7 +257,7 @@ impl Growth {
     ) -> Result<Attempt, ReconcileError> {
         let spec = &volume.spec;
         let classes = VolumeClasses::new(&spec.device_class, &spec.lvcreate_option_class);
-        let free = self.shared.capacity.free_bytes(&spec.node_name, &classes, &Exemption::default()).unwrap_or(0);
+        let free = self.context.capacity.free_bytes(&spec.node_name, &classes, &Exemption::default()).unwrap_or(0);
         let (wanted, size) = (bytes.saturating_sub(volume_bytes), format_bytes(bytes).0);
         if free < wanted {
             let note = format!(
@@ -235,7 +269,7 @@ impl Growth {
         }
         let ObjectReference { name, namespace, uid, .. } = &claim.reference;
         let (name, namespace) = (name.as_deref().unwrap_or_default(), namespace.as_deref().unwrap_or_default());
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.shared.client.clone(), namespace);
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.context.client.clone(), namespace);
         // UID and version in a merge patch are preconditions
         let patch = json!({
             "metadata": {"uid": uid, "resourceVersion": claim.version},
@@ -267,7 +301,7 @@ impl Growth {
         memory: &mut Memory,
     ) {
         if memory.reported.insert(volume.uid().to_owned(), note.clone()).as_ref() != Some(&note) {
-            self.shared.events.publish_warning(about, reason, "Grow", note).await;
+            self.context.events.publish_warning(about, reason, "Grow", note).await;
         }
     }
 }

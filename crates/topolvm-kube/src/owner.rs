@@ -1,4 +1,4 @@
-//! Finds the owner of the objects that the controller makes for itself: the Deployment of this pod, so that they go
+//! Finds the owner of the objects that a program makes for itself: the Deployment of this pod, so that they go
 //! when it is removed.
 
 use std::time::Duration;
@@ -14,16 +14,17 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_s
 
 /// The owner of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub struct Owner {
     api_version: String,
     kind: String,
     name: String,
-    pub(super) uid: String,
+    /// UID of the owner.
+    pub uid: String,
 }
 
 impl Owner {
     /// Returns the owner reference of an object.
-    pub(crate) fn reference(&self) -> OwnerReference {
+    pub fn reference(&self) -> OwnerReference {
         OwnerReference {
             api_version: self.api_version.clone(),
             kind: self.kind.clone(),
@@ -48,7 +49,7 @@ impl Owner {
 
 /// Finds the Deployment of the pod of this name, or its other controller. `None` outside of a pod, and where the Role
 /// does not permit the lookup: then the objects stay when the controller is removed.
-pub(crate) async fn find_owner(client: &Client, namespace: &str, pod: &str) -> Option<Owner> {
+pub async fn find_owner(client: &Client, namespace: &str, pod: &str) -> Option<Owner> {
     let mut backoff = RETRY;
     loop {
         let error = match try_find_owner(client, namespace, pod).await {

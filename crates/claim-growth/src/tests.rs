@@ -1,11 +1,12 @@
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, GROWTH_ENABLED, GROWTH_INCREASE, GROWTH_LIMIT, GROWTH_THRESHOLD};
-use topolvm_capacity::watch_classes;
+use topolvm_capacity::{MinimumAllocation, watch_classes, watch_nodes};
+use topolvm_kube::{LogicalVolumeWriter, watch_all};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node, storage_class};
 
-use super::super::harness::{Harness, now};
 use super::*;
 
 const CLAIMS: &str = "persistentvolumeclaims";
@@ -14,7 +15,7 @@ const THRESHOLDS: &str = "topolvm.io/growth-thresholds";
 const TOO_SMALL_AT: &str = "topolvm.io/too-small-at";
 const GIB: u64 = 1 << 30;
 
-/// The controllers over a server with a StorageClass, a node with 100 GiB, and a claim of 1 GiB with its volume.
+/// The controller of growth over a server with a StorageClass, a node with 100 GiB, and a claim of 1 GiB with its volume.
 struct Growing {
     server: ApiServer,
     tasks: Tasks,
@@ -30,14 +31,20 @@ impl Growing {
         server.apply_json(logical_volume("pvc-1").uid("id-1").ready("id-1", "1Gi").build());
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let controllers = Harness::controllers(&server, ApiFlavor::TopoLvm, now, &tasks, &shutdown);
-        let classes = watch_classes(controllers.capacity.clone(), server.client(), shutdown.clone());
-        tasks.spawn("classes", classes);
-        tasks.spawn("controllers", controllers.run(shutdown.clone()));
+        let context = context(&server, &tasks, &shutdown);
+        let growth = Growth::new(context);
+        let (claims, end) = (Api::<PersistentVolumeClaim>::all(server.client()), shutdown.clone());
+        let mut subscriber = growth.subscriber();
+        tasks.spawn("claims", watch_all("claims", claims, end, move |event| subscriber(&event)));
+        let end = shutdown.clone();
+        tasks.spawn("growth", async move {
+            end.run_until_cancelled(growth.run()).await;
+            Ok(())
+        });
         Self { server, tasks, shutdown }
     }
 
-    /// Waits until the controllers have looked at everything: under tokio's paused time a sleep ends when all tasks
+    /// Waits until the controller has looked at everything: under tokio's paused time a sleep ends when all tasks
     /// are idle.
     async fn settle(&self) {
         tokio::time::sleep(SETTLING * 3).await;
@@ -94,6 +101,28 @@ impl Growing {
         self.shutdown.cancel();
         self.tasks.wait().await.unwrap();
     }
+}
+
+/// The dependencies of the controller, with watches of all but the claims.
+fn context(server: &ApiServer, tasks: &Tasks, shutdown: &CancellationToken) -> GrowthContext {
+    let (flavor, client) = (ApiFlavor::TopoLvm, server.client());
+    let minimums = MinimumAllocation { block: 0, ext4: 0, xfs: 0, btrfs: 0 };
+    let capacity = Capacity::new(flavor, minimums, || jiff::Timestamp::UNIX_EPOCH);
+    tasks.spawn("nodes", watch_nodes(capacity.clone(), client.clone(), shutdown.clone()));
+    tasks.spawn("classes", watch_classes(capacity.clone(), client.clone(), shutdown.clone()));
+    let mut writer = LogicalVolumeWriter::default();
+    let (change, volumes_changed) = watch::channel(());
+    let (volumes, reserved) = (writer.as_reader(), capacity.clone());
+    let all = Api::<LogicalVolume>::all_with(client.clone(), &flavor);
+    let watching = watch_all("volumes", all, shutdown.clone(), move |event| {
+        reserved.apply_volume(&event);
+        writer.apply(event);
+        change.send_replace(());
+    });
+    tasks.spawn("volumes", watching);
+    let events = EventPublisher::new(client.clone(), "tester", "me".to_owned());
+    let metrics = ReconcileMetrics::register(&mut Registry::default());
+    GrowthContext { client, flavor, volumes, volumes_changed, capacity, events, metrics }
 }
 
 fn growing_class() -> Value {

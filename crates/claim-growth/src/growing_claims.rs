@@ -12,7 +12,7 @@ use super::growing_claim::GrowingClaim;
 
 /// The claims that may grow automatically. Clones share them.
 #[derive(Clone, Debug)]
-pub(in super::super) struct GrowingClaims {
+pub(super) struct GrowingClaims {
     state: Arc<Mutex<State>>,
     changed: watch::Sender<()>,
 }
@@ -34,7 +34,7 @@ impl Default for GrowingClaims {
 
 impl GrowingClaims {
     /// Applies an event of the watch of claims.
-    pub(in super::super) fn apply(&self, event: &Event<PersistentVolumeClaim>) {
+    pub(super) fn apply(&self, event: &Event<PersistentVolumeClaim>) {
         let is_changed = self.state.lock().apply(event);
         if is_changed {
             self.changed.send_replace(());

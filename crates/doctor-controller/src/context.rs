@@ -1,6 +1,7 @@
 //! Settings that the controller of checks alone has, its metric, and what it has found last.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use prometheus_client::metrics::family::Family;
@@ -17,28 +18,38 @@ const KEPT: usize = 200;
 
 /// The settings and location of this process. Clones share the metric and the last findings.
 #[derive(Clone, Debug)]
-pub(crate) struct DoctorContext {
+pub struct DoctorContext {
     /// Namespace of the programs.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// Name of this pod.
-    pub(crate) pod: String,
+    pub pod: String,
     /// The scheduling mode, or what the webhooks mean without it.
-    pub(crate) mode: Mode,
+    pub mode: Mode,
     /// True if this process publishes free space.
-    pub(crate) publishes_capacity: bool,
+    pub publishes_capacity: bool,
+    /// Interval of the checks; zero turns them off.
+    pub(super) interval: Duration,
     pub(super) findings: Findings,
     /// The findings of the last run, while this process leads.
-    pub(crate) checked: watch::Sender<Option<Arc<Checked>>>,
+    pub(super) checked: watch::Sender<Option<Arc<Checked>>>,
 }
 
 impl DoctorContext {
-    pub(crate) fn new(namespace: String, pod: String, mode: Mode, publishes_capacity: bool) -> Self {
+    /// Makes the context, whose metric is not in a registry yet.
+    #[must_use]
+    pub fn new(namespace: String, pod: String, mode: Mode, publishes_capacity: bool, interval: Duration) -> Self {
         let (findings, checked) = (Findings::default(), watch::Sender::default());
-        Self { namespace, pod, mode, publishes_capacity, findings, checked }
+        Self { namespace, pod, mode, publishes_capacity, interval, findings, checked }
+    }
+
+    /// Subscribes to the findings of the last run, which there are while this process leads.
+    pub fn checked(&self) -> watch::Receiver<Option<Arc<Checked>>> {
+        self.checked.subscribe()
     }
 
     /// Adds the metric to the registry.
-    pub(crate) fn register(self, registry: &mut Registry) -> Self {
+    #[must_use]
+    pub fn register(self, registry: &mut Registry) -> Self {
         let help = "Findings of the checks that the controller runs periodically, by check and severity";
         registry.register("topolvm_doctor_findings", help, self.findings.clone());
         self

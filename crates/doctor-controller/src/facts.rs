@@ -14,10 +14,9 @@ use topolvm_api::{ApiFlavor, SNAPSHOT_GROUP, SnapshotContent};
 use topolvm_doctor::{
     CsiPersistentVolume, Facts, ReadError, ReadResult, prune_capacity, prune_claim, prune_csi_node, prune_node,
 };
-use topolvm_kube::{ExtenderState, list_in_pages};
+use topolvm_kube::{ExtenderState, ReconcileError, list_in_pages};
 
-use super::Controllers;
-use super::ReconcileError;
+use super::Doctor;
 
 /// Nodes in a page: one may have 30 KB and more.
 const NODES: u32 = 50;
@@ -25,12 +24,13 @@ const NODES: u32 = 50;
 const OBJECTS: u32 = 200;
 
 /// Reads the facts of the checks. What may not be read is an error there; any other error ends this.
-pub(super) async fn read(shared: &Controllers) -> Result<Facts, ReconcileError> {
-    let (client, flavor, context) = (&shared.client, shared.flavor, &shared.doctor);
-    let mut facts = Facts::empty(flavor, &context.namespace, (shared.now)());
+pub(super) async fn read(doctor: &Doctor) -> Result<Facts, ReconcileError> {
+    let (sources, context) = (&doctor.sources, &doctor.context);
+    let (client, flavor) = (&sources.client, sources.flavor);
+    let mut facts = Facts::empty(flavor, &context.namespace, (sources.now)());
     facts.mode = Some(context.mode);
     facts.publishes_capacity = context.publishes_capacity;
-    facts.unproven = Ok(shared.scheduling.extender.as_ref().and_then(|extender| match extender.state() {
+    facts.unproven = Ok(sources.extender.as_ref().and_then(|extender| match extender.state() {
         ExtenderState::Proven => None,
         ExtenderState::NotProven(reason) => Some(reason),
     }));
@@ -57,7 +57,7 @@ pub(super) async fn read(shared: &Controllers) -> Result<Facts, ReconcileError> 
     facts.csi_nodes = list(Api::<CSINode>::all(client.clone()), all(), keep(prune_csi_node)).await?;
     let prune = |node: &mut Node| prune_node(flavor, node);
     facts.nodes = list(Api::<Node>::all(client.clone()), all().limit(NODES), keep(prune)).await?;
-    facts.volumes = Ok(shared.volumes.cache.state());
+    facts.volumes = Ok(sources.volumes.state());
     Ok(facts)
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Access to agents.
 #[derive(Clone, Debug, PartialEq, Eq, Args)]
-pub(crate) struct AgentAccess {
+pub struct AgentAccess {
     /// File with the token that the controller sends to agents for --inventory-bind-address. Its audience must be
     /// inventory.topolvm.io, so that other services reject it.
     #[arg(long, value_name = "FILE", default_value = "/var/run/secrets/topolvm-inventory/token")]

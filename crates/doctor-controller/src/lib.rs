@@ -1,22 +1,25 @@
 //! Repeats those checks of `kubectl topolvm doctor` that only need objects of the API server, and reports their
 //! findings: in a metric, in a ConfigMap with the fields of a condition, and in Events about it.
 
+mod args;
 mod condition;
 mod context;
 mod facts;
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Resource as _;
+use kube::{Client, Resource as _};
 use tokio::time::Instant;
+use topolvm_api::ApiFlavor;
 use topolvm_doctor::{CheckResult, Finding, Outcome, Report, examine_only};
-use topolvm_kube::ReconcileError;
+use topolvm_kube::{EventPublisher, ExtenderInformer, LogicalVolumes, ReconcileError, ReconcileMetrics};
 use topolvm_runtime::error_chain;
 
-pub(crate) use context::DoctorContext;
+pub use args::DoctorArgs;
+pub use context::DoctorContext;
 
-use super::Controllers;
 use condition::ConditionWriter;
 
 /// The checks. Others need what only an administrator or a node can see.
@@ -40,28 +43,56 @@ const SETTLING: Duration = Duration::from_secs(30);
 /// Time after the start in which nodes, agents and csi-provisioner begin.
 const BEGINNING: Duration = Duration::from_mins(5);
 
+/// The sources of what is checked, and how findings are reported.
+#[expect(missing_debug_implementations, reason = "the client has none")]
+#[derive(Clone)]
+pub struct DoctorSources {
+    /// The client of the API server.
+    pub client: Client,
+    /// The API group.
+    pub flavor: ApiFlavor,
+    /// The cache of LogicalVolumes.
+    pub volumes: LogicalVolumes,
+    /// The outcome of the extender probe; `None` where nothing has to be proven.
+    pub extender: Option<ExtenderInformer>,
+    /// The publisher of Events about findings.
+    pub events: EventPublisher,
+    /// The metric of reconciles.
+    pub metrics: ReconcileMetrics,
+    /// The wall clock.
+    pub now: fn() -> Timestamp,
+}
+
 /// The controller of checks.
-pub(super) struct Doctor {
-    pub(super) shared: Controllers,
+#[expect(missing_debug_implementations, reason = "the client in it has none")]
+pub struct Doctor {
+    sources: DoctorSources,
+    context: DoctorContext,
 }
 
 impl Doctor {
+    /// Makes the controller, which reports to the metric of `context`.
+    #[must_use]
+    pub fn new(sources: DoctorSources, context: DoctorContext) -> Self {
+        Self { sources, context }
+    }
+
     /// Checks after a while, and then every interval. Returns at once where the interval is zero.
-    pub(super) async fn run(self) {
-        let interval = self.shared.settings.doctor_interval;
+    pub async fn run(self) {
+        let interval = self.context.interval;
         // False only when the process ends
-        if interval.is_zero() || !self.shared.volumes.cache.wait_until_listed().await {
+        if interval.is_zero() || !self.sources.volumes.wait_until_listed().await {
             return;
         }
-        let context = &self.shared.doctor;
+        let context = &self.context;
         let _cleared = context.clear_when_dropped();
-        let condition = ConditionWriter::new(&self.shared.client, context).await;
+        let condition = ConditionWriter::new(&self.sources.client, context).await;
         let (began, mut pause) = (Instant::now(), interval.min(SETTLING));
         loop {
             tokio::time::sleep(pause).await;
             let mut is_well = false;
             let reconciling = self.reconcile(&condition, &mut is_well);
-            if let Err(error) = self.shared.metrics.observe("doctor", reconciling).await {
+            if let Err(error) = self.sources.metrics.observe("doctor", reconciling).await {
                 tracing::warn!(error = error_chain(&error), "cannot check the installation");
             }
             pause = if !is_well && began.elapsed() < BEGINNING { interval.min(SETTLING) } else { interval };
@@ -70,9 +101,9 @@ impl Doctor {
 
     /// Checks once. `is_well` becomes true if nothing is found.
     async fn reconcile(&self, condition: &ConditionWriter, is_well: &mut bool) -> Result<(), ReconcileError> {
-        let report = examine_only(&facts::read(&self.shared).await?, &CHECKS);
-        self.shared.doctor.publish(&report, (self.shared.now)());
-        let map = condition.write(&report, (self.shared.now)()).await?;
+        let report = examine_only(&facts::read(self).await?, &CHECKS);
+        self.context.publish(&report, (self.sources.now)());
+        let map = condition.write(&report, (self.sources.now)()).await?;
         self.report_failures(&report, &map).await;
         *is_well = report.result == Outcome::Ok;
         Ok(())
@@ -83,7 +114,7 @@ impl Doctor {
         let about = map.object_ref(&());
         for check in report.checks.iter().filter(|check| check.result == Outcome::Fail) {
             let note = describe(check);
-            self.shared.events.publish_warning(&about, "CheckFailed", "Check", note).await;
+            self.sources.events.publish_warning(&about, "CheckFailed", "Check", note).await;
         }
     }
 }

@@ -18,23 +18,23 @@ use topolvm_kube::{
     remove_finalizers,
 };
 
-use super::super::Controllers;
+use super::RebuildContext;
 use super::candidate::Candidate;
 
 /// Deletes the claim of a node that is proven to be lost, and then its pods. Each write names the object and the
 /// version that were read for the proof.
 pub(super) async fn replace_claim(
-    shared: &Controllers,
+    context: &RebuildContext,
     candidate: &Candidate,
     note: &str,
 ) -> Result<(), ReconcileError> {
     let claim = &candidate.claim;
     if candidate.policy.keeps_volume {
-        keep_volume(shared, &candidate.persistent).await?;
+        keep_volume(context, &candidate.persistent).await?;
     }
-    let (api, name) = (claim_api(shared, claim), claim.name_any());
+    let (api, name) = (claim_api(context, claim), claim.name_any());
     let mut version = claim.resource_version();
-    let held = add_finalizer(&claim.metadata, shared.flavor.rebuilding());
+    let held = add_finalizer(&claim.metadata, context.flavor.rebuilding());
     if !held.is_empty() {
         let written = api.patch_metadata(&name, &PatchParams::default(), &json_patch(held)).await;
         version =
@@ -44,16 +44,16 @@ pub(super) async fn replace_claim(
     let deleted = api.delete(&name, &DeleteParams::default().preconditions(exactly)).await;
     deleted.map_err(ReconcileError::api("delete claim", full_name(claim)))?;
     tracing::warn!(claim = full_name(claim), node = candidate.node, "deleted a claim of a lost node: its data is lost");
-    shared.events.publish_warning(&claim.object_ref(&()), "Rebuilding", "DeleteClaim", note.to_owned()).await;
-    finish_replacement(shared, claim).await
+    context.events.publish_warning(&claim.object_ref(&()), "Rebuilding", "DeleteClaim", note.to_owned()).await;
+    finish_replacement(context, claim).await
 }
 
 /// Deletes the pods that still use the claim, or, where there are none any more, lets the claim go.
 pub(super) async fn finish_replacement(
-    shared: &Controllers,
+    context: &RebuildContext,
     seen: &PersistentVolumeClaim,
 ) -> Result<(), ReconcileError> {
-    let api = claim_api(shared, seen);
+    let api = claim_api(context, seen);
     let found = api.get_metadata_opt(&seen.name_any()).await;
     let found = found.map_err(ReconcileError::api("read claim", full_name(seen)))?;
     // Another of the name is not concerned
@@ -61,10 +61,10 @@ pub(super) async fn finish_replacement(
         |metadata: &kube::core::ObjectMeta| metadata.uid == seen.metadata.uid && metadata.deletion_timestamp.is_some();
     let Some(claim) = found.filter(|claim| is_this(&claim.metadata)) else { return Ok(()) };
     // A pod that the StatefulSet controller was about to make is found on the next observation
-    if delete_pods(shared, seen).await? > 0 {
+    if delete_pods(context, seen).await? > 0 {
         return Ok(());
     }
-    release_claim(shared, seen, &claim.metadata).await
+    release_claim(context, seen, &claim.metadata).await
 }
 
 /// Returns whether a claim has our finalizer, also that of the other API group.
@@ -75,16 +75,16 @@ pub(super) fn is_held(claim: &PersistentVolumeClaim) -> bool {
 /// Releases a claim if claims are not to be recreated any more. Its pods are deleted first, if the component `rebuild`
 /// still allows that.
 pub(super) async fn abandon_replacement(
-    shared: &Controllers,
+    context: &RebuildContext,
     claim: &PersistentVolumeClaim,
 ) -> Result<(), ReconcileError> {
     if claim.metadata.deletion_timestamp.is_some() {
-        match finish_replacement(shared, claim).await {
+        match finish_replacement(context, claim).await {
             Err(error) if error.is_forbidden() => {}
             finished => return finished,
         }
     }
-    release_claim(shared, claim, &claim.metadata).await?;
+    release_claim(context, claim, &claim.metadata).await?;
     tracing::warn!(
         claim = full_name(claim),
         "removed the finalizer of a claim that was being recreated; --rebuild-claims is disabled"
@@ -94,7 +94,7 @@ pub(super) async fn abandon_replacement(
 
 /// Removes our finalizers from the claim.
 pub(super) async fn release_claim(
-    shared: &Controllers,
+    context: &RebuildContext,
     claim: &PersistentVolumeClaim,
     metadata: &kube::core::ObjectMeta,
 ) -> Result<(), ReconcileError> {
@@ -102,7 +102,7 @@ pub(super) async fn release_claim(
     if released.is_empty() {
         return Ok(());
     }
-    let api = claim_api(shared, claim);
+    let api = claim_api(context, claim);
     let written = api.patch_metadata(&claim.name_any(), &PatchParams::default(), &json_patch(released)).await;
     none_if_not_found(written)
         .map_err(ReconcileError::api("remove the finalizer from claim", full_name(claim)))
@@ -110,21 +110,21 @@ pub(super) async fn release_claim(
 }
 
 /// Has the PersistentVolume stay when its claim goes.
-async fn keep_volume(shared: &Controllers, persistent: &PersistentVolume) -> Result<(), ReconcileError> {
+async fn keep_volume(context: &RebuildContext, persistent: &PersistentVolume) -> Result<(), ReconcileError> {
     let name = persistent.name_any();
     let keep = json!({
         "metadata": {"resourceVersion": persistent.resource_version()},
         "spec": {"persistentVolumeReclaimPolicy": "Retain"},
     });
-    let api: Api<PersistentVolume> = Api::all(shared.client.clone());
+    let api: Api<PersistentVolume> = Api::all(context.client.clone());
     let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&keep)).await;
     written.map_err(ReconcileError::api("keep PersistentVolume", &name)).map(drop)
 }
 
 /// Deletes the pods of StatefulSets that use the claim, and returns how many. Others are left to their owners. None is
 /// deleted by force: when a node is out of service or gone, Kubernetes itself ends the pods that cannot end.
-async fn delete_pods(shared: &Controllers, claim: &PersistentVolumeClaim) -> Result<usize, ReconcileError> {
-    let api: Api<Pod> = Api::namespaced(shared.client.clone(), &claim.namespace().unwrap_or_default());
+async fn delete_pods(context: &RebuildContext, claim: &PersistentVolumeClaim) -> Result<usize, ReconcileError> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &claim.namespace().unwrap_or_default());
     let failed = || ReconcileError::api("list the pods in the namespace of claim", full_name(claim));
     let mut pods = pin!(list_in_pages(&api, ListParams::default()));
     let mut count = 0;
@@ -142,7 +142,7 @@ async fn delete_pods(shared: &Controllers, claim: &PersistentVolumeClaim) -> Res
              StatefulSet recreates both",
             claim.name_any()
         );
-        shared.events.publish_warning(&pod.object_ref(&()), "Rebuilding", "DeletePod", note).await;
+        context.events.publish_warning(&pod.object_ref(&()), "Rebuilding", "DeletePod", note).await;
     }
     Ok(count)
 }
@@ -151,6 +151,6 @@ fn is_of_stateful_set(pod: &Pod) -> bool {
     pod.owner_references().iter().any(|owner| owner.controller == Some(true) && owner.kind == "StatefulSet")
 }
 
-fn claim_api(shared: &Controllers, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
-    Api::namespaced(shared.client.clone(), &claim.namespace().unwrap_or_default())
+fn claim_api(context: &RebuildContext, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+    Api::namespaced(context.client.clone(), &claim.namespace().unwrap_or_default())
 }
