@@ -4,6 +4,7 @@
 //! This crate is pure: it spawns no task, opens no file or socket and reads neither the environment nor the clock.
 
 mod capacity;
+pub mod claim;
 mod claim_names;
 mod condition;
 mod crd;
@@ -22,6 +23,7 @@ mod operation;
 mod orphans;
 mod persistent_volumes;
 mod quantity;
+mod rebuild_policy;
 mod schema;
 mod snapshot_content;
 
@@ -55,6 +57,7 @@ pub use operation::{OperationStatus, Phase, Progress};
 pub use orphans::{NodeOrphans, OrphanedVolume, same_lv};
 pub use persistent_volumes::{refers_to, waits_for_removal};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
+pub use rebuild_policy::{REBUILDING_FINALIZERS, RebuildPolicies, RebuildPolicy, RebuildPolicyError, RebuildTrigger};
 pub use snapshot_content::{SNAPSHOT_GROUP, SnapshotContent};
 
 /// Number of bytes in one GiB.

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
+use claim_growth::GrowthArgs;
+use claim_rebuild::RebuildArgs;
 use clap::{ArgAction, Parser, ValueEnum};
+use cluster_inventory::AgentAccess;
+use doctor_controller::DoctorArgs;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, NodeSelection, NodeStrategy};
 use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
 use topolvm_runtime::listen::{Listen, ListenAddress};
@@ -11,9 +15,8 @@ use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 use topolvm_webhook::{CapacityResource, WebhookArgs, WebhookConfig};
 
 use crate::MinimumAllocation;
-use crate::inventory::AgentAccess;
 use crate::leader::{ElectionTiming, LeaseName};
-use crate::reconcile::ControllerSettings;
+use crate::reconcile::{CleanupSettings, ControllerSettings};
 use crate::scheduling::{SchedulingArgs, SchedulingConfig, SchedulingMode};
 
 /// Serves the CSI controller service of TopoLVM.
@@ -70,6 +73,18 @@ pub struct Args {
 
     #[command(flatten)]
     pub(crate) controllers: ControllerSettings,
+
+    #[command(flatten)]
+    pub(crate) growth: GrowthArgs,
+
+    #[command(flatten)]
+    pub(crate) rebuild: RebuildArgs,
+
+    #[command(flatten)]
+    pub(crate) cleanup: CleanupSettings,
+
+    #[command(flatten)]
+    pub(crate) doctor: DoctorArgs,
 
     /// Tasks of CSI sidecars that the leader takes over, separated by commas. Start the sidecar without these tasks.
     #[arg(long, env = "EMBED", value_name = "WHAT", value_enum, value_delimiter = ',')]
@@ -146,6 +161,14 @@ pub struct Config {
     pub(crate) lease: Option<(LeaseName, ElectionTiming)>,
     /// The settings of the controllers.
     pub(crate) controllers: ControllerSettings,
+    /// Automatic growth of claims.
+    pub(crate) growth: GrowthArgs,
+    /// Recreation of the claims of lost nodes.
+    pub(crate) rebuild: RebuildArgs,
+    /// The settings of the search for volumes of Nodes that are gone.
+    pub(crate) cleanup: CleanupSettings,
+    /// The checks.
+    pub(crate) doctor: DoctorArgs,
     /// True if the leader publishes capacity.
     pub publishes_capacity: bool,
     /// The selection of the nodes that have storage.
@@ -185,6 +208,10 @@ impl TryFrom<Args> for Config {
                 (LeaseName { namespace, name: args.leader_election_id }, args.election_timing)
             }),
             controllers: args.controllers,
+            growth: args.growth,
+            rebuild: args.rebuild,
+            cleanup: args.cleanup,
+            doctor: args.doctor,
             publishes_capacity: args.embed.contains(&Embedded::Capacity),
             node_labels: args.node_labels,
             node_strategy: args.node_strategy,
@@ -370,23 +397,20 @@ mod tests {
         let timing =
             ElectionTiming { lease_duration: seconds(15), renew_deadline: seconds(10), retry_period: seconds(2) };
         assert_eq!(defaults.lease, Some((LeaseName { namespace: None, name: "topolvm".to_owned() }, timing)));
-        let settings = ControllerSettings {
-            skip_node_finalize: false,
-            pvc_finalizer: false,
-            grow_claims: true,
-            rebuild_claims: false,
-            rebuild_grace_period: Duration::from_mins(5),
-            stale_period: Duration::from_hours(24),
-            cleanup_interval: Duration::from_mins(10),
-            doctor_interval: Duration::from_mins(5),
-        };
+        let settings = ControllerSettings { skip_node_finalize: false, pvc_finalizer: false };
         assert_eq!(defaults.controllers, settings);
+        assert_eq!(defaults.growth, GrowthArgs { grow_claims: true });
+        let rebuild = RebuildArgs { rebuild_claims: false, rebuild_grace_period: Duration::from_mins(5) };
+        assert_eq!(defaults.rebuild, rebuild);
+        let (stale_period, cleanup_interval) = (Duration::from_hours(24), Duration::from_mins(10));
+        assert_eq!(defaults.cleanup, CleanupSettings { stale_period, cleanup_interval });
+        assert_eq!(defaults.doctor, DoctorArgs { doctor_interval: Duration::from_mins(5) });
 
         assert_eq!(config(&["--leader-election=false"]).lease, None);
         let told = config(&["--leader-election-namespace=ns", "--skip-node-finalize", "--stale-period=1h30m"]);
         assert_eq!(told.lease.unwrap().0.namespace.as_deref(), Some("ns"));
         assert!(told.controllers.skip_node_finalize);
-        assert_eq!(told.controllers.stale_period, Duration::from_mins(90));
+        assert_eq!(told.cleanup.stale_period, Duration::from_mins(90));
     }
 
     #[rstest::rstest]
@@ -404,7 +428,7 @@ mod tests {
     #[case("1h", Duration::from_hours(1))]
     fn checks_can_be_turned_off(#[case] interval: &str, #[case] expected: Duration) {
         let flag = format!("--doctor-interval={interval}");
-        assert_eq!(config(&[&flag]).controllers.doctor_interval, expected);
+        assert_eq!(config(&[&flag]).doctor.doctor_interval, expected);
         let error = Args::try_parse_from(["topolvm-controller", "--doctor-interval=-1s"]).unwrap_err().to_string();
         assert!(error.contains("such as 15s"), "{error}");
     }

@@ -5,15 +5,11 @@
 //! objects are the same, with the same labels: after a switch between the two, each continues with the objects of the
 //! other. It writes only objects that differ from the existing ones, soon after something has changed.
 //!
-//! `object` reads and builds the objects, `plan` compares, `published` is the cache of the watch, `owner` finds the
-//! owner of the objects.
+//! `object` reads and builds the objects, `plan` compares, `published` is the cache of the watch.
 
 mod object;
-mod owner;
 mod plan;
 mod published;
-
-pub(crate) use owner::{Owner, find_owner};
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,7 +23,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use topolvm_api::{ApiFlavor, CREATED_BY};
 use topolvm_capacity::{Capacity, Exemption, MinimumAllocation};
-use topolvm_kube::{watch_and_reconcile, watch_selected};
+use topolvm_kube::{Owner, find_owner, watch_and_reconcile, watch_selected};
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 use object::{CapacityObject, DRIVER_LABEL, Segment};

@@ -1,10 +1,14 @@
 //! Assembles the CSI services and their informers over one Kubernetes client, without the process around them.
 
+use std::sync::Arc;
+
 use kube::{Api, Client};
+use tokio::sync::watch;
 use tonic::service::Routes;
 use topolvm_api::{ApiFlavor, NodeSelection, NodeStrategy};
 use topolvm_capacity::{Capacity, watch_classes};
-use topolvm_kube::ReconcileMetrics;
+use topolvm_doctor::Checked;
+use topolvm_kube::{EventPublisher, LogicalVolumes, ReconcileMetrics};
 use topolvm_proto::csi::controller_server::ControllerServer;
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_runtime::{CancellationToken, Tasks};
@@ -13,11 +17,10 @@ use topolvm_ui::{Cluster, WebPage};
 use crate::capacity_publisher::CapacityPublisher;
 use crate::claim_watch::ClaimWatch;
 use crate::csi::{ControllerService, IdentityService};
-use crate::inventory::{AgentAccess, Inventory};
 use crate::minimum_allocation::MinimumAllocation;
 use crate::node_informer::NodeInformer;
 use crate::pod_claims::PodClaims;
-use crate::reconcile::{ControllerSettings, Controllers, DoctorContext, EventPublisher};
+use crate::reconcile::{COMPONENT, CleanupSettings, ControllerSettings, Controllers};
 use crate::scheduling::Scheduling;
 use crate::volume_informer::VolumeInformer;
 use crate::volumes::{NodeChoice, VolumeObjects, Volumes};
@@ -87,21 +90,24 @@ impl Driver {
     pub(crate) fn controllers(
         &self,
         settings: ControllerSettings,
+        cleanup: CleanupSettings,
         instance: String,
         metrics: ReconcileMetrics,
         scheduling: Scheduling,
-        doctor: DoctorContext,
+        namespace: String,
     ) -> Controllers {
         let NodeChoice { objects, nodes, capacity, .. } = self.node_choice().clone();
         let VolumeObjects { client, flavor, informer } = objects;
         let now = self.identity.volumes.now;
         let claims = self.claims.clone();
-        let events = EventPublisher::new(client.clone(), instance);
+        let events = EventPublisher::new(client.clone(), COMPONENT, instance);
         let volumes = informer;
         Controllers {
             client,
             flavor,
             settings,
+            cleanup,
+            rebuilds_claims: false,
             nodes,
             volumes,
             capacity,
@@ -109,8 +115,9 @@ impl Driver {
             events,
             metrics,
             scheduling,
-            doctor,
+            namespace,
             now,
+            tasks: Vec::new(),
         }
     }
 
@@ -121,7 +128,12 @@ impl Driver {
     }
 
     /// Returns the web page, which reads the caches of the services and what the checks have found.
-    pub(crate) fn web_page(&self, doctor: &DoctorContext, shutdown: &CancellationToken) -> WebPage {
+    pub(crate) fn web_page(
+        &self,
+        namespace: String,
+        checked: watch::Receiver<Option<Arc<Checked>>>,
+        shutdown: &CancellationToken,
+    ) -> WebPage {
         let NodeChoice { objects, nodes, capacity, .. } = self.node_choice().clone();
         let VolumeObjects { client, flavor, informer } = objects;
         let now = self.identity.volumes.now;
@@ -131,18 +143,17 @@ impl Driver {
             volumes: informer.cache,
             nodes: nodes.cache,
             capacity,
-            checked: doctor.checked.subscribe(),
+            checked,
             client,
-            namespace: doctor.namespace.clone(),
+            namespace,
             now,
         };
         WebPage::new(cluster, shutdown.clone())
     }
 
-    /// Returns the lists of the agents in a namespace.
-    pub(crate) fn inventory(&self, access: AgentAccess, namespace: &str) -> Inventory {
-        let VolumeObjects { client, informer, .. } = &self.identity.volumes.objects;
-        Inventory::new(access, client.clone(), namespace, informer.cache.clone())
+    /// Returns the cache of LogicalVolumes.
+    pub(crate) fn volumes(&self) -> LogicalVolumes {
+        self.identity.volumes.objects.informer.cache.clone()
     }
 
     fn node_choice(&self) -> &NodeChoice {

@@ -11,24 +11,25 @@
 //!   make the kubelet grow filesystems. `leader` is the leader election: one replica at a time runs them, and
 //!   `capacity_publisher`, which writes CSIStorageCapacity objects on demand.
 //! - `scheduling` has the scheduling mode.
-//! - `inventory` queries agents for the lists that it serves, of volume groups and volumes by node.
-//! - `topolvm_ui`, a separate crate, serves the web page from the caches of these.
+//! - `topolvm_ui`, a separate crate, serves the web page from the caches of these, and `cluster_inventory` the lists of
+//!   all nodes.
+//! - `added_controllers` adds to the controllers what is a crate of its own: `claim_growth`, `claim_rebuild` and
+//!   `doctor_controller`.
 //! - `driver` puts these together; `run` is the process around it, which also starts the admission webhooks of
 //!   `topolvm_webhook`, a crate that only `args` and `run` name.
 
+mod added_controllers;
 mod args;
 mod capacity_publisher;
 mod claim_watch;
 mod csi;
 mod driver;
-mod inventory;
 mod leader;
 mod node_informer;
 mod pod_claims;
 mod reconcile;
 mod run;
 mod scheduling;
-mod time_span;
 mod volume_informer;
 mod volume_size;
 mod volumes;

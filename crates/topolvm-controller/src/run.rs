@@ -3,6 +3,8 @@
 use std::future::ready;
 use std::sync::Arc;
 
+use cluster_inventory::Inventory;
+use doctor_controller::DoctorContext;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use topolvm_doctor::Mode;
@@ -12,9 +14,10 @@ use topolvm_runtime::listen::ListenAddress;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 use topolvm_webhook::{CapacityResource, WebhookConfig, WebhookContext, Webhooks};
 
+use crate::added_controllers::{add_doctor, add_growth, add_rebuild};
 use crate::capacity_publisher::CapacityPublisher;
 use crate::leader::Election;
-use crate::reconcile::{Controllers, DoctorContext};
+use crate::reconcile::Controllers;
 use crate::scheduling::{ProbeSettings, Scheduling, SchedulingMode};
 use crate::{Args, Config, Driver};
 
@@ -60,14 +63,18 @@ impl Program for Args {
         let election = config.lease.map(elect);
         serve_web_page(config.ui, &driver, &doctor, &tasks, &shutdown);
         if let Some(lists) = config.inventory {
-            let inventory = driver.inventory(config.agent_access, &doctor.namespace);
+            let inventory = Inventory::new(config.agent_access, client.clone(), &doctor.namespace, driver.volumes());
             lists.start(inventory, AccessReviews::new(client.clone()), &tasks, &shutdown);
         }
         let publish = || driver.capacity_publisher(doctor.namespace.clone(), doctor.pod.clone());
         let publisher = config.publishes_capacity.then(publish);
         let scheduling = Scheduling::register(config.scheduling, extender, &mut registry);
         let reconcile_metrics = ReconcileMetrics::register(&mut registry);
-        let controllers = driver.controllers(config.controllers, identity, reconcile_metrics, scheduling, doctor);
+        let (settings, cleanup, namespace) = (config.controllers, config.cleanup, doctor.namespace.clone());
+        let mut controllers = driver.controllers(settings, cleanup, identity, reconcile_metrics, scheduling, namespace);
+        add_growth(&mut controllers, config.growth);
+        add_rebuild(&mut controllers, config.rebuild);
+        add_doctor(&mut controllers, doctor);
         run_leader_work(LeaderWork { controllers, publisher }, election, &tasks, &shutdown);
 
         let listener = unix::listen(&config.csi_socket).await?;
@@ -95,7 +102,7 @@ fn serve_web_page(
     shutdown: &CancellationToken,
 ) {
     let Some(address) = address else { return };
-    let page = driver.web_page(doctor, shutdown);
+    let page = driver.web_page(doctor.namespace.clone(), doctor.checked(), shutdown);
     tracing::info!(%address, "serving the web page");
     tasks.spawn("web page", async move { Ok(page.serve(&address).await?) });
 }
@@ -112,7 +119,7 @@ fn doctor_context(config: &Config, client: &Client) -> DoctorContext {
         None if config.webhooks.as_ref().is_some_and(marks) => Mode::Extender,
         Some(SchedulingMode::Capacity) | None => Mode::Capacity,
     };
-    DoctorContext::new(namespace, pod, mode, config.publishes_capacity)
+    DoctorContext::new(namespace, pod, mode, config.publishes_capacity, config.doctor.doctor_interval)
 }
 
 /// Starts the webhooks that the configuration asks for, and serves them.

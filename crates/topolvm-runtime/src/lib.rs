@@ -1,6 +1,6 @@
 //! The process shell that the four programs share: flags to configuration, logs, signals, supervised tasks, unix
 //! sockets, the gRPC layer, the admin HTTP server, files that change, systemd and, behind the feature `tls`, HTTPS
-//! servers. It knows neither Kubernetes nor volumes.
+//! servers, and behind `time-span` the time spans of flags. It knows neither Kubernetes nor volumes.
 
 pub mod admin;
 #[cfg(feature = "tls")]
@@ -23,6 +23,8 @@ mod program;
 mod retired;
 pub mod systemd;
 mod tasks;
+#[cfg(feature = "time-span")]
+pub mod time_span;
 #[cfg(feature = "tls")]
 pub mod tls;
 pub mod unix;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 27] = [
+const ALLOWED: [(&str, &[&str]); 31] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -33,6 +33,10 @@ const ALLOWED: [(&str, &[&str]); 27] = [
     (
         "topolvm-controller",
         &[
+            "claim-growth",
+            "claim-rebuild",
+            "cluster-inventory",
+            "doctor-controller",
             "topolvm-api",
             "topolvm-capacity",
             "topolvm-doctor",
@@ -43,6 +47,10 @@ const ALLOWED: [(&str, &[&str]); 27] = [
             "topolvm-webhook",
         ],
     ),
+    ("claim-growth", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
+    ("claim-rebuild", &["topolvm-api", "topolvm-kube", "topolvm-runtime"]),
+    ("cluster-inventory", &["topolvm-kube", "topolvm-runtime"]),
+    ("doctor-controller", &["topolvm-api", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("node-inventory", &["lvmd-client", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),

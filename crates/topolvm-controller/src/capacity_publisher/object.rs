@@ -6,8 +6,7 @@ use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, format_bytes, parse_bytes};
-
-use super::owner::Owner;
+use topolvm_kube::Owner;
 
 /// Label with the name of the driver.
 pub(super) const DRIVER_LABEL: &str = "csi.storage.k8s.io/drivername";

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use topolvm_kube::Owner;
+
 use super::object::{CapacityObject, Segment};
-use super::owner::Owner;
 
 /// A write that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use topolvm_runtime::ConfigError;
 
-use crate::time_span::parse_duration;
+use topolvm_runtime::time_span::parse_duration;
 
 /// The times of the election; client-go's flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::Args)]

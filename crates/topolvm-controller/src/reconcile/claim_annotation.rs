@@ -18,12 +18,11 @@ use kube::api::{ListParams, PatchParams};
 use kube::{Api, ResourceExt as _};
 use tokio::time::{Interval, MissedTickBehavior};
 use topolvm_api::LogicalVolume;
-use topolvm_kube::{Cache, json_patch, list_in_pages, set_annotation};
+use topolvm_api::claim::{full_name, volume_name};
+use topolvm_kube::{Cache, ReconcileError, json_patch, list_in_pages, none_if_not_found, set_annotation};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
-use super::claim::{full_name, volume_name};
-use super::error::{ReconcileError, none_if_not_found};
 
 /// Time between two searches for volumes without a claim.
 const INTERVAL: Duration = Duration::from_mins(10);

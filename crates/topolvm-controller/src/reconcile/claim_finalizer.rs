@@ -21,12 +21,11 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
-use topolvm_kube::{Cache, json_patch, list_in_pages, remove_finalizers};
+use topolvm_api::claim::{full_name, is_mounted_by};
+use topolvm_kube::{Cache, ReconcileError, json_patch, list_in_pages, none_if_not_found, remove_finalizers};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
-use super::claim::{full_name, is_mounted_by};
-use super::error::{ReconcileError, none_if_not_found};
 use super::pvc_finalizer::FinalizerPolicy;
 use super::work_queue::{WORK_QUEUE, reconcile_all};
 

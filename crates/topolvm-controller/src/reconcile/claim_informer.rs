@@ -9,14 +9,13 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpe
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use tokio::sync::mpsc;
-use topolvm_api::{ApiFlavor, SELECTED_NODE};
+use topolvm_api::claim::{PROVISIONER, provisioner, selected_node, volume_name};
+use topolvm_api::{ApiFlavor, REBUILDING_FINALIZERS, SELECTED_NODE};
 use topolvm_kube::{Cache, CacheWriter, has_finalizer};
 
-use super::claim::{PROVISIONER, provisioner, selected_node, volume_name};
-use super::growth::GrowingClaims;
+use super::leader_task::ClaimSubscriber;
 use super::pending_resize::ResizeEvent;
 use super::pvc_finalizer::{FinalizerPolicy, PVC_FINALIZERS};
-use super::rebuild::is_held;
 use crate::claim_watch::{ClaimWatch, Subscription};
 
 /// The cache and the work queues that the watch of claims feeds.
@@ -32,10 +31,14 @@ pub(super) struct ClaimInformer {
 }
 
 impl ClaimInformer {
-    /// Creates the informer, which also feeds the claims that may grow automatically.
-    pub(super) fn new(claims: &ClaimWatch, policy: FinalizerPolicy, growing: GrowingClaims) -> Self {
+    /// Creates the informer, which writes to the cache of `writer` and sends all events to the subscribers.
+    pub(super) fn new(
+        claims: &ClaimWatch,
+        policy: FinalizerPolicy,
+        mut writer: CacheWriter<PersistentVolumeClaim>,
+        mut subscribers: Vec<ClaimSubscriber>,
+    ) -> Self {
         let flavor = policy.flavor;
-        let mut writer = CacheWriter::default();
         let (cache, store) = (writer.as_reader(), writer.as_reader());
         let (resize_sender, resizes) = mpsc::unbounded_channel();
         let (removal_sender, finalizer_removals) = mpsc::unbounded_channel();
@@ -44,7 +47,9 @@ impl ClaimInformer {
                 // The receiver is dropped only when the process ends
                 drop(resize_sender.send(resize));
             }
-            growing.apply(&event);
+            for subscriber in &mut subscribers {
+                subscriber(&event);
+            }
             let Some(event) = filter_and_prune(flavor, event) else { return };
             writer.apply(&event);
             // Reconciles begin with what the store has, which shows a list only when it is complete
@@ -78,7 +83,8 @@ fn is_of_interest(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> bool {
         // Its StorageClass decides, which is read when it matters, or, where it was bound by hand, its PersistentVolume
         None => selected_node(claim).is_some() || volume_name(claim).is_some(),
     };
-    may_be_ours || is_held(claim) || PVC_FINALIZERS.iter().any(|name| has_finalizer(&claim.metadata, name))
+    let mut ours = PVC_FINALIZERS.iter().chain(&REBUILDING_FINALIZERS);
+    may_be_ours || ours.any(|name| has_finalizer(&claim.metadata, name))
 }
 
 /// Drops what no controller reads.

@@ -12,10 +12,10 @@ use kube::api::ListParams;
 use kube::{Api, Resource as _, ResourceExt};
 use prometheus_client::metrics::gauge::Gauge;
 use topolvm_capacity::NodeMeta;
+use topolvm_kube::ReconcileError;
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
-use super::error::ReconcileError;
 
 /// Pause between two checks, which ask the API server nothing while each node has a default class.
 const INTERVAL: Duration = Duration::from_mins(5);

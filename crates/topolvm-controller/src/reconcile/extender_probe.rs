@@ -21,11 +21,12 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::time::timeout;
 use topolvm_api::{ApiFlavor, EXTENDER_PROBE};
-use topolvm_kube::{ExtenderInformer, ExtenderState, ReconcileMetrics};
+use topolvm_kube::{
+    ExtenderInformer, ExtenderState, ReconcileError, ReconcileMetrics, none_if_deleted, none_if_not_found,
+};
 use topolvm_runtime::{CancellationToken, error_chain};
 
 use super::Controllers;
-use super::error::{ReconcileError, none_if_deleted, none_if_not_found};
 use super::probe_pod::{Answer, PROBE_POD, probe_pod, read_answer};
 
 /// Longest pause between two probes while the extender is not proven to be called.

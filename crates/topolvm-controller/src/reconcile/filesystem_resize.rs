@@ -16,10 +16,10 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use tokio::sync::mpsc;
 use topolvm_api::RESIZEFS_REQUESTED_AT;
+use topolvm_api::claim::is_mounted_by;
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
-use super::claim::is_mounted_by;
 use super::pending_resize::{PendingResize, ResizeEvent};
 
 /// Annotates the pods of claims whose filesystem waits to be expanded.

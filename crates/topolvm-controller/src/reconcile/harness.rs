@@ -7,13 +7,11 @@ use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use topolvm_api::{ApiFlavor, NodeSelection};
 use topolvm_capacity::{Capacity, MinimumAllocation};
-use topolvm_kube::ReconcileMetrics;
+use topolvm_kube::{EventPublisher, ReconcileMetrics};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 
-use topolvm_doctor::Mode;
-
-use super::{ControllerSettings, Controllers, DoctorContext, EventPublisher};
+use super::{COMPONENT, CleanupSettings, ControllerSettings, Controllers};
 use crate::claim_watch::ClaimWatch;
 use crate::node_informer::NodeInformer;
 use crate::pod_claims::PodClaims;
@@ -21,17 +19,9 @@ use crate::scheduling::Scheduling;
 use crate::volume_informer::VolumeInformer;
 
 /// The defaults of the flags.
-pub(super) const DEFAULTS: ControllerSettings = ControllerSettings {
-    skip_node_finalize: false,
-    pvc_finalizer: false,
-    grow_claims: true,
-    rebuild_claims: false,
-    rebuild_grace_period: Duration::from_mins(5),
-    stale_period: Duration::from_hours(24),
-    cleanup_interval: Duration::from_mins(10),
-    // What others test is not disturbed by its requests
-    doctor_interval: Duration::ZERO,
-};
+pub(super) const DEFAULTS: ControllerSettings = ControllerSettings { skip_node_finalize: false, pvc_finalizer: false };
+pub(super) const CLEANUP: CleanupSettings =
+    CleanupSettings { stale_period: Duration::from_hours(24), cleanup_interval: Duration::from_mins(10) };
 
 pub(super) struct Harness {
     pub(super) server: ApiServer,
@@ -52,7 +42,14 @@ impl Harness {
 
     /// Starts the controllers where nodes are selected by labels.
     pub(super) fn start_selecting(server: &ApiServer, flavor: ApiFlavor, selection: NodeSelection) -> Self {
-        Self::start_all(server, flavor, DEFAULTS, selection, |_, _, _, _| Scheduling::default())
+        Self::start_all(server, flavor, selection, |_, _, _, _| {})
+    }
+
+    /// Starts the controllers after what `compose` does to them.
+    pub(super) fn start_composed(server: &ApiServer, compose: impl FnOnce(&mut Controllers)) -> Self {
+        Self::start_all(server, ApiFlavor::TopoLvm, NodeSelection::default(), |controllers, _, _, _| {
+            compose(controllers);
+        })
     }
 
     /// Starts the controllers with what `scheduling` makes.
@@ -62,40 +59,30 @@ impl Harness {
         settings: ControllerSettings,
         scheduling: impl FnOnce(&Client, &mut Registry, &Tasks, &CancellationToken) -> Scheduling,
     ) -> Self {
-        Self::start_all(server, flavor, settings, NodeSelection::default(), scheduling)
+        Self::start_all(server, flavor, NodeSelection::default(), |controllers, registry, tasks, shutdown| {
+            controllers.settings = settings;
+            controllers.scheduling = scheduling(&server.client(), registry, tasks, shutdown);
+        })
     }
 
     fn start_all(
         server: &ApiServer,
         flavor: ApiFlavor,
-        settings: ControllerSettings,
         selection: NodeSelection,
-        scheduling: impl FnOnce(&Client, &mut Registry, &Tasks, &CancellationToken) -> Scheduling,
+        compose: impl FnOnce(&mut Controllers, &mut Registry, &Tasks, &CancellationToken),
     ) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let mut controllers = Self::controllers_selecting(server, flavor, selection, now, &tasks, &shutdown);
-        controllers.settings = settings;
+        let mut controllers = Self::controllers(server, flavor, selection, now, &tasks, &shutdown);
         let mut registry = Registry::default();
         controllers.metrics = ReconcileMetrics::register(&mut registry);
-        controllers.doctor = controllers.doctor.register(&mut registry);
-        controllers.scheduling = scheduling(&server.client(), &mut registry, &tasks, &shutdown);
+        compose(&mut controllers, &mut registry, &tasks, &shutdown);
         tasks.spawn("controllers", controllers.run(shutdown.clone()));
         Self { server: server.clone(), tasks, shutdown, registry }
     }
 
     /// Starts the informers, and returns the controllers without running them.
     pub(super) fn controllers(
-        server: &ApiServer,
-        flavor: ApiFlavor,
-        now: fn() -> Timestamp,
-        tasks: &Tasks,
-        shutdown: &CancellationToken,
-    ) -> Controllers {
-        Self::controllers_selecting(server, flavor, NodeSelection::default(), now, tasks, shutdown)
-    }
-
-    fn controllers_selecting(
         server: &ApiServer,
         flavor: ApiFlavor,
         selection: NodeSelection,
@@ -117,14 +104,15 @@ impl Harness {
             claims.clone().run(client.clone(), capacity.clone(), PodClaims::default(), shutdown.clone()),
         );
         let metrics = ReconcileMetrics::register(&mut Registry::default());
-        let events = EventPublisher::new(client.clone(), "me".to_owned());
+        let events = EventPublisher::new(client.clone(), COMPONENT, "me".to_owned());
         let scheduling = Scheduling::default();
-        let doctor = DoctorContext::new("system".to_owned(), "me".to_owned(), Mode::Capacity, false);
-        let settings = DEFAULTS;
+        let (settings, cleanup) = (DEFAULTS, CLEANUP);
         Controllers {
             client,
             flavor,
             settings,
+            cleanup,
+            rebuilds_claims: false,
             nodes,
             volumes,
             capacity,
@@ -132,8 +120,9 @@ impl Harness {
             events,
             metrics,
             scheduling,
-            doctor,
+            namespace: "system".to_owned(),
             now,
+            tasks: Vec::new(),
         }
     }
 
@@ -173,6 +162,6 @@ impl Harness {
 }
 
 /// The time in all tests.
-pub(super) fn now() -> Timestamp {
+fn now() -> Timestamp {
     "2026-01-02T00:00:00Z".parse().unwrap()
 }

@@ -17,11 +17,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use topolvm_api::{ApiFlavor, EXTENDER_PROBE};
-use topolvm_kube::list_in_pages;
+use topolvm_kube::{ReconcileError, list_in_pages, none_if_not_found};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
-use super::error::{ReconcileError, none_if_not_found};
 use super::probe_pod::{Answer, read_answer};
 use crate::scheduling::SchedulingMode;
 
@@ -58,7 +57,7 @@ impl MarkedPods {
     }
 
     async fn forget_proof(&self) -> Result<(), ReconcileError> {
-        let api: Api<ConfigMap> = Api::namespaced(self.shared.client.clone(), &self.shared.doctor.namespace);
+        let api: Api<ConfigMap> = Api::namespaced(self.shared.client.clone(), &self.shared.namespace);
         let deleted = none_if_not_found(api.delete(EXTENDER_PROBE, &DeleteParams::default()).await);
         deleted.map(drop).map_err(ReconcileError::api("delete", format!("the ConfigMap {EXTENDER_PROBE}")))
     }

@@ -14,14 +14,15 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
 use kube::{Api, Resource as _, ResourceExt};
-use topolvm_api::{LogicalVolume, SELECTED_NODE};
+use topolvm_api::claim::{full_name, provisioner, selected_node, volume_name};
+use topolvm_api::{LogicalVolume, RebuildPolicies, RebuildPolicy, SELECTED_NODE};
 use topolvm_capacity::NodeMeta;
-use topolvm_kube::{Cache, json_patch, list_selected, remove_annotation, remove_finalizers, set_annotation};
+use topolvm_kube::{
+    Cache, ReconcileError, json_patch, list_selected, none_if_deleted, none_if_not_found, remove_annotation,
+    remove_finalizers, set_annotation,
+};
 
 use super::Controllers;
-use super::claim::{full_name, provisioner, selected_node, volume_name};
-use super::error::{ReconcileError, none_if_deleted, none_if_not_found};
-use super::rebuild::{Policy, list_policies};
 use super::work_queue::reconcile_all;
 use crate::node_informer::awaits_finalizer;
 use keepers::Keepers;
@@ -116,12 +117,12 @@ impl NodeDeletion {
     /// skipped: the controller of those claims waits for the node to come back, and deletes nothing before the node is
     /// proven lost.
     async fn find_rebuilt(&self) -> Result<HashSet<String>, ReconcileError> {
-        if !self.shared.settings.rebuild_claims {
+        if !self.shared.rebuilds_claims {
             return Ok(HashSet::new());
         }
-        let policies = list_policies(&self.shared).await?;
+        let policies = RebuildPolicies::new(self.shared.flavor, self.list_classes().await?.iter());
         // A value that cannot be understood may have meant it
-        let is_rebuilt = |claim: &PersistentVolumeClaim| policies.of(claim).map_or(true, Policy::is_on);
+        let is_rebuilt = |claim: &PersistentVolumeClaim| policies.of(claim).map_or(true, RebuildPolicy::is_on);
         let claims = self.claims.state();
         let rebuilt = claims.iter().filter(|claim| is_rebuilt(claim));
         Ok(rebuilt.filter_map(|claim| volume_name(claim).map(str::to_owned)).collect())
@@ -229,11 +230,15 @@ impl NodeDeletion {
 
     /// Lists the names of this driver's StorageClasses, for claims that do not name their driver yet.
     async fn list_own_classes(&self) -> Result<HashSet<String>, ReconcileError> {
-        let classes: Api<StorageClass> = Api::all(self.shared.client.clone());
-        let list =
-            classes.list(&ListParams::default()).await.map_err(ReconcileError::api("list", "the StorageClasses"))?;
-        let ours = list.items.into_iter().filter(|class| class.provisioner == self.shared.flavor.driver_name());
+        let classes = self.list_classes().await?.into_iter();
+        let ours = classes.filter(|class| class.provisioner == self.shared.flavor.driver_name());
         Ok(ours.map(|class| class.name_any()).collect())
+    }
+
+    async fn list_classes(&self) -> Result<Vec<StorageClass>, ReconcileError> {
+        let classes: Api<StorageClass> = Api::all(self.shared.client.clone());
+        let listed = classes.list(&ListParams::default()).await;
+        Ok(listed.map_err(ReconcileError::api("list", "the StorageClasses"))?.items)
     }
 
     fn is_ours(&self, claim: &PersistentVolumeClaim, classes: &HashSet<String>) -> bool {

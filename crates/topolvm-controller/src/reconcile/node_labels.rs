@@ -16,11 +16,10 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, HAS_VOLUMES_LABEL, LogicalVolume, NodeState};
 use topolvm_capacity::NodeMeta;
-use topolvm_kube::{has_finalizer, json_patch, list_selected, remove_finalizers};
+use topolvm_kube::{ReconcileError, has_finalizer, json_patch, list_selected, none_if_not_found, remove_finalizers};
 use topolvm_runtime::{Backoff, error_chain};
 
 use super::Controllers;
-use super::error::{ReconcileError, none_if_not_found};
 
 /// Back-off after a failed write.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));

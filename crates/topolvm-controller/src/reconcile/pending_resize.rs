@@ -4,8 +4,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 use topolvm_api::ApiFlavor;
-
-use super::claim::{provisioner, volume_name};
+use topolvm_api::claim::{provisioner, volume_name};
 
 /// Condition of a claim whose volume has been expanded and whose filesystem has not.
 pub(super) const RESIZE_PENDING: &str = "FileSystemResizePending";

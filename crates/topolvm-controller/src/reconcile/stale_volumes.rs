@@ -13,11 +13,10 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{ListParams, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use topolvm_api::{LogicalVolume, refers_to, waits_for_removal};
-use topolvm_kube::{json_patch, list_in_pages, remove_finalizers};
+use topolvm_kube::{ReconcileError, json_patch, list_in_pages, none_if_not_found, remove_finalizers};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
-use super::error::{ReconcileError, none_if_not_found};
 
 /// The controller of stale volumes.
 pub(super) struct StaleVolumes {
@@ -38,7 +37,7 @@ enum Action {
 impl StaleVolumes {
     /// Searches now, and then every interval.
     pub(super) async fn run(self) {
-        let mut ticks = tokio::time::interval(self.shared.settings.cleanup_interval);
+        let mut ticks = tokio::time::interval(self.shared.cleanup.cleanup_interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -59,7 +58,7 @@ impl StaleVolumes {
         let waited = since.map(|since| (self.shared.now)().duration_since(since.0));
         waited
             .and_then(|waited| Duration::try_from(waited).ok())
-            .is_some_and(|waited| waited >= self.shared.settings.stale_period)
+            .is_some_and(|waited| waited >= self.shared.cleanup.stale_period)
             && volume.has_finalizer(self.shared.flavor.logical_volume_finalizer())
     }
 

@@ -9,10 +9,8 @@ use std::time::Duration;
 use futures::Stream;
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
-use topolvm_kube::{Cache, ReconcileMetrics, WorkQueueConfig, reconcile_changes};
+use topolvm_kube::{Cache, ReconcileError, ReconcileMetrics, WorkQueueConfig, reconcile_changes};
 use topolvm_runtime::{Backoff, error_chain};
-
-use super::error::ReconcileError;
 
 /// Concurrency and back-off of all controllers.
 pub(super) const WORK_QUEUE: WorkQueueConfig = WorkQueueConfig {

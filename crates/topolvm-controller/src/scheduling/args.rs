@@ -7,7 +7,7 @@ use kube::Client;
 use topolvm_runtime::ConfigError;
 
 use super::SchedulingConfig;
-use crate::time_span::parse_duration;
+use topolvm_runtime::time_span::parse_duration;
 
 /// The way in which pods find a node with enough free space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

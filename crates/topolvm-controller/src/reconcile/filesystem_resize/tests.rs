@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use tokio::time::timeout;
-use topolvm_api::{ApiFlavor, SELECTED_NODE};
+use topolvm_api::{ApiFlavor, NodeSelection, SELECTED_NODE};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
@@ -58,7 +58,8 @@ impl Resizing {
     fn start(server: &ApiServer) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let controllers = Harness::controllers(server, ApiFlavor::TopoLvm, now, &tasks, &shutdown);
+        let controllers =
+            Harness::controllers(server, ApiFlavor::TopoLvm, NodeSelection::default(), now, &tasks, &shutdown);
         tasks.spawn("controllers", controllers.run(shutdown.clone()));
         Self { server: server.clone(), tasks, shutdown }
     }

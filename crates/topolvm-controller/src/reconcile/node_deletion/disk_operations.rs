@@ -5,9 +5,8 @@
 use kube::api::{DeleteParams, PatchParams, Preconditions};
 use kube::{Api, ResourceExt as _};
 use topolvm_api::DiskOperation;
-use topolvm_kube::{json_patch, list_selected, remove_finalizers};
+use topolvm_kube::{ReconcileError, json_patch, list_selected, none_if_deleted, none_if_not_found, remove_finalizers};
 
-use super::super::error::{ReconcileError, none_if_deleted, none_if_not_found};
 use super::NodeDeletion;
 
 impl NodeDeletion {

@@ -8,9 +8,8 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVo
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use topolvm_api::{LogicalVolume, waits_for_removal};
-use topolvm_kube::list_in_pages;
+use topolvm_kube::{ReconcileError, list_in_pages};
 
-use super::super::error::ReconcileError;
 use super::has_id;
 
 /// The PersistentVolumes of a Node's volumes.

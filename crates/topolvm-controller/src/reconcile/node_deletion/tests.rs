@@ -1,3 +1,5 @@
+mod rebuilt_claims;
+
 use std::time::Duration;
 
 use rstest::rstest;
@@ -262,7 +264,7 @@ async fn volume_of_a_claim_to_rebuild_is_left_whatever_its_name() {
     let mut by_hand = claim("by-hand").class("ours").bound_to("by-hand").build();
     by_hand.annotations_mut().insert("topolvm.io/rebuild".to_owned(), "on-node-deleted".to_owned());
     bind(&server, by_hand, "by-hand", "topolvm.io", "id-n1");
-    let harness = Harness::start(&server, ControllerSettings { rebuild_claims: true, ..DEFAULTS });
+    let harness = Harness::start_composed(&server, |controllers| controllers.rebuilds_claims = true);
     server.delete("nodes", "", "n1");
     harness.gone("nodes", "", "n1").await;
     assert!(harness.has(CLAIMS, "default", "by-hand"));

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
 
-use super::super::harness::{DEFAULTS, Harness};
+use super::super::harness::{CLEANUP, DEFAULTS, Harness};
 
 const LVS: &str = "logicalvolumes.topolvm.io";
 /// The clock of the tests stands at the midnight after.
@@ -49,7 +49,7 @@ async fn stale_volume_of_a_deleted_node_loses_its_finalizer() {
 async fn a_volume_that_is_not_stale_stays_though_its_node_is_gone(#[case] deleted_at: Option<&str>) {
     let server = server(deleted_at);
     let harness = Harness::start(&server, DEFAULTS);
-    tokio::time::sleep(DEFAULTS.cleanup_interval * 3).await;
+    tokio::time::sleep(CLEANUP.cleanup_interval * 3).await;
     assert!(harness.has(LVS, "", "pvc-1"));
     assert_eq!(server.count("get", LVS), 0);
     harness.end().await;
@@ -120,7 +120,7 @@ async fn stale_volume_ignores_other_or_released_persistent_volumes(
     let server = server(Some(A_DAY_AGO));
     server.apply_json(persistent_volume(policy, phase, driver, handle));
     let harness = Harness::start(&server, DEFAULTS);
-    tokio::time::sleep(DEFAULTS.cleanup_interval * 3).await;
+    tokio::time::sleep(CLEANUP.cleanup_interval * 3).await;
     assert!(!harness.has(LVS, "", "pvc-1"), "{:?}", server.get_json(LVS, "", "pvc-1"));
     assert_eq!(events(&harness), ["StaleVolumeForgotten"]);
     harness.end().await;
@@ -134,7 +134,7 @@ async fn an_object_of_the_same_name_made_since_is_not_touched() {
         server.apply_json(logical_volume("pvc-1").uid("u2").finalizer("topolvm.io/logicalvolume").build());
     });
     let harness = Harness::start(&server, DEFAULTS);
-    tokio::time::sleep(DEFAULTS.cleanup_interval * 3).await;
+    tokio::time::sleep(CLEANUP.cleanup_interval * 3).await;
     let volume = server.get_json(LVS, "", "pvc-1").unwrap();
     assert_eq!(volume["metadata"]["uid"], json!("u2"));
     assert_eq!(volume["metadata"]["finalizers"], json!(["topolvm.io/logicalvolume"]));

@@ -1,0 +1,56 @@
+//! Adds to the controllers those that are crates of their own.
+
+use claim_growth::{Growth, GrowthArgs, GrowthContext};
+use claim_rebuild::{Rebuild, RebuildArgs, RebuildContext};
+use doctor_controller::{Doctor, DoctorContext, DoctorSources};
+
+use crate::reconcile::Controllers;
+
+/// Adds the automatic growth of claims, unless it is off.
+pub(crate) fn add_growth(controllers: &mut Controllers, args: GrowthArgs) {
+    if !args.grow_claims {
+        return;
+    }
+    let context = GrowthContext {
+        client: controllers.client.clone(),
+        flavor: controllers.flavor,
+        volumes: controllers.volumes.cache.clone(),
+        volumes_changed: controllers.volumes.changes(),
+        capacity: controllers.capacity.clone(),
+        events: controllers.events.clone(),
+        metrics: controllers.metrics.clone(),
+    };
+    controllers.add_task(move |term| {
+        let growth = Growth::new(context.clone());
+        term.subscribe(growth.subscriber());
+        growth.run()
+    });
+}
+
+/// Adds the recreation of the claims of lost nodes. Where it is off, it still releases claims that are held for it.
+pub(crate) fn add_rebuild(controllers: &mut Controllers, args: RebuildArgs) {
+    controllers.rebuilds_claims = args.rebuild_claims;
+    let context = RebuildContext {
+        client: controllers.client.clone(),
+        flavor: controllers.flavor,
+        nodes: controllers.nodes.cache.clone(),
+        volumes: controllers.volumes.cache.clone(),
+        events: controllers.events.clone(),
+        metrics: controllers.metrics.clone(),
+    };
+    controllers.add_task(move |term| Rebuild::new(context.clone(), args, term.claims.clone()).run());
+}
+
+/// Adds the checks of the installation.
+pub(crate) fn add_doctor(controllers: &mut Controllers, context: DoctorContext) {
+    let sources = DoctorSources {
+        client: controllers.client.clone(),
+        flavor: controllers.flavor,
+        volumes: controllers.volumes.cache.clone(),
+        extender: controllers.scheduling.extender.clone(),
+        events: controllers.events.clone(),
+        metrics: controllers.metrics.clone(),
+        now: controllers.now,
+    };
+    controllers.add_task(move |_| Doctor::new(sources.clone(), context.clone()).run());
+}
