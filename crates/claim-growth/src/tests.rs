@@ -15,7 +15,7 @@ const THRESHOLDS: &str = "topolvm.io/growth-thresholds";
 const TOO_SMALL_AT: &str = "topolvm.io/too-small-at";
 const GIB: u64 = 1 << 30;
 
-/// The controller of growth over a server with a StorageClass, a node with 100 GiB, and a claim of 1 GiB with its volume.
+/// The controller over a server with a StorageClass, a node with 100 GiB, and a claim of 1 GiB with its volume.
 struct Growing {
     server: ApiServer,
     tasks: Tasks,

@@ -1,7 +1,7 @@
 //! Disk discovery: scans the disks of the machine, reports the state of each, and adds blank ones to the volume groups
 //! of disk groups in the mode `auto`.
 //!
-//! [`Discovery`] does so for an engine as long as lvmd runs; [`describe_disks`] is the answer of `lvmd disks`. The
+//! [`Discovery`] does so for an engine as long as lvmd runs; [`describe_disks()`] is the answer of `lvmd disks`. The
 //! engine knows of neither.
 
 mod addition;

@@ -122,7 +122,9 @@ mod tests {
     #[case::the_claim_wins(
         &[("topolvm.io/rebuild", "on-node-deleted")], &[("topolvm.io/rebuild", "never")], RebuildTrigger::Never
     )]
-    #[case::the_claim_alone(&[], &[("topolvm.io/rebuild", "on-out-of-service-taint")], RebuildTrigger::OutOfServiceTaint)]
+    #[case::the_claim_alone(
+        &[], &[("topolvm.io/rebuild", "on-out-of-service-taint")], RebuildTrigger::OutOfServiceTaint
+    )]
     #[case::of_the_other_group(&[("topolvm.cybozu.com/rebuild", "on-node-deleted")], &[], RebuildTrigger::Never)]
     fn the_annotation_of_the_claim_counts_more_than_its_class(
         #[case] parameters: &[(&str, &str)],

@@ -1,4 +1,5 @@
-//! Claims that are recreated when their Node is deleted: the controller of deleted Nodes leaves them to `claim_rebuild`.
+//! Claims that are recreated when their Node is deleted: the controller of deleted Nodes leaves them to
+//! `claim_rebuild`.
 
 use std::time::Duration;
 
