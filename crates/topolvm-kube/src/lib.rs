@@ -1,8 +1,8 @@
 //! Shared by agent and controller on top of the Kubernetes client: the client itself, whether its credentials are
 //! accepted, calls with a deadline, watches that reconnect indefinitely, caches of watched objects, lists, patches of
 //! metadata, Events, the work queue of reconcilers, their error and their metric, authorization of HTTP requests by the
-//! API server, the objects that refer to a volume, the pods of agents, the owner of what a program makes for itself, and
-//! the state of the scheduler extender.
+//! API server, the objects that refer to a volume, the pods of agents, the owner of what a program makes for itself,
+//! and the state of the scheduler extender.
 //!
 //! It depends on no reconciler and not on CSI.
 

@@ -15,7 +15,7 @@ struct Place {
     advice: &'static str,
 }
 
-const PLACES: [Place; 6] = [
+const PLACES: [Place; 7] = [
     Place {
         paths: &["tonic::Status"],
         packages: &[],
@@ -63,6 +63,22 @@ const PLACES: [Place; 6] = [
         packages: &["lvm", "topolvm-api", "topolvm-doctor"],
         files: &["lvm/src/system", "lvm/src/group_lock"],
         advice: "this crate is pure: take the value as a parameter, and leave tasks to the caller",
+    },
+    Place {
+        paths: &[
+            "claim_growth",
+            "claim_rebuild",
+            "cluster_inventory",
+            "doctor_controller",
+            "lvmd_discovery",
+            "node_inventory",
+            "node_storage",
+            "topolvm_ui",
+            "topolvm_webhook",
+        ],
+        packages: &["lvmd", "topolvm-controller", "topolvm-node"],
+        files: &["/args.rs", "/run.rs", "/daemon.rs", "/driver.rs", "/added_controllers.rs"],
+        advice: "the core knows no further capability: start it where the program is put together",
     },
 ];
 
@@ -133,6 +149,13 @@ mod tests {
         assert_eq!(find(file, "#[derive(clap::Args)]\nstruct Flags;"), ["clap::Args"]);
         assert!(find(file, "use std::env;\nfn f() { env::temp_dir(); }").is_empty());
         assert!(find("crates/lvmd/src/args.rs", "use clap::Parser;").is_empty());
+    }
+
+    #[test]
+    fn places_lint_finds_a_capability_that_the_core_names() {
+        let text = "use claim_growth::Growth;";
+        assert_eq!(find("crates/topolvm-controller/src/reconcile.rs", text), ["claim_growth"]);
+        assert!(find("crates/topolvm-controller/src/added_controllers.rs", text).is_empty());
     }
 
     #[test]
