@@ -21,7 +21,7 @@ const BUSY: &str = "0x8000";
 const JIFFIES: u64 = 100;
 /// Has LVM see these disks and those of the guest.
 const FILTER: &str = r#"devices/global_filter=["a|^/dev/ubd|","a|^/dev/sd|","r|.*|"]"#;
-const LONG: Duration = Duration::from_mins(1);
+const LONG: Duration = Duration::from_mins(3);
 
 /// Disks that are removed with all that is on them.
 pub(crate) struct ScsiDisks {
