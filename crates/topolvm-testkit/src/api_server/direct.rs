@@ -58,6 +58,13 @@ impl ApiServer {
         objects.map(|object| Value::clone(&object)).collect()
     }
 
+    /// Returns the notes of the Events with this reason.
+    pub fn event_notes(&self, reason: &str) -> Vec<String> {
+        let text = |event: &Value, field| event.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let events = self.list_json("events.events.k8s.io").into_iter();
+        events.filter(|event| text(event, "reason") == reason).map(|event| text(&event, "note")).collect()
+    }
+
     /// Changes an object in place, past all rules and faults. An object that is marked for deletion goes away with its
     /// last finalizer.
     ///

@@ -28,12 +28,6 @@ fn start_with(server: &ApiServer, rebuild_claims: bool) -> Harness {
     Harness::start_composed(server, |controllers| add_rebuild(controllers, args))
 }
 
-fn told(harness: &Harness, reason: &str) -> Vec<String> {
-    let events = harness.server.list_json("events.events.k8s.io");
-    let events = events.iter().filter(|event| event["reason"] == json!(reason));
-    events.map(|event| event["note"].as_str().unwrap_or_default().to_owned()).collect()
-}
-
 async fn is_rebuilt(harness: &Harness) -> bool {
     tokio::time::sleep(LONG).await;
     let is_gone = !harness.has(CLAIMS, "default", "data-db-0");
@@ -48,7 +42,7 @@ async fn claim_and_pod_of_a_deleted_node_are_recreated() {
     harness.settle().await;
     server.delete("nodes", "", "n1");
     assert!(is_rebuilt(&harness).await);
-    assert_eq!(told(&harness, "Rebuilding").len(), 2);
+    assert_eq!(harness.server.event_notes("Rebuilding").len(), 2);
     harness.end().await;
 }
 
@@ -62,7 +56,7 @@ async fn claim_with_an_unknown_rebuild_value_outlives_its_node() {
     harness.settle().await;
     server.delete("nodes", "", "n1");
     assert!(!is_rebuilt(&harness).await);
-    assert_eq!(told(&harness, "RebuildRefused").len(), 1);
+    assert_eq!(harness.server.event_notes("RebuildRefused").len(), 1);
     harness.end().await;
 }
 
@@ -87,8 +81,8 @@ async fn node_deletion_removes_claims_without_the_rebuild_flag() {
     harness.settle().await;
     server.delete("nodes", "", "n1");
     harness.gone(CLAIMS, "default", "data-db-0").await;
-    assert_eq!(told(&harness, "NodeDeleted").len(), 2);
-    assert_eq!(told(&harness, "Rebuilding"), Vec::<String>::new());
+    assert_eq!(harness.server.event_notes("NodeDeleted").len(), 2);
+    assert_eq!(harness.server.event_notes("Rebuilding"), Vec::<String>::new());
     harness.end().await;
 }
 
