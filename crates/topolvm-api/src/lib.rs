@@ -15,6 +15,7 @@ mod growth;
 mod io_limits;
 mod layout_capacity;
 mod logical_volume;
+mod lvm_tags;
 mod mkfs_options;
 mod node_selection;
 mod node_storage;
@@ -44,6 +45,7 @@ pub use growth::{
 pub use io_limits::{IoLimit, IoLimitError, IoLimits};
 pub use layout_capacity::LayoutCapacity;
 pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus};
+pub use lvm_tags::{lvm_tags, tag_value};
 pub use mkfs_options::{MkfsOptionError, MkfsOptions};
 pub use node_selection::{
     HAS_VOLUMES_LABEL, NodeSelection, NodeState, ParseNodeSelectionError, STORAGE_LABEL, SUPEREDGE_LABEL,

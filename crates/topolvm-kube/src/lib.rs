@@ -1,8 +1,8 @@
 //! Shared by agent and controller on top of the Kubernetes client: the client itself, whether its credentials are
 //! accepted, calls with a deadline, watches that reconnect indefinitely, caches of watched objects, lists, patches of
 //! metadata, Events, the work queue of reconcilers, their error and their metric, authorization of HTTP requests by the
-//! API server, the objects that refer to a volume, the pods of agents, the owner of what a program makes for itself,
-//! and the state of the scheduler extender.
+//! API server, the objects that refer to a volume, the identity of the cluster, the pods of agents, the owner of what a
+//! program makes for itself, and the state of the scheduler extender.
 //!
 //! It depends on no reconciler and not on CSI.
 
@@ -11,6 +11,7 @@ mod agent_pods;
 pub mod api_server;
 mod cache;
 mod client;
+mod cluster_identity;
 mod credentials;
 mod event_publisher;
 mod events;
@@ -29,6 +30,7 @@ pub use access_reviews::{AccessReviewError, AccessReviews};
 pub use agent_pods::AgentPod;
 pub use cache::{Cache, CacheWriter, Cached};
 pub use client::{client, wait_until_reachable};
+pub use cluster_identity::ClusterIdentity;
 pub use credentials::{CredentialSource, Credentials, CredentialsRejected};
 pub use event_publisher::EventPublisher;
 pub use events::{EventRecorder, node_reference};

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Parser, ValueEnum};
 use lvm::SystemRunner;
 use lvmd::DEFAULT_CONFIG as DEFAULT_LVMD_CONFIG;
+use node_orphans::OrphanSettings;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, NodeSelection};
 use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::metrics_server::{MetricsArgs, MetricsConfig};
 use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
-
-use crate::orphans::OrphanSettings;
 
 /// Serves the CSI Node service, manages the logical volumes of a node and publishes its capacity.
 #[derive(Clone, Debug, Parser)]

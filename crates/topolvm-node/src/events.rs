@@ -14,7 +14,7 @@ pub(crate) const FIELD_MANAGER: &str = "topolvm-node";
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     flavor: ApiFlavor,
-    recorder: EventRecorder,
+    pub(crate) recorder: EventRecorder,
 }
 
 impl Events {
@@ -56,21 +56,6 @@ impl Events {
     /// Publishes that the filesystem of the volume was frozen and is no more.
     pub(crate) async fn filesystem_thawed(&self, volume: &LogicalVolume, message: &str) {
         self.publish_warning(volume, "FilesystemThawed", "Thaw", message).await;
-    }
-
-    /// Publishes that LVs of the node are without their LogicalVolumes.
-    pub(crate) async fn volumes_orphaned(&self, node: &ObjectReference, message: &str) {
-        self.recorder.publish_warning(node, "OrphanedVolumes", "Compare", message).await;
-    }
-
-    /// Publishes that an LV was put into quarantine.
-    pub(crate) async fn volume_quarantined(&self, node: &ObjectReference, message: &str) {
-        self.recorder.publish_warning(node, "VolumeQuarantined", "Quarantine", message).await;
-    }
-
-    /// Publishes that an LV was removed after its quarantine.
-    pub(crate) async fn quarantine_ended(&self, node: &ObjectReference, message: &str) {
-        self.recorder.publish_warning(node, "QuarantinedVolumeRemoved", "Remove", message).await;
     }
 
     /// Publishes that the topology label of the node was wrong or missing, and is right now.

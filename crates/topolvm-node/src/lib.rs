@@ -11,7 +11,6 @@ mod events;
 mod filesystem_usages;
 mod growth_reports;
 mod io_limits;
-mod orphans;
 mod published_pods;
 pub mod reconcile;
 mod run;
@@ -23,7 +22,6 @@ mod volume_metrics;
 mod volumes;
 
 pub use args::{Args, Config, LvmdConfig};
-pub use orphans::{OrphanPolicy, OrphanSettings};
 pub use published_pods::PublishedPods;
 pub use run::start;
 pub use volumes::Volumes;

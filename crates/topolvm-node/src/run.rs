@@ -2,14 +2,17 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::Client;
 use linux_mount::{Mounter, SystemMounter};
 use lvm::{Host, Placement};
 use lvmd_client::LvmdClient;
 use node_inventory::Inventory;
+use node_orphans::{LvsWithoutObject, NodeAccess, OrphanHandler};
 use node_storage::StoragePublisher;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
@@ -27,7 +30,7 @@ use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
 use crate::io_limits::{IoLimiter, LimitIo, PodWatch};
 use crate::published_pods::PublishedPods;
-use crate::reconcile::{FindDeviceUses, HostAccess, Reconciler, Triggers, VolumeGauges};
+use crate::reconcile::{FindDeviceUses, HandleOrphans, HostAccess, Listing, Reconciler, Triggers, VolumeGauges};
 use crate::stacked_mounts;
 use crate::topology_label::TopologyLabel;
 use crate::volume_devices::VolumeDevices;
@@ -102,6 +105,18 @@ impl<R: Host + Clone> LvmdConfig<R> {
     }
 }
 
+impl<M: Mounter> HandleOrphans for OrphanHandler<M> {
+    fn handle(&self, found: Listing) -> BoxFuture<'_, ()> {
+        let Listing { without_object, volumes, made, is_incomplete } = found;
+        let lvs = without_object.into_values().collect();
+        Box::pin(self.check(LvsWithoutObject { lvs, volumes, made, is_incomplete }))
+    }
+
+    fn next_check(&self) -> Option<Duration> {
+        Self::next_check(self)
+    }
+}
+
 /// Starts the tasks of the agent, after the end of another one that serves its CSI socket. The socket is served when
 /// this returns, whether or not lvmd and the API server answer yet, unless the shutdown has begun. `credentials` are
 /// those of `client`, `now` is the clock.
@@ -155,10 +170,16 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let pod_watch = PodWatch::new(flavor, client.clone(), node.clone());
     let limit_io = LimitIo::new(mounter.clone());
     let limiter = IoLimiter::new(flavor, limit_io, pod_watch.requests(), pods.clone(), volumes.events.clone());
-    let agent =
-        Agent::new(volumes, lvmd.clone(), mounter, device_classes.clone(), LEGACY_DEVICES.into(), stage_volumes)
-            .storing_pods(pods)
-            .limiting_io(limiter.clone());
+    let agent = Agent::new(
+        volumes,
+        lvmd.clone(),
+        mounter.clone(),
+        device_classes.clone(),
+        LEGACY_DEVICES.into(),
+        stage_volumes,
+    )
+    .storing_pods(pods)
+    .limiting_io(limiter.clone());
     let devices = VolumeDevices::default();
     let page = agent.volume_metrics(devices.clone()).into_page(registry);
     let reports = agent.growth_reports(devices.clone(), client.clone());
@@ -182,7 +203,10 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let triggers = Triggers { lvmd_returns, device_classes, published, pods, gauges };
     let host = HostAccess { device_uses: Some(device_uses), devices, io_limiter: Some(limiter) };
-    let reconciler = Reconciler::new(flavor, node, client, lvmd, now, orphans, host);
+    let reconciler = Reconciler::new(flavor, node.clone(), client.clone(), lvmd.clone(), now, host);
+    let (cluster, events) = (reconciler.cluster(), reconciler.event_recorder());
+    let access = NodeAccess { flavor, node, cluster, events, lvmd, mounter: Some(mounter), now };
+    let reconciler = reconciler.handling_orphans(OrphanHandler::new(orphans, client, access));
     tasks.spawn("LogicalVolumes", Arc::new(reconciler).run(own, triggers, reconcile_metrics, shutdown.clone()));
     tasks.spawn("pods", pod_watch.follow(pod_changes, shutdown.clone()));
     if embeds_registrar {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 31] = [
+const ALLOWED: [(&str, &[&str]); 32] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -54,6 +54,19 @@ const ALLOWED: [(&str, &[&str]); 31] = [
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("node-inventory", &["lvmd-client", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
+    (
+        "node-orphans",
+        &[
+            "linux-mount",
+            "lvm",
+            "lvmd-client",
+            "lvmd-config",
+            "topolvm-api",
+            "topolvm-kube",
+            "topolvm-proto",
+            "topolvm-runtime",
+        ],
+    ),
     ("node-storage", &["lvmd-client", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     (
         "topolvm-node",
@@ -64,6 +77,7 @@ const ALLOWED: [(&str, &[&str]); 31] = [
             "lvmd-config",
             "lvmd-client",
             "node-inventory",
+            "node-orphans",
             "node-storage",
             "topolvm-api",
             "topolvm-kube",

@@ -72,6 +72,7 @@ const PLACES: [Place; 7] = [
             "doctor_controller",
             "lvmd_discovery",
             "node_inventory",
+            "node_orphans",
             "node_storage",
             "topolvm_ui",
             "topolvm_webhook",

@@ -1,15 +1,15 @@
 //! Assigns to an object the LV that its annotation names, instead of a new one: an administrator restores a volume
 //! whose object was gone.
 
-use lvmd_client::to_wire;
+use lvmd_client::{Lv, to_wire};
 use tonic::Code;
-use topolvm_api::{LogicalVolume, parse_bytes};
+use topolvm_api::{LogicalVolume, parse_bytes, tag_value};
 use topolvm_proto::lvmd::AdoptLvRequest;
 use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::ReconcileError;
 use super::creation::{Created, Creation};
-use crate::orphans::Candidate;
+use super::listing::object_uid;
 
 impl Creation {
     /// Renames the LV to the UID of the object, unless something refers to the volume by its present name.
@@ -58,8 +58,9 @@ impl Creation {
             // The adoption fails for the same reason, and its message counts
             Err(_) => return Ok(None),
         };
-        let found = found.and_then(|lv| Candidate::of(self.clients.flavor, class, lv));
-        Ok(found.filter(|found| found.object.as_deref() == Some(volume.name())).map(|found| found.lv.size_bytes))
+        let tag = self.clients.flavor.logical_volume_tag();
+        let was_made_for = |lv: &Lv| object_uid(&lv.name).is_some() && tag_value(&lv.tags, tag) == Some(volume.name());
+        Ok(found.filter(was_made_for).map(|lv| lv.size_bytes))
     }
 }
 

@@ -3,11 +3,10 @@
 use jiff::Timestamp;
 use kube::Api;
 use lvmd_client::LvmdClient;
-use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_api::{ApiFlavor, LogicalVolume, lvm_tags};
+use topolvm_kube::{ClusterIdentity, VolumeReferences};
 
-use super::tags;
 use crate::events::Events;
-use crate::orphans::Server;
 
 /// Clients of the API server and of lvmd, and the identity of the node.
 #[derive(Debug)]
@@ -16,8 +15,10 @@ pub(super) struct Clients {
     pub(super) node: String,
     pub(super) api: Api<LogicalVolume>,
     pub(super) lvmd: LvmdClient,
-    /// The API server, for questions whose answers are proofs.
-    pub(super) server: Server,
+    /// The objects that refer to volumes.
+    pub(super) references: VolumeReferences,
+    /// Identity of the cluster, for the tags of LVs.
+    pub(super) cluster: ClusterIdentity,
     pub(super) events: Events,
     /// Clock of the conditions.
     pub(super) now: fn() -> Timestamp,
@@ -26,7 +27,7 @@ pub(super) struct Clients {
 impl Clients {
     /// Returns the tags of the LV of an object.
     pub(super) async fn lvm_tags(&self, volume: &LogicalVolume) -> Vec<String> {
-        tags::lvm_tags(self.flavor, volume, self.server.cluster().await)
+        lvm_tags(self.flavor, volume, self.cluster.uid().await)
     }
 
     /// Returns whether the object has the annotation that leaves its deletion to another actor.

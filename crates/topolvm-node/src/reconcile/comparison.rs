@@ -12,10 +12,9 @@ use topolvm_kube::LogicalVolumes;
 
 use super::clients::Clients;
 use super::differences::{Differences, VolumeGauges};
+use super::handle_orphans::HandleOrphans;
 use super::listing::Listing;
 use super::object_writer::ObjectWriter;
-use super::orphans::OrphanHandler;
-use crate::orphans::OrphanPolicy;
 use crate::volume_devices::VolumeDevices;
 
 /// Shortest time between two comparisons of all volumes. lvmd reports each change, and many volumes may come or go at
@@ -32,7 +31,8 @@ pub(super) struct LvmComparison {
     pub(super) writer: Arc<ObjectWriter>,
     /// Devices of the volumes, for their metrics.
     pub(super) devices: VolumeDevices,
-    pub(super) orphans: OrphanHandler,
+    /// Handles the LVs without an object; if there is none, these are only counted.
+    pub(super) orphans: Option<Box<dyn HandleOrphans>>,
 }
 
 impl LvmComparison {
@@ -57,7 +57,9 @@ impl LvmComparison {
                 found.log_new(&before);
                 gauges.show(&found);
                 before = found;
-                self.orphans.handle(listing).await;
+                if let Some(orphans) = &self.orphans {
+                    orphans.handle(listing).await;
+                }
             }
             tokio::time::sleep(COMPARE_INTERVAL).await;
             if let Ok(Err(_)) = tokio::time::timeout(self.compare_again(), device_classes.changed()).await {
@@ -69,11 +71,8 @@ impl LvmComparison {
     /// Returns the longest time until the next comparison. If LVs without an object are put into quarantine, it is the
     /// time between two checks of them.
     fn compare_again(&self) -> Duration {
-        if self.orphans.settings.policy == OrphanPolicy::Report {
-            COMPARE_AGAIN
-        } else {
-            COMPARE_AGAIN.min(self.orphans.check_interval())
-        }
+        let next_check = self.orphans.as_ref().and_then(|orphans| orphans.next_check());
+        next_check.map_or(COMPARE_AGAIN, |interval| COMPARE_AGAIN.min(interval))
     }
 
     /// Compares all objects with the lists of their device classes and of the `configured` ones.
@@ -100,7 +99,7 @@ impl LvmComparison {
                 listed.map(|lvs| lvs.into_iter().map(|lv| (lv.name.clone(), lv)).collect());
             // One that was made meanwhile has an object by now
             let has_object = |id: &str| ids.contains(id) || own.find(id).is_some();
-            listing.add(self.clients.flavor, &class, listed.as_ref(), has_object);
+            listing.add(&class, listed.as_ref(), has_object);
             if let Some(listed) = &listed {
                 // Also of one whose object does not report the LV yet: lvmd was faster
                 self.devices.replace(&class, listed.values().filter(|lv| has_object(&lv.name)));

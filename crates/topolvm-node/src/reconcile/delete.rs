@@ -27,7 +27,7 @@ pub(super) struct Removal {
     writer: Arc<ObjectWriter>,
     owners: Arc<OwnerSearch>,
     attempts: Arc<CreateAttempts>,
-    device_uses: Option<Arc<FindDeviceUses>>,
+    device_uses: Option<FindDeviceUses>,
     failed_removals: FailedRemovals,
 }
 
@@ -38,7 +38,7 @@ impl Removal {
         writer: Arc<ObjectWriter>,
         owners: Arc<OwnerSearch>,
         attempts: Arc<CreateAttempts>,
-        device_uses: Option<Arc<FindDeviceUses>>,
+        device_uses: Option<FindDeviceUses>,
     ) -> Self {
         Self { clients, writer, owners, attempts, device_uses, failed_removals: FailedRemovals::default() }
     }
@@ -66,7 +66,7 @@ impl Removal {
     /// on its way out; everybody else who deletes the object, or its definition, deletes a record of the data and not
     /// the data.
     async fn check_unreferenced(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
-        let found = self.clients.server.references.find_user(volume).await;
+        let found = self.clients.references.find_user(volume).await;
         let found = found.map_err(|source| ReconcileError::Api { action: SEARCH_REFERENCES, source })?;
         let Some(user) = found else { return Ok(()) };
         let (name, lv) = (volume.name(), volume.lv_name());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::listing::Listing;
+use super::listing::{Listing, is_quarantined};
 
 /// Most names of LVs in a line of the log.
 const LOGGED: usize = 20;
@@ -27,8 +27,8 @@ impl Differences {
     /// Adds the LVs without an object.
     pub(super) fn add_orphans(&mut self, listing: &Listing) {
         let (kept, orphaned): (Vec<_>, Vec<_>) =
-            listing.candidates.values().partition(|candidate| candidate.is_quarantined);
-        self.orphaned.extend(orphaned.into_iter().map(|candidate| candidate.lv.name.clone()));
+            listing.without_object.keys().cloned().partition(|name| is_quarantined(name));
+        self.orphaned.extend(orphaned);
         self.quarantined = i64::try_from(kept.len()).unwrap_or(i64::MAX);
     }
 

@@ -4,40 +4,34 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lvmd_client::Lv;
-use topolvm_api::{ApiFlavor, LogicalVolume};
-
-use crate::orphans::Candidate;
+use lvmd_config::tags::quarantined_uid;
+use topolvm_api::LogicalVolume;
 
 /// The lists of all device classes, as far as orphans need them.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
-    /// LVs without an object in the cache, and all that are in quarantine, by name.
-    pub(super) candidates: BTreeMap<String, Candidate>,
+pub struct Listing {
+    /// LVs that were made for an object which is not in the cache, and all that are in quarantine, by name, each with
+    /// the device class in whose list it is.
+    pub(crate) without_object: BTreeMap<String, (String, Lv)>,
     /// Number of LVs that were made for objects.
-    pub(super) volumes: usize,
+    pub(crate) volumes: usize,
     /// Times of creation of the objects whose LV was listed, in seconds since 1970.
-    pub(super) made: Vec<i64>,
+    pub(crate) made: Vec<i64>,
     /// True if a device class could not be listed.
-    pub(super) is_incomplete: bool,
+    pub(crate) is_incomplete: bool,
 }
 
 impl Listing {
     /// Adds the LVs of a device class; `None` if it cannot be listed. `has_object` returns whether the cache has an
     /// object of this UID.
-    pub(super) fn add(
-        &mut self,
-        flavor: ApiFlavor,
-        class: &str,
-        listed: Option<&HashMap<String, Lv>>,
-        has_object: impl Fn(&str) -> bool,
-    ) {
+    pub(super) fn add(&mut self, class: &str, listed: Option<&HashMap<String, Lv>>, has_object: impl Fn(&str) -> bool) {
         self.is_incomplete |= listed.is_none();
         for lv in listed.into_iter().flat_map(HashMap::values) {
-            let Some(candidate) = Candidate::of(flavor, class, lv.clone()) else { continue };
+            let Some(uid) = object_uid(&lv.name) else { continue };
             self.volumes = self.volumes.saturating_add(1);
-            if candidate.is_quarantined || !has_object(&candidate.uid) {
+            if is_quarantined(&lv.name) || !has_object(uid) {
                 // The default class is listed under its name, too
-                self.candidates.insert(lv.name.clone(), candidate);
+                self.without_object.insert(lv.name.clone(), (class.to_owned(), lv.clone()));
             }
         }
     }
@@ -53,4 +47,14 @@ impl Listing {
         let created = |volume: Arc<LogicalVolume>| Some(volume.metadata.creation_timestamp.as_ref()?.0.as_second());
         self.made.extend(objects.filter(is_made).filter_map(created));
     }
+}
+
+/// Returns the UID of the object that an LV of this name was made for; `None` if it was not made for an object.
+pub(super) fn object_uid(name: &str) -> Option<&str> {
+    quarantined_uid(name).or_else(|| lvm::is_uuid(name).then_some(name))
+}
+
+/// Returns whether an LV of this name is in quarantine.
+pub(super) fn is_quarantined(name: &str) -> bool {
+    quarantined_uid(name).is_some()
 }

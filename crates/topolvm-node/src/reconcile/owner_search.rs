@@ -48,13 +48,13 @@ impl OwnerSearch {
 
     /// Finds what refers to the volume that has or had this name in LVM.
     pub(super) async fn find_reference(&self, id: &str) -> Result<Option<VolumeReference>, ReconcileError> {
-        let found = self.clients.server.references.search(id).await;
+        let found = self.clients.references.search(id).await;
         found.map_err(|source| ReconcileError::Api { action: SEARCH_REFERENCES, source })
     }
 
     /// Finds the volume handle in the PersistentVolume of the object.
     pub(super) async fn find_volume_handle(&self, volume: &LogicalVolume) -> Result<Option<String>, ReconcileError> {
-        let found = self.clients.server.references.find_volume_handle(volume.name()).await;
+        let found = self.clients.references.find_volume_handle(volume.name()).await;
         found.map_err(|source| ReconcileError::Api { action: "read the PersistentVolume of the object", source })
     }
 }

@@ -1,12 +1,31 @@
 //! Finds the LV of an earlier object of the same name. The object was restored without its status: a new LV would be
 //! empty, and its PersistentVolume refers to the earlier one.
 
-use topolvm_api::{ApiFlavor, LogicalVolume};
+use lvmd_client::Lv;
+use topolvm_api::{ApiFlavor, LogicalVolume, tag_value};
 use topolvm_kube::VolumeReference;
 
 use super::ReconcileError;
+use super::listing::object_uid;
 use super::owner_search::OwnerSearch;
-use crate::orphans::Candidate;
+
+/// An LV that may be the one of an earlier object.
+struct Candidate<'a> {
+    /// Name of the LV.
+    lv: &'a str,
+    /// UID of the object that it was made for.
+    uid: &'a str,
+    /// Name of the object that it was made for.
+    object: Option<&'a str>,
+}
+
+impl<'a> Candidate<'a> {
+    /// Reads an LV; `None` if its name shows that it was not made for an object.
+    fn of(flavor: ApiFlavor, lv: &'a Lv) -> Option<Self> {
+        let object = tag_value(&lv.tags, flavor.logical_volume_tag());
+        Some(Self { lv: &lv.name, uid: object_uid(&lv.name)?, object })
+    }
+}
 
 /// The LV of an earlier object of the same name.
 #[derive(Debug)]
@@ -47,24 +66,23 @@ impl OwnerSearch {
             // The creation fails for the same reason, and its message counts
             Err(_) => return Ok(None),
         };
-        let has_this_name =
-            |candidate: &Candidate| candidate.object.as_deref().is_none_or(|name| name == volume.name());
-        let unreferenced = listed.into_iter().filter_map(|lv| Candidate::of(self.clients.flavor, class, lv));
-        let candidates: Vec<_> = unreferenced.filter(has_this_name).collect();
+        let has_this_name = |candidate: &Candidate<'_>| candidate.object.is_none_or(|name| name == volume.name());
+        let made_for_objects = listed.iter().filter_map(|lv| Candidate::of(self.clients.flavor, lv));
+        let candidates: Vec<_> = made_for_objects.filter(has_this_name).collect();
         // An LV of this very object is one whose creation was interrupted, or one in quarantine that comes back
         if candidates.is_empty() || candidates.iter().any(|candidate| candidate.uid == volume.uid()) {
             return Ok(None);
         }
         let handle = self.find_volume_handle(volume).await?;
-        let is_predecessor = |candidate: &&Candidate| match &handle {
+        let is_predecessor = |candidate: &&Candidate<'_>| match &handle {
             Some(handle) => candidate.uid == *handle,
             None => candidate.object.is_some(),
         };
         let Some(candidate) = candidates.iter().find(is_predecessor) else { return Ok(None) };
-        if self.find_owner(volume, &candidate.lv.name, |_| true).await?.is_some() {
+        if self.find_owner(volume, candidate.lv, |_| true).await?.is_some() {
             return Ok(None);
         }
-        let reference = self.find_reference(&candidate.uid).await?;
-        Ok(Some(Predecessor { lv: candidate.lv.name.clone(), reference }))
+        let reference = self.find_reference(candidate.uid).await?;
+        Ok(Some(Predecessor { lv: candidate.lv.to_owned(), reference }))
     }
 }

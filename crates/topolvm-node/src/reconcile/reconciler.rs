@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::Api;
 use lvmd_client::LvmdClient;
 use topolvm_api::{ApiFlavor, LogicalVolume};
+use topolvm_kube::{ClusterIdentity, EventRecorder, VolumeReferences};
 
 use super::clients::Clients;
 use super::comparison::LvmComparison;
@@ -13,12 +14,10 @@ use super::creation::{CreateAttempts, Created, Creation};
 use super::delete::Removal;
 use super::expand::Expansion;
 use super::object_writer::ObjectWriter;
-use super::orphans::OrphanHandler;
 use super::owner_search::OwnerSearch;
-use super::{FindDeviceUses, ReconcileError};
+use super::{FindDeviceUses, HandleOrphans, ReconcileError};
 use crate::events::Events;
 use crate::io_limits::IoLimiter;
-use crate::orphans::{OrphanSettings, Server};
 use crate::volume_devices::VolumeDevices;
 
 /// Reconciles the LogicalVolumes of a node.
@@ -44,28 +43,26 @@ pub struct HostAccess {
 }
 
 impl Reconciler {
-    /// Makes the reconciler of the objects of `node`. `now` is the clock of the conditions that it writes, `orphans`
-    /// says how LVs whose object does not exist are handled.
+    /// Makes the reconciler of the objects of `node`. `now` is the clock of the conditions that it writes.
     pub fn new(
         flavor: ApiFlavor,
         node: String,
         client: kube::Client,
         lvmd: LvmdClient,
         now: fn() -> Timestamp,
-        orphans: OrphanSettings,
         host: HostAccess,
     ) -> Self {
         let clients = Arc::new(Clients {
             flavor,
             events: Events::new(flavor, &node, client.clone()),
-            server: Server::new(flavor, &node, client.clone()),
+            references: VolumeReferences::new(flavor, client.clone()),
+            cluster: ClusterIdentity::new(client.clone()),
             node,
             api: Api::all_with(client, &flavor),
             lvmd,
             now,
         });
         let HostAccess { device_uses, devices, io_limiter } = host;
-        let device_uses = device_uses.map(Arc::new);
         let writer = Arc::new(ObjectWriter::new(Arc::clone(&clients), io_limiter));
         let owners = Arc::new(OwnerSearch { clients: Arc::clone(&clients) });
         let attempts = Arc::new(CreateAttempts::default());
@@ -75,7 +72,7 @@ impl Reconciler {
                 Arc::clone(&writer),
                 Arc::clone(&owners),
                 Arc::clone(&attempts),
-                device_uses.clone(),
+                device_uses,
             ),
             creation: Creation { clients: Arc::clone(&clients), writer: Arc::clone(&writer), owners, attempts },
             expansion: Expansion::new(Arc::clone(&clients), Arc::clone(&writer)),
@@ -83,11 +80,28 @@ impl Reconciler {
                 clients: Arc::clone(&clients),
                 writer: Arc::clone(&writer),
                 devices,
-                orphans: OrphanHandler::new(Arc::clone(&clients), orphans, device_uses),
+                orphans: None,
             },
             clients,
             writer,
         }
+    }
+
+    /// Sets what handles the LVs whose object does not exist.
+    #[must_use]
+    pub fn handling_orphans(mut self, orphans: impl HandleOrphans + 'static) -> Self {
+        self.comparison.orphans = Some(Box::new(orphans));
+        self
+    }
+
+    /// Returns the identity of the cluster that is in the tags of the LVs.
+    pub fn cluster(&self) -> ClusterIdentity {
+        self.clients.cluster.clone()
+    }
+
+    /// Returns the recorder of its Events.
+    pub fn event_recorder(&self) -> EventRecorder {
+        self.clients.events.recorder.clone()
     }
 
     /// Reconciles one object: adds the finalizer, creates, limits, grows, or removes its LV.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use linux_mount::SystemMounter;
 use lvmd_client::LvmdClient;
+use node_orphans::{NodeAccess, OrphanHandler, OrphanSettings};
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_node::OrphanSettings;
 use topolvm_node::reconcile::{HostAccess, ReconcileError, Reconciler};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
@@ -96,7 +97,11 @@ pub(crate) fn reconciler_of(
     lvmd: LvmdClient,
     orphans: OrphanSettings,
 ) -> Reconciler {
-    Reconciler::new(flavor, "n1".to_owned(), api.client(), lvmd, now, orphans, HostAccess::default())
+    let (node, client, mounter) = ("n1".to_owned(), api.client(), None::<SystemMounter>);
+    let reconciler = Reconciler::new(flavor, node.clone(), client.clone(), lvmd.clone(), now, HostAccess::default());
+    let (cluster, events) = (reconciler.cluster(), reconciler.event_recorder());
+    let access = NodeAccess { flavor, node, cluster, events, lvmd, mounter, now };
+    reconciler.handling_orphans(OrphanHandler::new(orphans, client, access))
 }
 
 /// As the controller creates it.

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use node_orphans::OrphanSettings;
 use serde_json::{Value, json};
 use topolvm_api::ApiFlavor;
-use topolvm_node::OrphanSettings;
 use topolvm_testkit::lvm::Fault;
 
 use crate::cluster::{Cluster, GIB, LV, fresh, reconciler_of};

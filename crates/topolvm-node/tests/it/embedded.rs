@@ -3,6 +3,7 @@
 use std::fs;
 
 use lvmd::Settings;
+use node_orphans::OrphanSettings;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -11,7 +12,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 use topolvm_api::ApiFlavor;
 use topolvm_kube::{CredentialSource, Credentials};
-use topolvm_node::{Config, LvmdConfig, OrphanSettings, start};
+use topolvm_node::{Config, LvmdConfig, start};
 use topolvm_proto::csi::ProbeRequest;
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_runtime::listen::Listen;

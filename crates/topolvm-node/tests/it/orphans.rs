@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use lvmd_client::{DeviceClass, DeviceClasses};
+use node_orphans::{OrphanPolicy, OrphanSettings};
 use prometheus_client::registry::Registry;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -12,7 +13,6 @@ use tokio::sync::{mpsc, watch};
 use topolvm_api::{ApiFlavor, NodeOrphans};
 use topolvm_kube::{LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_node::reconcile::{Triggers, VolumeGauges};
-use topolvm_node::{OrphanPolicy, OrphanSettings};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::fixtures::node;
 use topolvm_testkit::lvm::FakeVolume;

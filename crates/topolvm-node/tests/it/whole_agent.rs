@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use linux_mount::DeviceUse;
+use node_orphans::OrphanSettings;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,7 +15,7 @@ use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::{CredentialSource, Credentials};
-use topolvm_node::{Config, LvmdConfig, OrphanSettings, start};
+use topolvm_node::{Config, LvmdConfig, start};
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::node_client::NodeClient;
 use topolvm_proto::csi::volume_capability::{AccessType, BlockVolume};

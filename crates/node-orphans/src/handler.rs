@@ -2,29 +2,32 @@
 //! removes them.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::fmt;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
-use lvmd_client::{LvmdError, to_wire};
+use kube::{Client, ResourceExt as _};
+use linux_mount::Mounter;
+use lvmd_client::{LvmdClient, LvmdError, to_wire};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use topolvm_api::{LogicalVolume, NodeOrphans, OrphanedVolume};
+use topolvm_api::{ApiFlavor, LogicalVolume, NodeOrphans, OrphanedVolume, lvm_tags};
 use topolvm_kube::api_server::ApiError;
-use topolvm_kube::node_reference;
+use topolvm_kube::{ClusterIdentity, EventRecorder, node_reference};
 use topolvm_proto::lvmd::AdoptLvRequest;
 use topolvm_runtime::error_chain;
 
-use super::FindDeviceUses;
-use super::clients::Clients;
-use super::listing::Listing;
-use crate::orphans::{
-    Blocker, Candidate, ClusterFacts, Counts, ObjectState, OrphanPolicy, OrphanSettings, OrphanState, Step,
-    choose_step, find_blocker, remembers_until, to_record,
-};
+use crate::args::{OrphanPolicy, OrphanSettings};
+use crate::candidate::Candidate;
+use crate::decision::{Step, choose_step};
+use crate::events::Events;
+use crate::kept_time::to_record;
+use crate::listing::{Listing, LvsWithoutObject};
+use crate::proof::{Blocker, ClusterFacts, Counts, find_blocker};
+use crate::server::{ObjectState, Server, remembers_until};
+use crate::state::OrphanState;
 
 /// Longest time between two checks of the same LVs.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
@@ -39,27 +42,71 @@ struct Orphan<'a> {
     blocker: Option<Blocker>,
 }
 
-/// Handles LVs without an object.
+/// The node whose LVs are handled, and what the handler queries and changes there.
 #[derive(Debug)]
-pub(super) struct OrphanHandler {
-    clients: Arc<Clients>,
-    pub(super) settings: OrphanSettings,
-    state: Mutex<OrphanState>,
-    device_uses: Option<Arc<FindDeviceUses>>,
+pub struct NodeAccess<M> {
+    /// API group of the objects.
+    pub flavor: ApiFlavor,
+    /// Name of the Node.
+    pub node: String,
+    /// Identity of the cluster.
+    pub cluster: ClusterIdentity,
+    /// Recorder of the Events of the agent.
+    pub events: EventRecorder,
+    /// The lvmd that has the LVs.
+    pub lvmd: LvmdClient,
+    /// Finds uses of devices, so that no LV is touched whose device is in use; without one no device counts as in use.
+    pub mounter: Option<M>,
+    /// The clock.
+    pub now: fn() -> Timestamp,
 }
 
-impl OrphanHandler {
-    /// Makes the handler; without `device_uses` no device counts as in use.
-    pub(super) fn new(
-        clients: Arc<Clients>,
-        settings: OrphanSettings,
-        device_uses: Option<Arc<FindDeviceUses>>,
-    ) -> Self {
-        Self { clients, settings, state: Mutex::default(), device_uses }
+/// Handles LVs without an object.
+pub struct OrphanHandler<M> {
+    settings: OrphanSettings,
+    flavor: ApiFlavor,
+    node: String,
+    lvmd: LvmdClient,
+    cluster: ClusterIdentity,
+    /// The API server, for questions whose answers are proofs.
+    server: Server,
+    events: Events,
+    mounter: Option<M>,
+    now: fn() -> Timestamp,
+    state: Mutex<OrphanState>,
+}
+
+impl<M> fmt::Debug for OrphanHandler<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OrphanHandler")
+            .field("settings", &self.settings)
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Mounter> OrphanHandler<M> {
+    /// Makes the handler of the LVs of a node.
+    pub fn new(settings: OrphanSettings, client: Client, access: NodeAccess<M>) -> Self {
+        let NodeAccess { flavor, node, cluster, events, lvmd, mounter, now } = access;
+        Self {
+            server: Server::new(flavor, &node, cluster.clone(), client),
+            settings,
+            flavor,
+            node,
+            lvmd,
+            cluster,
+            events: Events(events),
+            mounter,
+            now,
+            state: Mutex::default(),
+        }
     }
 
-    /// Handles the LVs without an object that a comparison has found. Whatever fails is tried again after the next one.
-    pub(super) async fn handle(&self, listing: Listing) {
+    /// Checks the LVs without an object that a comparison has found, and takes the due steps. Whatever fails is tried
+    /// again after the next comparison.
+    pub async fn check(&self, found: LvsWithoutObject) {
+        let listing = Listing::of(self.flavor, found);
         let names: BTreeSet<_> = listing.candidates.keys().cloned().collect();
         if self.must_check(&names)
             && let Err(error) = self.check_orphans(&listing).await
@@ -74,8 +121,13 @@ impl OrphanHandler {
         }
     }
 
+    /// Returns the time after which the LVs must be listed again to check them; `None` if they are only reported.
+    pub fn next_check(&self) -> Option<Duration> {
+        (self.settings.policy != OrphanPolicy::Report).then(|| self.check_interval())
+    }
+
     /// Returns the time between two checks of the same LVs.
-    pub(super) fn check_interval(&self) -> Duration {
+    fn check_interval(&self) -> Duration {
         CHECK_INTERVAL.min(self.settings.grace_period)
     }
 
@@ -89,7 +141,7 @@ impl OrphanHandler {
     }
 
     async fn check_orphans(&self, listing: &Listing) -> Result<(), ApiError> {
-        let Some(node) = self.clients.server.read_node().await? else { return Ok(()) };
+        let Some(node) = self.server.read_node().await? else { return Ok(()) };
         self.measure_kept_times(listing, &node);
         let orphans =
             if listing.candidates.is_empty() { Vec::new() } else { self.find_orphans(listing, &node).await? };
@@ -102,7 +154,7 @@ impl OrphanHandler {
 
     /// Measures for how long LVs are in quarantine.
     fn measure_kept_times(&self, listing: &Listing, node: &PartialObjectMeta<Node>) {
-        let annotation = node.annotations().get(self.clients.flavor.orphans()).map(String::as_str);
+        let annotation = node.annotations().get(self.flavor.orphans()).map(String::as_str);
         // What cannot be read counts as nothing, so that they stay the longer
         let recorded = NodeOrphans::parse(annotation).unwrap_or_default();
         let quarantined = listing.candidates.values();
@@ -119,7 +171,7 @@ impl OrphanHandler {
 
     /// Returns whether something is to be done about an LV.
     fn is_due(&self, candidate: &Candidate) -> bool {
-        self.settings.is_due(candidate, self.kept_time(candidate), (self.clients.now)())
+        self.settings.is_due(candidate, self.kept_time(candidate), (self.now)())
     }
 
     /// Finds the LVs without an object, each with its first blocker. An LV in quarantine whose object exists is
@@ -139,7 +191,7 @@ impl OrphanHandler {
         if self.settings.policy == OrphanPolicy::Report {
             return Ok(found.into_iter().map(|(candidate, _)| Orphan { candidate, blocker: None }).collect());
         }
-        let server = self.clients.server.read_state(node).await?;
+        let server = self.server.read_state(node).await?;
         let with_blocker = |(candidate, facts): (&'a Candidate, ClusterFacts)| Orphan {
             candidate,
             blocker: find_blocker(candidate, &server, &facts, counts),
@@ -152,10 +204,10 @@ impl OrphanHandler {
     async fn find_facts(&self, candidate: &Candidate, may_query: bool) -> Result<Option<ClusterFacts>, ApiError> {
         let mut facts = ClusterFacts::default();
         if may_query || candidate.is_quarantined {
-            facts.object = self.clients.server.find_object(candidate).await?;
+            facts.object = self.server.find_object(candidate).await?;
         }
         if let ObjectState::Exists(volume) = &facts.object
-            && volume.spec.node_name == self.clients.node
+            && volume.spec.node_name == self.node
         {
             if candidate.is_quarantined {
                 self.restore(candidate, volume).await;
@@ -173,7 +225,7 @@ impl OrphanHandler {
     /// gives it the name of the volume.
     async fn find_persistent_volume(&self, candidate: &Candidate) -> Result<Option<String>, ApiError> {
         let Some(name) = &candidate.object else { return Ok(None) };
-        let exists = self.clients.server.references.has_persistent_volume(name).await?;
+        let exists = self.server.references.has_persistent_volume(name).await?;
         Ok(exists.then(|| name.clone()))
     }
 
@@ -185,7 +237,7 @@ impl OrphanHandler {
 
     /// Takes the due steps, and returns the state of each LV.
     async fn handle_each(&self, node: &PartialObjectMeta<Node>, orphans: &[Orphan<'_>]) -> Vec<OrphanedVolume> {
-        let (now, instant) = ((self.clients.now)(), Instant::now());
+        let (now, instant) = ((self.now)(), Instant::now());
         let is_proven = |orphan: &&Orphan<'_>| orphan.blocker.is_none() && self.is_due(orphan.candidate);
         let proven: Vec<_> = orphans.iter().filter(is_proven).map(|orphan| orphan.candidate.lv.name.as_str()).collect();
         self.state.lock().observations.see(&proven, instant);
@@ -218,8 +270,8 @@ impl OrphanHandler {
             return Some(blocker);
         }
         let (lv, object) = (&candidate.lv.name, candidate.object.as_deref().unwrap_or_default());
-        let at = (self.clients.now)().as_second();
-        if let Err(error) = self.clients.lvmd.quarantine(lv, &candidate.class, at).await {
+        let at = (self.now)().as_second();
+        if let Err(error) = self.lvmd.quarantine(lv, &candidate.class, at).await {
             return Some(log_failure(candidate, "cannot move the logical volume to quarantine", &error));
         }
         let message = format!(
@@ -228,7 +280,7 @@ impl OrphanHandler {
             candidate.class
         );
         tracing::warn!(lv, object, message, "moved a logical volume to quarantine");
-        self.clients.events.volume_quarantined(&node_reference(node), &message).await;
+        self.events.volume_quarantined(&node_reference(node), &message).await;
         None
     }
 
@@ -243,19 +295,19 @@ impl OrphanHandler {
             return Some(blocker);
         }
         let (lv, object) = (&candidate.lv.name, candidate.object.as_deref().unwrap_or_default());
-        if let Err(error) = self.clients.lvmd.remove_quarantined(lv, &candidate.class, at).await {
+        if let Err(error) = self.lvmd.remove_quarantined(lv, &candidate.class, at).await {
             return Some(log_failure(candidate, "cannot remove the logical volume after its quarantine", &error));
         }
         let message = format!("LV {lv} was removed after its quarantine: LogicalVolume {object} does not exist");
         tracing::warn!(lv, object, message, "removed a logical volume after its quarantine");
-        self.clients.events.quarantine_ended(&node_reference(node), &message).await;
+        self.events.quarantine_ended(&node_reference(node), &message).await;
         None
     }
 
     /// Searches for an object of any name that refers to an LV that is about to be changed; returns a note for the
     /// report.
     async fn find_last_blocker(&self, candidate: &Candidate) -> Option<String> {
-        match self.clients.server.references.search(&candidate.uid).await {
+        match self.server.references.search(&candidate.uid).await {
             Ok(found) => found.map(|reference| format!("kept: {reference} still exists")),
             Err(error) => {
                 tracing::warn!(
@@ -276,9 +328,9 @@ impl OrphanHandler {
             device_class: candidate.class.clone(),
             new_name: candidate.uid.clone(),
             size_bytes,
-            tags: self.clients.lvm_tags(volume).await,
+            tags: lvm_tags(self.flavor, volume, self.cluster.uid().await),
         };
-        match self.clients.lvmd.adopt(request).await {
+        match self.lvmd.adopt(request).await {
             Ok(_) => {
                 tracing::warn!(volume = volume.name(), lv = candidate.uid, "the object exists again; restored its LV");
             }
@@ -290,8 +342,8 @@ impl OrphanHandler {
 
     /// Returns whether a device node of an LV is in use; true if that is unknown.
     async fn is_in_use(&self, candidate: &Candidate) -> bool {
-        let Some((device_uses, number)) = self.device_uses.as_ref().zip(candidate.lv.number) else { return false };
-        device_uses.find(number, candidate.lv.path.clone()).await.map_or(true, |uses| !uses.is_empty())
+        let Some((mounter, number)) = self.mounter.as_ref().zip(candidate.lv.number) else { return false };
+        mounter.find_device_uses(number, &candidate.lv.path).await.map_or(true, |uses| !uses.is_empty())
     }
 
     /// Writes the state of each LV to the Node, if that has changed, and reports new ones in an Event.
@@ -307,12 +359,12 @@ impl OrphanHandler {
             reports.iter().filter(|orphan| !kept(orphan) && !before.contains(&orphan.lv)).cloned().collect()
         };
         if !new.is_empty() {
-            self.clients.events.volumes_orphaned(&node_reference(node), &describe(&new)).await;
+            self.events.volumes_orphaned(&node_reference(node), &describe(&new)).await;
         }
         self.state.lock().reported = orphans.iter().map(|orphan| orphan.candidate.lv.name.clone()).collect();
-        let (key, annotation) = (self.clients.flavor.orphans(), NodeOrphans::of(reports).to_annotation());
+        let (key, annotation) = (self.flavor.orphans(), NodeOrphans::of(reports).to_annotation());
         if node.annotations().get(key) != annotation.as_ref() {
-            self.clients.server.annotate_node(key, annotation.as_deref()).await?;
+            self.server.annotate_node(key, annotation.as_deref()).await?;
         }
         Ok(())
     }
@@ -321,14 +373,14 @@ impl OrphanHandler {
     /// object remembers all objects until then. While an LV without an object is newer, the time stays unchanged: an
     /// object that the API server has forgotten must never count as older than this time.
     async fn remember_volumes(&self, listing: &Listing) -> Result<(), ApiError> {
-        let settled = (self.clients.now)().checked_sub(SETTLED).map_or(0, Timestamp::as_second);
+        let settled = (self.now)().checked_sub(SETTLED).map_or(0, Timestamp::as_second);
         let newest = listing.made.iter().copied().filter(|made| *made <= settled).max();
         let Some(newest) = newest.filter(|_| !listing.is_incomplete) else { return Ok(()) };
         if self.state.lock().remembers_until.is_some_and(|until| until >= newest) {
             return Ok(());
         }
-        let Some(node) = self.clients.server.read_node().await? else { return Ok(()) };
-        let until = remembers_until(self.clients.flavor, &node);
+        let Some(node) = self.server.read_node().await? else { return Ok(()) };
+        let until = remembers_until(self.flavor, &node);
         let is_forgotten = |candidate: &Candidate| {
             !candidate.is_quarantined
                 && candidate.created.is_some_and(|created| until.is_none_or(|until| created > until))
@@ -338,7 +390,7 @@ impl OrphanHandler {
                 return Ok(());
             }
             let time = Timestamp::from_second(newest).unwrap_or_default().to_string();
-            self.clients.server.annotate_node(self.clients.flavor.volumes_until(), Some(&time)).await?;
+            self.server.annotate_node(self.flavor.volumes_until(), Some(&time)).await?;
         }
         self.state.lock().remembers_until = Some(newest);
         Ok(())

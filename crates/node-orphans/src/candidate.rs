@@ -2,8 +2,8 @@
 
 use lvm::LvAttr;
 use lvmd_client::Lv;
-use lvmd_config::tags::{quarantined_at, quarantined_uid};
-use topolvm_api::ApiFlavor;
+use lvmd_config::tags::{MANAGED, quarantined_at, quarantined_uid};
+use topolvm_api::{ApiFlavor, tag_value};
 
 /// An LV that may be without its object.
 #[derive(Clone, Debug)]
@@ -34,10 +34,7 @@ impl Candidate {
     pub(crate) fn of(flavor: ApiFlavor, class: &str, lv: Lv) -> Option<Self> {
         let kept = quarantined_uid(&lv.name);
         let uid = kept.or_else(|| lvm::is_uuid(&lv.name).then_some(&*lv.name))?.to_owned();
-        let value = |key: &str| {
-            let values = lv.tags.iter().filter_map(|tag| tag.strip_prefix(key)?.strip_prefix('='));
-            values.map(str::to_owned).next()
-        };
+        let value = |key: &str| tag_value(&lv.tags, key).map(str::to_owned);
         Some(Self {
             uid,
             is_quarantined: kept.is_some(),
@@ -45,7 +42,7 @@ impl Candidate {
             object: value(flavor.logical_volume_tag()),
             cluster: value(flavor.cluster_tag()),
             created: value(flavor.created_tag()).and_then(|time| time.parse().ok()),
-            is_managed: lv.tags.iter().any(|tag| tag == lvmd_config::tags::MANAGED),
+            is_managed: lv.tags.iter().any(|tag| tag == MANAGED),
             is_writable: lv.attr.is_some_and(LvAttr::is_writable),
             class: class.to_owned(),
             lv,

@@ -1,7 +1,7 @@
 //! The proof that an LV is unused: pure functions from the facts to the first blocker.
 
-use super::candidate::Candidate;
-use super::server::{ObjectState, ServerState};
+use crate::candidate::Candidate;
+use crate::server::{ObjectState, ServerState};
 
 /// Most LVs of a node that may lose their objects at a time by mistakes of single ones.
 const MOST_AT_ONCE: usize = 10;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::args::{OrphanPolicy, OrphanSettings};
-use super::candidate::Candidate;
-use super::proof::Blocker;
+use crate::args::{OrphanPolicy, OrphanSettings};
+use crate::candidate::Candidate;
+use crate::proof::Blocker;
 
 /// Next step with an LV.
 #[derive(Clone, Debug, PartialEq, Eq)]

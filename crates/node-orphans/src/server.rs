@@ -3,32 +3,27 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
-use tokio::sync::OnceCell;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_kube::api_server::{ApiError, DEADLINE, call};
-use topolvm_kube::{VolumeReferences, list_selected};
+use topolvm_kube::{ClusterIdentity, VolumeReferences, list_selected};
 
-use super::candidate::Candidate;
+use crate::candidate::Candidate;
 
-/// Namespace that every cluster has, and whose UID identifies the cluster.
-const IDENTITY: &str = "kube-system";
-
-/// The API server, and the identity of the cluster that it returned.
+/// The API server, for questions whose answers are proofs.
 #[derive(Debug)]
 pub(crate) struct Server {
     flavor: ApiFlavor,
     node: String,
     volumes: Api<LogicalVolume>,
     nodes: Api<Node>,
-    namespaces: Api<Namespace>,
     /// The objects that refer to volumes.
     pub(crate) references: VolumeReferences,
-    cluster: OnceCell<String>,
+    cluster: ClusterIdentity,
 }
 
 /// Knowledge of the API server.
@@ -56,23 +51,15 @@ pub(crate) enum ObjectState {
 
 impl Server {
     /// Makes the API server of the agent of `node`.
-    pub(crate) fn new(flavor: ApiFlavor, node: &str, client: Client) -> Self {
+    pub(crate) fn new(flavor: ApiFlavor, node: &str, cluster: ClusterIdentity, client: Client) -> Self {
         Self {
             flavor,
             node: node.to_owned(),
             volumes: Api::all_with(client.clone(), &flavor),
             nodes: Api::all(client.clone()),
-            namespaces: Api::all(client.clone()),
             references: VolumeReferences::new(flavor, client),
-            cluster: OnceCell::new(),
+            cluster,
         }
-    }
-
-    /// Returns the UID that identifies the cluster, as the API server returned it first; `None` if it is not available
-    /// now.
-    pub(crate) async fn cluster(&self) -> Option<&str> {
-        let known = self.cluster.get_or_try_init(|| self.read_cluster()).await;
-        known.inspect_err(|error| tracing::debug!(%error, "cannot identify the cluster")).ok().map(String::as_str)
     }
 
     /// Reads the Node; `None` if there is none. The agent may list Nodes, to watch its own, and not get them.
@@ -86,7 +73,7 @@ impl Server {
         let fields = format!("spec.nodeName={}", self.node);
         let is_own = |volume: &LogicalVolume| volume.spec.node_name == self.node;
         Ok(ServerState {
-            cluster: self.read_cluster().await?,
+            cluster: self.cluster.read_uid().await?,
             objects: call(DEADLINE, list_selected(&self.volumes, &fields, is_own)).await?.len(),
             remembers_until: remembers_until(self.flavor, node),
         })
@@ -109,11 +96,6 @@ impl Server {
     pub(crate) async fn annotate_node(&self, key: &str, value: Option<&str>) -> Result<(), ApiError> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
         call(DEADLINE, self.nodes.patch_metadata(&self.node, &PatchParams::default(), &patch)).await.map(drop)
-    }
-
-    async fn read_cluster(&self) -> Result<String, ApiError> {
-        let identity = call(DEADLINE, self.namespaces.get_metadata(IDENTITY)).await?;
-        Ok(identity.uid().unwrap_or_default())
     }
 }
 

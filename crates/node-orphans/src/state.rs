@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use super::kept_time::KeptTimes;
-use super::observations::Observations;
+use crate::kept_time::KeptTimes;
+use crate::observations::Observations;
 
 /// The memory of an agent. It is empty at its start.
 #[derive(Debug, Default)]

@@ -7,16 +7,15 @@
 mod args;
 mod candidate;
 mod decision;
+mod events;
+mod handler;
 mod kept_time;
+mod listing;
 mod observations;
 mod proof;
 mod server;
 mod state;
 
 pub use args::{OrphanPolicy, OrphanSettings};
-pub(crate) use candidate::Candidate;
-pub(crate) use decision::{Step, choose_step};
-pub(crate) use kept_time::to_record;
-pub(crate) use proof::{Blocker, ClusterFacts, Counts, find_blocker};
-pub(crate) use server::{ObjectState, Server, remembers_until};
-pub(crate) use state::OrphanState;
+pub use handler::{NodeAccess, OrphanHandler};
+pub use listing::LvsWithoutObject;
