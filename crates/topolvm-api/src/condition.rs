@@ -12,6 +12,9 @@ const READY: &str = "Ready";
 /// Type of the condition of a deleted object whose LV still exists.
 const REMOVED: &str = "Removed";
 
+/// Type of the condition of an object that says whether the limits of its I/O are in force.
+pub const IO_LIMITED: &str = "IOLimited";
+
 /// Readiness of a LogicalVolume: the `reason` of its condition `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
@@ -160,6 +163,11 @@ impl LogicalVolume {
         let mut conditions = self.status.iter().flat_map(|status| &status.conditions);
         conditions.any(|condition| condition.type_ == READY && condition.reason == Readiness::VolumeLost.as_str())
     }
+}
+
+/// Returns the condition about limits of I/O that an object has.
+pub fn io_limited_condition(volume: &LogicalVolume) -> Option<&Condition> {
+    volume.status.iter().flat_map(|status| &status.conditions).find(|condition| condition.type_ == IO_LIMITED)
 }
 
 #[cfg(test)]

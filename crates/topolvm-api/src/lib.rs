@@ -30,7 +30,9 @@ mod snapshot_content;
 
 pub use capacity::{ListedClass, NodeCapacity};
 pub use claim_names::claim_names;
-pub use condition::{Readiness, RemovalFailure, lost_message, ready_condition, removal_condition};
+pub use condition::{
+    IO_LIMITED, Readiness, RemovalFailure, io_limited_condition, lost_message, ready_condition, removal_condition,
+};
 pub use crd::{crd, disk_operation_crd, node_storage_crd};
 pub use disk_operation::{DiskOperation, DiskOperationSpec, DiskOperationStatus, DiskOperationType};
 pub use extender_probe::{EXTENDER_PROBE, EXTENDER_PROVEN_KEY, EXTENDER_REASON_KEY};

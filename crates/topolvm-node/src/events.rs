@@ -1,16 +1,14 @@
-//! Kubernetes Events of LogicalVolumes, of the pods that have them, and of Nodes, as `kubectl describe` shows them.
+//! Kubernetes Events of LogicalVolumes and of Nodes, as `kubectl describe` shows them.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
 use topolvm_kube::EventRecorder;
 
-use crate::published_pods::PodInfo;
-
 /// Field manager of our writes, as `managedFields` shows it.
 pub(crate) const FIELD_MANAGER: &str = "topolvm-node";
 
-/// Publishes Events of LogicalVolumes, pods and Nodes.
+/// Publishes Events of LogicalVolumes and Nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     flavor: ApiFlavor,
@@ -66,19 +64,6 @@ impl Events {
     /// Publishes that the topology label of the node is wrong or missing.
     pub(crate) async fn topology_label_wrong(&self, node: &ObjectReference, message: &str) {
         self.recorder.publish_warning(node, "TopologyLabelWrong", "LabelNode", message).await;
-    }
-
-    /// Publishes that limits of I/O which a pod is to have are not in force.
-    pub(crate) async fn io_limits_not_in_force(&self, pod: &PodInfo, reason: &str, message: &str) {
-        let regarding = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(pod.namespace.clone()),
-            name: Some(pod.name.clone()),
-            uid: Some(pod.uid.clone()),
-            ..ObjectReference::default()
-        };
-        self.recorder.publish_warning(&regarding, reason, "LimitIO", message).await;
     }
 
     /// Publishes a warning about a volume.

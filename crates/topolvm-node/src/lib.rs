@@ -10,8 +10,7 @@ pub mod csi;
 mod events;
 mod filesystem_usages;
 mod growth_reports;
-mod io_limits;
-mod published_pods;
+mod limit_io;
 pub mod reconcile;
 mod run;
 mod stacked_mounts;
@@ -22,6 +21,5 @@ mod volume_metrics;
 mod volumes;
 
 pub use args::{Args, Config, LvmdConfig};
-pub use published_pods::PublishedPods;
 pub use run::start;
 pub use volumes::Volumes;

@@ -16,7 +16,6 @@ mod error;
 mod expand;
 mod failed_removals;
 mod handle_orphans;
-mod io_limits;
 mod listing;
 mod lost;
 mod object_writer;

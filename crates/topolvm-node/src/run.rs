@@ -7,17 +7,20 @@ use std::time::Duration;
 use anyhow::Context as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
-use linux_mount::{Mounter, SystemMounter};
+use linux_mount::{DeviceNumber, Mounter, SystemMounter};
 use lvm::{Host, Placement};
-use lvmd_client::LvmdClient;
+use lvmd_client::{LvmdClient, LvmdError};
 use node_inventory::Inventory;
+use node_io_limits::{IoLimiter, PodWatch};
 use node_orphans::{LvsWithoutObject, NodeAccess, OrphanHandler};
 use node_storage::StoragePublisher;
 use prometheus_client::registry::Registry;
+use published_pods::{PodInfo, PublishedPods};
 use tokio::sync::mpsc;
 use tonic::service::Routes;
-use topolvm_api::{ApiFlavor, INVENTORY_AUDIENCE};
+use topolvm_api::{ApiFlavor, INVENTORY_AUDIENCE, LogicalVolume};
 use topolvm_kube::{AccessReviews, Credentials, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
@@ -28,8 +31,7 @@ use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredA
 use crate::args::{Args, Config, LvmdConfig};
 use crate::capacity::Capacity;
 use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
-use crate::io_limits::{IoLimiter, LimitIo, PodWatch};
-use crate::published_pods::PublishedPods;
+use crate::limit_io::{LimitIo, VolumeRates};
 use crate::reconcile::{FindDeviceUses, HandleOrphans, HostAccess, Listing, Reconciler, Triggers, VolumeGauges};
 use crate::stacked_mounts;
 use crate::topology_label::TopologyLabel;
@@ -117,6 +119,38 @@ impl<M: Mounter> HandleOrphans for OrphanHandler<M> {
     }
 }
 
+impl LimitIo for IoLimiter {
+    fn limit_before_use<'a>(
+        &'a self,
+        volume: &'a LogicalVolume,
+        device: DeviceNumber,
+        pod: &'a PodInfo,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(Self::limit_before_use(self, volume, device, pod))
+    }
+
+    fn limit_volume<'a>(&'a self, volume: &'a LogicalVolume) -> BoxFuture<'a, Result<bool, LvmdError>> {
+        Box::pin(Self::limit_volume(self, volume))
+    }
+
+    fn condition(&self, volume: &LogicalVolume, now: Timestamp) -> Option<Condition> {
+        Self::condition(self, volume, now)
+    }
+
+    fn volumes_of_pod(&self, uid: &str) -> Vec<String> {
+        Self::volumes_of_pod(self, uid)
+    }
+
+    fn rates(&self, id: &str) -> VolumeRates {
+        let node_io_limits::VolumeRates { requested, in_force } = Self::rates(self, id);
+        VolumeRates { requested, in_force }
+    }
+
+    fn forget(&self, volume: &LogicalVolume) {
+        Self::forget(self, volume);
+    }
+}
+
 /// Starts the tasks of the agent, after the end of another one that serves its CSI socket. The socket is served when
 /// this returns, whether or not lvmd and the API server answer yet, unless the shutdown has begun. `credentials` are
 /// those of `client`, `now` is the clock.
@@ -168,8 +202,8 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let device_uses = FindDeviceUses::new(mounter.clone());
     let pods = load_published_pods(&csi_socket, &mounter).await;
     let pod_watch = PodWatch::new(flavor, client.clone(), node.clone());
-    let limit_io = LimitIo::new(mounter.clone());
-    let limiter = IoLimiter::new(flavor, limit_io, pod_watch.requests(), pods.clone(), volumes.events.clone());
+    let events = volumes.events.recorder.clone();
+    let limiter = IoLimiter::new(flavor, lvmd.clone(), mounter.clone(), pod_watch.requests(), pods.clone(), events);
     let agent = Agent::new(
         volumes,
         lvmd.clone(),
@@ -179,7 +213,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
         stage_volumes,
     )
     .storing_pods(pods)
-    .limiting_io(limiter.clone());
+    .limiting_io(Arc::new(limiter.clone()));
     let devices = VolumeDevices::default();
     let page = agent.volume_metrics(devices.clone()).into_page(registry);
     let reports = agent.growth_reports(devices.clone(), client.clone());
@@ -202,7 +236,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     tasks.spawn("topology label", label.run(capacity.node_object(), shutdown.clone()));
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let triggers = Triggers { lvmd_returns, device_classes, published, pods, gauges };
-    let host = HostAccess { device_uses: Some(device_uses), devices, io_limiter: Some(limiter) };
+    let host = HostAccess { device_uses: Some(device_uses), devices, io_limiter: Arc::new(limiter) };
     let reconciler = Reconciler::new(flavor, node.clone(), client.clone(), lvmd.clone(), now, host);
     let (cluster, events) = (reconciler.cluster(), reconciler.event_recorder());
     let access = NodeAccess { flavor, node, cluster, events, lvmd, mounter: Some(mounter), now };

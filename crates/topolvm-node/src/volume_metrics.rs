@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use linux_mount::{DeviceNumber, DiskStatistics, FilesystemUsage, Mounter};
 use lvmd_client::DeviceClasses;
 use prometheus_client::registry::Registry;
+use published_pods::PublishedPods;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use topolvm_api::{ApiFlavor, LogicalVolume};
@@ -20,8 +21,7 @@ use topolvm_kube::LogicalVolumes;
 use topolvm_runtime::MetricsPage;
 
 use crate::filesystem_usages::{FilesystemUsages, TABLE_DEADLINE};
-use crate::io_limits::IoLimiter;
-use crate::published_pods::PublishedPods;
+use crate::limit_io::LimitIo;
 use crate::volume_devices::{VolumeDevice, VolumeDevices};
 use series::VolumeSeries;
 
@@ -34,7 +34,7 @@ pub(crate) struct VolumeMetrics<M> {
     pub(crate) devices: VolumeDevices,
     pub(crate) device_classes: watch::Receiver<DeviceClasses>,
     pub(crate) published_pods: PublishedPods,
-    pub(crate) io_limiter: Option<IoLimiter>,
+    pub(crate) io_limiter: Arc<dyn LimitIo>,
     pub(crate) filesystems: FilesystemUsages<M>,
 }
 
@@ -109,7 +109,7 @@ impl<M: Mounter> VolumeMetrics<M> {
     ) -> VolumeSeries {
         let number = device.and_then(|device| device.number);
         let pods = volume.volume_id().map(|id| self.published_pods.names(id)).unwrap_or_default();
-        let rates = volume.volume_id().zip(self.io_limiter.as_ref()).map(|(id, limiter)| limiter.rates(id));
+        let rates = volume.volume_id().map(|id| self.io_limiter.rates(id));
         let class = self.class_name(&volume.spec.device_class);
         VolumeSeries {
             volume: volume.name().to_owned(),

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 32] = [
+const ALLOWED: [(&str, &[&str]); 34] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -55,6 +55,10 @@ const ALLOWED: [(&str, &[&str]); 32] = [
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("node-inventory", &["lvmd-client", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     (
+        "node-io-limits",
+        &["linux-mount", "lvmd-client", "published-pods", "topolvm-api", "topolvm-kube", "topolvm-runtime"],
+    ),
+    (
         "node-orphans",
         &[
             "linux-mount",
@@ -67,6 +71,7 @@ const ALLOWED: [(&str, &[&str]); 32] = [
             "topolvm-runtime",
         ],
     ),
+    ("published-pods", &["linux-mount", "topolvm-runtime"]),
     ("node-storage", &["lvmd-client", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     (
         "topolvm-node",
@@ -77,8 +82,10 @@ const ALLOWED: [(&str, &[&str]); 32] = [
             "lvmd-config",
             "lvmd-client",
             "node-inventory",
+            "node-io-limits",
             "node-orphans",
             "node-storage",
+            "published-pods",
             "topolvm-api",
             "topolvm-kube",
             "topolvm-proto",

@@ -72,6 +72,7 @@ const PLACES: [Place; 7] = [
             "doctor_controller",
             "lvmd_discovery",
             "node_inventory",
+            "node_io_limits",
             "node_orphans",
             "node_storage",
             "topolvm_ui",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::{Api, Client};
 use linux_mount::{HungPaths, Mounter};
 use lvmd_client::{DeviceClasses, LvmdClient};
+use published_pods::PublishedPods;
 use tokio::sync::watch;
 
 use super::filesystems::Filesystems;
@@ -15,8 +16,7 @@ use super::prepare::{FilesystemPreparation, MissingFilesystems};
 use super::volume_access::VolumeAccess;
 use crate::filesystem_usages::FilesystemUsages;
 use crate::growth_reports::GrowthReports;
-use crate::io_limits::IoLimiter;
-use crate::published_pods::PublishedPods;
+use crate::limit_io::{LimitIo, NoLimits};
 use crate::volume_devices::VolumeDevices;
 use crate::volume_metrics::VolumeMetrics;
 use crate::volumes::Volumes;
@@ -33,7 +33,7 @@ pub struct Agent<M> {
     /// True when volumes are staged before they are published.
     pub(super) stages: bool,
     pub(super) published_pods: PublishedPods,
-    pub(super) io_limiter: Option<IoLimiter>,
+    pub(super) io_limiter: Arc<dyn LimitIo>,
 }
 
 impl<M: Mounter> Agent<M> {
@@ -68,14 +68,14 @@ impl<M: Mounter> Agent<M> {
             legacy_devices,
             stages,
             published_pods: PublishedPods::default(),
-            io_limiter: None,
+            io_limiter: Arc::new(NoLimits),
         }
     }
 
     /// Has the agent limit the I/O of pods before they have their volumes.
     #[must_use]
-    pub(crate) fn limiting_io(self, limiter: IoLimiter) -> Self {
-        Self { io_limiter: Some(limiter), ..self }
+    pub(crate) fn limiting_io(self, io_limiter: Arc<dyn LimitIo>) -> Self {
+        Self { io_limiter, ..self }
     }
 
     /// Has the agent store there to which pods volumes are published.
@@ -96,7 +96,7 @@ impl<M: Mounter> Agent<M> {
             devices,
             device_classes: self.health.device_classes.clone(),
             published_pods: self.published_pods.clone(),
-            io_limiter: self.io_limiter.clone(),
+            io_limiter: Arc::clone(&self.io_limiter),
             filesystems: self.filesystem_usages(),
         }
     }

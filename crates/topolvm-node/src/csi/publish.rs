@@ -19,9 +19,7 @@ impl<M: Mounter> Agent<M> {
         let (id, target, pod) = (request.id.clone(), request.target.clone(), request.pod.take());
         let (volume, device) = self.publish_volume(request).await?;
         if let Some(pod) = pod {
-            if let Some(limiter) = &self.io_limiter {
-                limiter.limit_before_use(&volume, device, &pod).await;
-            }
+            self.io_limiter.limit_before_use(&volume, device, &pod).await;
             self.published_pods.insert(&id, &target, pod).await;
         }
         Ok(())

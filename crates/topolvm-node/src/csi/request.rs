@@ -5,13 +5,13 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use published_pods::PodInfo;
 use topolvm_api::ApiFlavor;
 use topolvm_proto::csi;
 use topolvm_proto::csi::volume_capability::AccessType;
 
 use super::capability::{Access, parse_capability};
 use super::error::RequestError;
-use crate::published_pods::PodInfo;
 
 /// A parsed `NodeStageVolume` request.
 #[derive(Clone, Debug, PartialEq, Eq)]

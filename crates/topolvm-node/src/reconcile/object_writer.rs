@@ -12,11 +12,10 @@ use topolvm_kube::{add_finalizer, json_patch, remove_annotation, replace_status,
 
 use super::ReconcileError;
 use super::clients::Clients;
-use super::io_limits::IoReports;
 use super::lost::LostVolumes;
 use super::write_cache::WriteCache;
 use crate::events::FIELD_MANAGER;
-use crate::io_limits::IoLimiter;
+use crate::limit_io::LimitIo;
 
 /// The writer, and the state of volumes that their conditions show.
 #[derive(Debug)]
@@ -24,13 +23,13 @@ pub(super) struct ObjectWriter {
     clients: Arc<Clients>,
     pub(super) cache: WriteCache,
     pub(super) lost: LostVolumes,
-    pub(super) io: IoReports,
+    pub(super) io: Arc<dyn LimitIo>,
 }
 
 impl ObjectWriter {
     /// Makes the writer.
-    pub(super) fn new(clients: Arc<Clients>, io_limiter: Option<IoLimiter>) -> Self {
-        Self { clients, cache: WriteCache::default(), lost: LostVolumes::default(), io: IoReports::new(io_limiter) }
+    pub(super) fn new(clients: Arc<Clients>, io: Arc<dyn LimitIo>) -> Self {
+        Self { clients, cache: WriteCache::default(), lost: LostVolumes::default(), io }
     }
 
     /// Forgets the state of an object that is gone.
@@ -104,7 +103,7 @@ impl ObjectWriter {
 
     /// Sets the I/O limits of a volume, and writes the result to its condition.
     pub(super) async fn limit_io(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
-        if self.io.limit(volume, &self.clients.lvmd).await? {
+        if self.io.limit_volume(volume).await.map_err(ReconcileError::LimitIo)? {
             self.write_status(volume, volume.status.clone().unwrap_or_default()).await?;
         }
         Ok(())

@@ -17,7 +17,7 @@ use super::object_writer::ObjectWriter;
 use super::owner_search::OwnerSearch;
 use super::{FindDeviceUses, HandleOrphans, ReconcileError};
 use crate::events::Events;
-use crate::io_limits::IoLimiter;
+use crate::limit_io::{LimitIo, NoLimits};
 use crate::volume_devices::VolumeDevices;
 
 /// Reconciles the LogicalVolumes of a node.
@@ -32,14 +32,20 @@ pub struct Reconciler {
 }
 
 /// Parts of the machine that a reconciler uses. By default it uses none.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HostAccess {
     /// Finds uses of devices, so that no LV is removed whose device is in use.
     pub(crate) device_uses: Option<FindDeviceUses>,
     /// Receives the devices of volumes whenever LVs are listed.
     pub(crate) devices: VolumeDevices,
     /// Limits the I/O of the pods that use volumes.
-    pub(crate) io_limiter: Option<IoLimiter>,
+    pub(crate) io_limiter: Arc<dyn LimitIo>,
+}
+
+impl Default for HostAccess {
+    fn default() -> Self {
+        Self { device_uses: None, devices: VolumeDevices::default(), io_limiter: Arc::new(NoLimits) }
+    }
 }
 
 impl Reconciler {

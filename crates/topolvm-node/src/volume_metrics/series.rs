@@ -5,7 +5,7 @@ use linux_mount::{DiskStatistics, FilesystemUsage};
 use topolvm_api::IoLimit;
 
 use super::labels::push_label;
-use crate::io_limits::VolumeRates;
+use crate::limit_io::VolumeRates;
 
 /// Values of the series of a volume.
 #[derive(Clone, Debug)]

@@ -6,12 +6,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use published_pods::PodInfo;
 use tokio::sync::mpsc;
 use topolvm_api::{ApiFlavor, IoLimitError, IoLimits};
 use topolvm_kube::{Cache, CacheWriter, api_server, list_selected, watch_selected};
 use topolvm_runtime::{CancellationToken, error_chain};
-
-use crate::published_pods::PodInfo;
 
 type PodMeta = PartialObjectMeta<Pod>;
 
@@ -19,11 +18,11 @@ type PodMeta = PartialObjectMeta<Pod>;
 const QUESTION: Duration = Duration::from_secs(5);
 
 /// Limits that a pod asks for.
-pub(super) type PodRequest = Result<IoLimits, IoLimitError>;
+pub(crate) type PodRequest = Result<IoLimits, IoLimitError>;
 
 /// Watches the pods of a node.
 #[derive(Debug)]
-pub(crate) struct PodWatch {
+pub struct PodWatch {
     flavor: ApiFlavor,
     api: Api<PodMeta>,
     node: String,
@@ -32,18 +31,18 @@ pub(crate) struct PodWatch {
 
 impl PodWatch {
     /// Makes the watch of the pods of `node`.
-    pub(crate) fn new(flavor: ApiFlavor, client: Client, node: String) -> Self {
+    pub fn new(flavor: ApiFlavor, client: Client, node: String) -> Self {
         Self { flavor, api: Api::all(client), node, cache: CacheWriter::default() }
     }
 
     /// Returns what the pods ask for.
-    pub(crate) fn requests(&self) -> PodRequests {
+    pub fn requests(&self) -> PodRequests {
         PodRequests { flavor: self.flavor, api: self.api.clone(), cache: self.cache.as_reader() }
     }
 
     /// Keeps the requested limits, and sends the UID of each pod to `changed` after its change: all after the first
     /// list. Ends with `shutdown`.
-    pub(crate) async fn follow(
+    pub async fn follow(
         mut self,
         changed: mpsc::UnboundedSender<String>,
         shutdown: CancellationToken,
@@ -71,7 +70,7 @@ impl PodWatch {
 
 /// Reads what pods ask for. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct PodRequests {
+pub struct PodRequests {
     flavor: ApiFlavor,
     api: Api<PodMeta>,
     cache: Cache<PodMeta>,
@@ -79,19 +78,19 @@ pub(crate) struct PodRequests {
 
 impl PodRequests {
     /// Returns whether all pods were listed once.
-    pub(super) fn is_listed(&self) -> bool {
+    pub(crate) fn is_listed(&self) -> bool {
         self.cache.is_listed()
     }
 
     /// Returns what a pod asks for, as the watch has shown it.
-    pub(super) fn get(&self, uid: &str) -> Option<PodRequest> {
+    pub(crate) fn get(&self, uid: &str) -> Option<PodRequest> {
         let pod = self.cache.find(|pod| pod.metadata.uid.as_deref() == Some(uid))?;
         Some(self.parse(&pod))
     }
 
     /// Returns the limits that a pod requests, also of one that the watch has not shown yet. `None` if the API server
     /// does not answer in time.
-    pub(super) async fn ask(&self, pod: &PodInfo) -> Option<PodRequest> {
+    pub(crate) async fn ask(&self, pod: &PodInfo) -> Option<PodRequest> {
         if let Some(request) = self.get(&pod.uid) {
             return Some(request);
         }

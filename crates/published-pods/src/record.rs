@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::target_path::ignore_not_found;
-
 /// The pod that kubelet names in the volume context.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PodInfo {
+pub struct PodInfo {
     /// Namespace, which is that of the claim; empty in records of versions that did not write it.
-    pub(crate) namespace: String,
-    pub(crate) name: String,
-    pub(crate) uid: String,
+    pub namespace: String,
+    /// Name of the pod.
+    pub name: String,
+    /// UID of the pod.
+    pub uid: String,
 }
 
 /// A volume that is published to a pod.
@@ -87,4 +87,12 @@ pub(super) fn load(directory: &Path, mounted: Option<&HashSet<PathBuf>>) -> Vec<
 fn is_mounted(target: &Path, mounted: &HashSet<PathBuf>) -> bool {
     let resolved = || Some(std::fs::canonicalize(target.parent()?).ok()?.join(target.file_name()?));
     mounted.contains(target) || resolved().is_some_and(|target| mounted.contains(&target))
+}
+
+/// Turns "not found" into success.
+fn ignore_not_found(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(()),
+        other => other,
+    }
 }

@@ -12,7 +12,7 @@ use linux_mount::{FILE_DEADLINE, run_blocking};
 use parking_lot::Mutex;
 use topolvm_runtime::error_chain;
 
-pub(crate) use record::PodInfo;
+pub use record::PodInfo;
 use record::Record;
 
 /// Pods by the id of the volume and the target path.
@@ -46,7 +46,7 @@ impl PublishedPods {
     }
 
     /// Stores that a volume is published to a pod at a target path.
-    pub(crate) async fn insert(&self, volume: &str, target: &Path, pod: PodInfo) {
+    pub async fn insert(&self, volume: &str, target: &Path, pod: PodInfo) {
         let before = self.pods.lock().entry(volume.to_owned()).or_default().insert(target.to_owned(), pod.clone());
         // kubelet repeats its calls
         if before.as_ref() == Some(&pod) {
@@ -57,7 +57,7 @@ impl PublishedPods {
     }
 
     /// Removes what is stored of a target path.
-    pub(crate) async fn remove(&self, volume: &str, target: &Path) {
+    pub async fn remove(&self, volume: &str, target: &Path) {
         let removed = {
             let mut pods = self.pods.lock();
             let of_volume = pods.get_mut(volume);
@@ -75,27 +75,27 @@ impl PublishedPods {
     }
 
     /// Returns the pods to which a volume is published.
-    pub(crate) fn pods(&self, volume: &str) -> Vec<PodInfo> {
+    pub fn pods(&self, volume: &str) -> Vec<PodInfo> {
         let pods = self.pods.lock();
         let by_uid = pods.get(volume).into_iter().flat_map(HashMap::values).map(|pod| (pod.uid.as_str(), pod));
         by_uid.collect::<BTreeMap<_, _>>().into_values().cloned().collect()
     }
 
     /// Returns whether a volume is published to the pod of this UID.
-    pub(crate) fn contains(&self, volume: &str, uid: &str) -> bool {
+    pub fn contains(&self, volume: &str, uid: &str) -> bool {
         let pods = self.pods.lock();
         pods.get(volume).into_iter().flat_map(HashMap::values).any(|pod| pod.uid == uid)
     }
 
     /// Returns the ids of the volumes that are published to the pod of this UID.
-    pub(crate) fn volumes(&self, uid: &str) -> Vec<String> {
+    pub fn volumes(&self, uid: &str) -> Vec<String> {
         let pods = self.pods.lock();
         let has_pod = |targets: &HashMap<PathBuf, PodInfo>| targets.values().any(|pod| pod.uid == uid);
         pods.iter().filter(|(_, targets)| has_pod(targets)).map(|(volume, _)| volume.clone()).collect()
     }
 
     /// Returns the names of the pods to which a volume is published, in their order, with commas between them.
-    pub(crate) fn names(&self, volume: &str) -> String {
+    pub fn names(&self, volume: &str) -> String {
         let pods = self.pods.lock();
         let names: BTreeSet<&str> =
             pods.get(volume).into_iter().flat_map(HashMap::values).map(|pod| pod.name.as_str()).collect();

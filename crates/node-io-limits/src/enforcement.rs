@@ -3,73 +3,72 @@
 use std::collections::HashMap;
 
 use linux_mount::{DeviceNumber, PodLimits};
+use published_pods::PodInfo;
 use topolvm_api::IoLimits;
 
-use crate::published_pods::PodInfo;
-
 /// Reason of an Event on a pod whose annotations cannot be meant.
-pub(super) const INVALID: &str = "InvalidIOLimits";
+pub(crate) const INVALID: &str = "InvalidIOLimits";
 /// Reason of an Event on a pod whose limits the kernel does not take.
-pub(super) const FAILED: &str = "IOLimitsFailed";
+pub(crate) const FAILED: &str = "IOLimitsFailed";
 
 /// An obstacle to limits being in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trouble {
+pub(crate) struct Trouble {
     /// Reason of the Event.
-    pub(super) reason: &'static str,
-    pub(super) message: String,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
 }
 
 /// Limits of a pod on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Enforcement {
-    pub(super) pod: PodInfo,
+pub(crate) struct Enforcement {
+    pub(crate) pod: PodInfo,
     /// The device of the volume; `None` where it has not been asked for limits.
-    pub(super) device: Option<DeviceNumber>,
+    pub(crate) device: Option<DeviceNumber>,
     /// The limits that are to be in force.
-    pub(super) requested: IoLimits,
+    pub(crate) requested: IoLimits,
     /// The limits that the kernel has shown.
-    pub(super) in_force: IoLimits,
+    pub(crate) in_force: IoLimits,
     /// Reason for which these are not all that was asked for.
-    pub(super) exception: Option<&'static str>,
-    pub(super) trouble: Option<Trouble>,
+    pub(crate) exception: Option<&'static str>,
+    pub(crate) trouble: Option<Trouble>,
 }
 
 impl Enforcement {
     /// Makes the state of a pod that neither has limits nor asks for any.
-    pub(super) fn none(pod: PodInfo) -> Self {
+    pub(crate) fn none(pod: PodInfo) -> Self {
         let none = IoLimits::default();
         Self { pod, device: None, requested: none.clone(), in_force: none, exception: None, trouble: None }
     }
 
     /// Returns the limits that the kernel is to have, unless there are none; of those that failed only if asked to.
-    pub(super) fn expected(&self, with_failed: bool) -> Option<PodLimits> {
+    pub(crate) fn expected(&self, with_failed: bool) -> Option<PodLimits> {
         let has_failed = self.in_force != self.requested;
         let device = self.device.filter(|_| !self.requested.is_empty() && (with_failed || !has_failed))?;
         Some(PodLimits { pod: self.pod.uid.clone(), device, limits: self.requested.clone() })
     }
 
     /// Returns whether there is nothing to report about it.
-    pub(super) fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.requested.is_empty() && self.in_force.is_empty() && self.trouble.is_none()
     }
 }
 
 /// States of pods by their UID.
-pub(super) type ByPod = HashMap<String, Enforcement>;
+pub(crate) type ByPod = HashMap<String, Enforcement>;
 
 /// Limits of a volume as its metrics show them: of several pods the lowest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct VolumeRates {
+pub struct VolumeRates {
     /// The limits that are to be in force.
-    pub(crate) requested: IoLimits,
+    pub requested: IoLimits,
     /// The limits that the kernel has shown.
-    pub(crate) in_force: IoLimits,
+    pub in_force: IoLimits,
 }
 
 impl VolumeRates {
     /// Computes the limits of a volume.
-    pub(super) fn of(pods: &ByPod) -> Self {
+    pub(crate) fn of(pods: &ByPod) -> Self {
         pods.values().fold(Self::default(), |rates, pod| Self {
             requested: rates.requested.lower(&pod.requested),
             in_force: rates.in_force.lower(&pod.in_force),

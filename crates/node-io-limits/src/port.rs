@@ -36,7 +36,7 @@ impl LimitIo {
     }
 
     /// Gives a pod these limits on a device and no others.
-    pub(super) async fn set(
+    pub(crate) async fn set(
         &self,
         pod: &str,
         device: DeviceNumber,
@@ -46,7 +46,7 @@ impl LimitIo {
     }
 
     /// Returns those limits that the kernel has no more.
-    pub(super) async fn find_lost(&self, expected: Vec<PodLimits>) -> Result<Vec<PodLimits>, LimitError> {
+    pub(crate) async fn find_lost(&self, expected: Vec<PodLimits>) -> Result<Vec<PodLimits>, LimitError> {
         (self.find_lost)(expected).await
     }
 }

@@ -3,12 +3,10 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use topolvm_api::{IoLimits, LogicalVolume};
+use topolvm_api::{IO_LIMITED, IoLimits, LogicalVolume, io_limited_condition};
 
-use super::enforcement::{Enforcement, INVALID};
+use crate::enforcement::{Enforcement, INVALID};
 
-/// Type of the condition.
-const IO_LIMITED: &str = "IOLimited";
 /// Longest message in characters that the agent writes. The API server takes 32768.
 const LONGEST_MESSAGE: usize = 4096;
 
@@ -26,12 +24,12 @@ struct Statement {
 
 impl IoReport {
     /// Makes the report of a LogicalVolume whose limits cannot be meant: nothing is changed.
-    pub(super) fn invalid(message: &str) -> Self {
+    pub(crate) fn invalid(message: &str) -> Self {
         Self::new("False", INVALID, &format!("{message}; the previous I/O limits stay in force"))
     }
 
     /// Creates the report of a volume with these own limits, and of the pods that use it.
-    pub(super) fn of<'a>(own: &IoLimits, pods: impl Iterator<Item = &'a Enforcement>) -> Self {
+    pub(crate) fn of<'a>(own: &IoLimits, pods: impl Iterator<Item = &'a Enforcement>) -> Self {
         let mut pods: Vec<_> = pods.collect();
         if pods.is_empty() && !own.is_empty() {
             return Self::new(
@@ -59,7 +57,7 @@ impl IoReport {
     /// otherwise `now`.
     pub(crate) fn condition(&self, volume: &LogicalVolume, now: Timestamp) -> Option<Condition> {
         let Statement { status, reason, message } = self.0.as_ref()?;
-        let unchanged = find_condition(volume).filter(|before| before.status == *status);
+        let unchanged = io_limited_condition(volume).filter(|before| before.status == *status);
         Some(Condition {
             type_: IO_LIMITED.to_owned(),
             status: (*status).to_owned(),
@@ -72,15 +70,10 @@ impl IoReport {
 
     /// Returns whether the condition of an object is equal to the report.
     pub(crate) fn is_reported_by(&self, volume: &LogicalVolume) -> bool {
-        let condition = find_condition(volume)
+        let condition = io_limited_condition(volume)
             .map(|condition| (condition.status.as_str(), condition.reason.as_str(), &condition.message));
         condition == self.0.as_ref().map(|reported| (reported.status, reported.reason, &reported.message))
     }
-}
-
-/// Returns the condition of an object that an earlier report has left there.
-pub(crate) fn find_condition(volume: &LogicalVolume) -> Option<&Condition> {
-    volume.status.iter().flat_map(|status| &status.conditions).find(|condition| condition.type_ == IO_LIMITED)
 }
 
 /// Describes the limits that are in force for a pod, and those that are not.

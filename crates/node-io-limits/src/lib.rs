@@ -2,13 +2,13 @@
 //! and the report about them.
 
 mod enforcement;
+mod events;
 mod limiter;
 mod pod_requests;
 mod port;
 mod report;
+mod reports;
 
-pub(crate) use enforcement::VolumeRates;
-pub(crate) use limiter::IoLimiter;
-pub(crate) use pod_requests::PodWatch;
-pub(crate) use port::LimitIo;
-pub(crate) use report::{IoReport, find_condition};
+pub use enforcement::VolumeRates;
+pub use limiter::IoLimiter;
+pub use pod_requests::{PodRequests, PodWatch};

@@ -4,20 +4,24 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use linux_mount::{DeviceNumber, LimitError, LimitsInForce, PodLimits};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use linux_mount::{DeviceNumber, LimitError, LimitsInForce, Mounter, PodLimits};
 use lvmd_client::{LvmdClient, LvmdError};
 use parking_lot::Mutex;
+use published_pods::{PodInfo, PublishedPods};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 use topolvm_api::{ApiFlavor, IoLimits, LogicalVolume};
+use topolvm_kube::EventRecorder;
 use topolvm_runtime::{CancellationToken, error_chain};
 
-use super::LimitIo;
-use super::enforcement::{ByPod, Enforcement, FAILED, INVALID, Trouble, VolumeRates};
-use super::pod_requests::{PodRequest, PodRequests};
-use super::report::IoReport;
+use crate::enforcement::{ByPod, Enforcement, FAILED, INVALID, Trouble, VolumeRates};
 use crate::events::Events;
-use crate::published_pods::{PodInfo, PublishedPods};
+use crate::pod_requests::{PodRequest, PodRequests};
+use crate::port::LimitIo;
+use crate::report::IoReport;
+use crate::reports::IoReports;
 
 /// Time for the kubelet to create the cgroup of a pod, in parallel with the mounts of its volumes.
 const CGROUP_APPEARS: Duration = Duration::from_secs(2);
@@ -30,11 +34,12 @@ const TRY_AGAIN: u32 = 15;
 
 /// Limits the I/O of the pods that have volumes. Clones share what they know.
 #[derive(Clone, Debug)]
-pub(crate) struct IoLimiter(Arc<Limiter>);
+pub struct IoLimiter(Arc<Limiter>);
 
 #[derive(Debug)]
 struct Limiter {
     flavor: ApiFlavor,
+    lvmd: LvmdClient,
     limit_io: LimitIo,
     requests: PodRequests,
     published: PublishedPods,
@@ -44,24 +49,27 @@ struct Limiter {
     known: Mutex<HashMap<String, ByPod>>,
     /// Notified when a pod has limits, or is to have some.
     limited: Notify,
+    reports: IoReports,
 }
 
 impl IoLimiter {
-    /// Makes the limiter of the pods to which volumes are `published`.
-    pub(crate) fn new(
+    /// Makes the limiter of the pods to which volumes are `published`, which request limits by `requests`.
+    pub fn new(
         flavor: ApiFlavor,
-        limit_io: LimitIo,
+        lvmd: LvmdClient,
+        mounter: impl Mounter,
         requests: PodRequests,
         published: PublishedPods,
-        events: Events,
+        events: EventRecorder,
     ) -> Self {
-        let (known, limited) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Limiter { flavor, limit_io, requests, published, events, known, limited }))
+        let (limit_io, events) = (LimitIo::new(mounter), Events(events));
+        let (known, limited, reports) = (Mutex::default(), Notify::new(), IoReports::default());
+        Self(Arc::new(Limiter { flavor, lvmd, limit_io, requests, published, events, known, limited, reports }))
     }
 
     /// Limits a pod that is about to get a volume. A failure does not keep the pod from starting: the condition of the
     /// volume and an Event report it.
-    pub(crate) async fn limit_before_use(&self, volume: &LogicalVolume, device: DeviceNumber, pod: &PodInfo) {
+    pub async fn limit_before_use(&self, volume: &LogicalVolume, device: DeviceNumber, pod: &PodInfo) {
         let Some(id) = volume.volume_id() else { return };
         let Ok(own) = self.0.own_limits(volume) else { return };
         let of_pod = self.0.requests.ask(pod).await.unwrap_or_else(|| Ok(IoLimits::default()));
@@ -77,45 +85,22 @@ impl IoLimiter {
         self.0.remember(id, state).await;
     }
 
-    /// Limits all pods that have a volume, and returns the report about it; `None` while it is not known.
-    pub(crate) async fn limit_volume(
-        &self,
-        volume: &LogicalVolume,
-        lvmd: &LvmdClient,
-    ) -> Result<Option<IoReport>, LvmdError> {
-        let Some(id) = volume.volume_id() else { return Ok(None) };
-        let pods = self.0.published.pods(id);
-        self.0.retain(id, &pods);
-        let own = match self.0.own_limits(volume) {
-            Ok(own) => own,
-            Err(message) => return Ok(Some(IoReport::invalid(&message))),
-        };
-        if !pods.is_empty() && !self.0.requests.is_listed() {
-            return Ok(None);
-        }
-        let waiting = pods.into_iter().filter_map(|pod| Some((self.0.requests.get(&pod.uid)?, pod)));
-        let waiting: Vec<_> = waiting.filter(|(request, pod)| self.0.must_check(id, &own, request, pod)).collect();
-        if !waiting.is_empty() {
-            let lv = lvmd.find(id, &volume.spec.device_class).await?;
-            // One that has no device is used by no pod
-            let Some(device) = lv.and_then(|lv| lv.number) else { return Ok(None) };
-            for (request, pod) in waiting {
-                let state = self.0.limit_pod(&own, request, device, &pod, Instant::now()).await;
-                self.0.remember(id, state).await;
-            }
-        }
-        let known = self.0.known.lock();
-        Ok(Some(IoReport::of(&own, known.get(id).into_iter().flat_map(ByPod::values))))
+    /// Limits all pods that have a volume, and returns whether the condition of its object must be written.
+    pub async fn limit_volume(&self, volume: &LogicalVolume) -> Result<bool, LvmdError> {
+        let report = self.0.limit_volume(volume).await?;
+        Ok(report.is_some_and(|report| self.0.reports.insert(volume, report)))
+    }
+
+    /// Returns the condition about limits for the status of an object. What an earlier process has written stays until
+    /// it is known what is in force.
+    pub fn condition(&self, volume: &LogicalVolume, now: Timestamp) -> Option<Condition> {
+        self.0.reports.condition(volume, now)
     }
 
     /// Checks that limits are still in force, and sends the id of each volume with lost limits to `lost`. The kernel
     /// reports no change: systemd disables the controller, and with it all limits, where no unit accounts for I/O, and
     /// with cgroups of version 1 a container that has just started has none. Ends with `shutdown`.
-    pub(crate) async fn watch(
-        self,
-        lost: mpsc::UnboundedSender<String>,
-        shutdown: CancellationToken,
-    ) -> anyhow::Result<()> {
+    pub async fn watch(self, lost: mpsc::UnboundedSender<String>, shutdown: CancellationToken) -> anyhow::Result<()> {
         let mut round = 0_u32;
         let next_check = async || {
             self.0.until_limited().await;
@@ -132,22 +117,52 @@ impl IoLimiter {
     }
 
     /// Returns the ids of the volumes that a pod has.
-    pub(crate) fn volumes_of_pod(&self, uid: &str) -> Vec<String> {
+    pub fn volumes_of_pod(&self, uid: &str) -> Vec<String> {
         self.0.published.volumes(uid)
     }
 
     /// Returns the limits of a volume, for its metrics.
-    pub(crate) fn rates(&self, id: &str) -> VolumeRates {
+    pub fn rates(&self, id: &str) -> VolumeRates {
         self.0.known.lock().get(id).map(VolumeRates::of).unwrap_or_default()
     }
 
-    /// Forgets a volume that is gone.
-    pub(crate) fn forget(&self, id: &str) {
-        self.0.known.lock().remove(id);
+    /// Forgets an object that is gone.
+    pub fn forget(&self, volume: &LogicalVolume) {
+        self.0.reports.forget(volume);
+        if let Some(id) = volume.volume_id() {
+            self.0.known.lock().remove(id);
+        }
     }
 }
 
 impl Limiter {
+    /// Limits all pods that have a volume, and returns the report about it; `None` while it is not known.
+    async fn limit_volume(&self, volume: &LogicalVolume) -> Result<Option<IoReport>, LvmdError> {
+        let Some(id) = volume.volume_id() else { return Ok(None) };
+        let pods = self.published.pods(id);
+        self.retain(id, &pods);
+        let own = match self.own_limits(volume) {
+            Ok(own) => own,
+            Err(message) => return Ok(Some(IoReport::invalid(&message))),
+        };
+        if !pods.is_empty() && !self.requests.is_listed() {
+            return Ok(None);
+        }
+        let waiting = pods.into_iter().filter_map(|pod| Some((self.requests.get(&pod.uid)?, pod)));
+        let waiting: Vec<_> = waiting.filter(|(request, pod)| self.must_check(id, &own, request, pod)).collect();
+        if !waiting.is_empty() {
+            let lv = self.lvmd.find(id, &volume.spec.device_class).await?;
+            // One that has no device is used by no pod
+            let Some(device) = lv.and_then(|lv| lv.number) else { return Ok(None) };
+            for (request, pod) in waiting {
+                let state = self.limit_pod(&own, request, device, &pod, Instant::now()).await;
+                self.remember(id, state).await;
+            }
+        }
+        let known = self.known.lock();
+        Ok(Some(IoReport::of(&own, known.get(id).into_iter().flat_map(ByPod::values))))
+    }
+
     /// Waits until a pod has limits, or is to have some: a node without limits is not woken up for them.
     async fn until_limited(&self) {
         let is_limited = || self.known.lock().values().flat_map(ByPod::values).any(|of| of.expected(true).is_some());
