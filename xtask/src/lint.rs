@@ -1,6 +1,7 @@
 //! Everything that can be said about the tree without running it.
 
 mod code_blocks;
+mod crate_sizes;
 mod cycles;
 mod dependencies;
 mod doc_comments;

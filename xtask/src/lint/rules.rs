@@ -4,13 +4,13 @@ use anyhow::ensure;
 
 use super::finding::Finding;
 use super::source::Source;
-use super::{code_blocks, cycles, doc_comments, documented, files, impl_blocks, places, words};
+use super::{code_blocks, crate_sizes, cycles, doc_comments, documented, files, impl_blocks, places, words};
 use crate::tools::repository;
 
 /// Finds all breaches of a rule.
 type Rule = fn(&[Source]) -> Vec<Finding>;
 
-const RULES: [Rule; 9] = [
+const RULES: [Rule; 10] = [
     places::find_misplaced,
     cycles::find_cycles,
     impl_blocks::find_large_types,
@@ -18,6 +18,7 @@ const RULES: [Rule; 9] = [
     documented::find_undocumented,
     words::find_unusual_words,
     code_blocks::find_unaccounted,
+    crate_sizes::find_large_crates,
     files::find_long_lines,
     files::find_mod_rs,
 ];
