@@ -141,7 +141,7 @@ mod tests {
     const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
     const STRANGER: &str = "system:serviceaccount:default:default";
 
-    /// An API server that knows two tokens, one of somebody who may get the metrics.
+    /// An API server that knows two tokens, one of a user who may get the metrics.
     fn api_server() -> ApiServer {
         let api = ApiServer::new();
         api.add_token("scraper", SCRAPER);

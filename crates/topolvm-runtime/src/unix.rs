@@ -328,7 +328,7 @@ mod tests {
         assert!(matches!(listen(&path).await, Err(Error::InUse(_))));
     }
 
-    /// Users of nobody.
+    /// User IDs without an account.
     const LISTED: u32 = 4_000_001;
     const STRANGER: u32 = 4_000_002;
 

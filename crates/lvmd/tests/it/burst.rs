@@ -21,7 +21,7 @@ async fn try_create_all(node: &Node, inject: impl FnOnce()) -> Vec<Result<Logica
         first.reached().await;
         let all = join_all(WAITING.map(|name| node.create("ssd", name, 100 * MIB)));
         let resume = async {
-            // The clock moves when nobody has anything to do but to wait
+            // The clock advances when all tasks only wait
             tokio::time::sleep(Duration::from_millis(1)).await;
             inject();
             first.resume();
@@ -73,7 +73,7 @@ async fn burst_volumes_have_own_making_tags_until_created() {
     assert_eq!(node.lvm.count("lvchange"), 2);
 }
 
-/// The second of four. The others are created all the same, and its caller gets a volume that was created anew.
+/// The second of four. The others are created all the same, and its caller gets a newly created volume.
 #[rstest]
 #[case::refused(|node: &Node| node.lvm.fail("lvcreate", 2, Fault::says("Something went wrong.")), 0)]
 #[case::not_wiped(

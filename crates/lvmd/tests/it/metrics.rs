@@ -52,9 +52,12 @@ async fn the_room_in_a_class_is_told_without_a_process() {
     node.notice().await;
     let before = node.lvm.processes();
     let of_thin = |name: &str| value(&node, &format!("topolvm_lvmd_device_class_{name}{{device_class=\"thin\"}}"));
-    let told = ["size_bytes", "available_bytes", "volumes", "thin_data_percent"].map(of_thin);
+    let values = ["size_bytes", "available_bytes", "volumes", "thin_data_percent"].map(of_thin);
     let gib = f64::from(1 << 30);
-    assert_eq!(told.map(|value| value.to_string()), [20.0 * gib, 4.0 * gib, 1.0, 12.5].map(|value| value.to_string()));
+    assert_eq!(
+        values.map(|value| value.to_string()),
+        [20.0 * gib, 4.0 * gib, 1.0, 12.5].map(|value| value.to_string())
+    );
     assert_eq!(node.lvm.processes(), before);
 }
 

@@ -256,7 +256,7 @@ async fn lvmd_does_not_start_without_the_pool_of_a_class() {
 }
 
 /// The free bytes of the class `thin`, as watchers and other clients get them.
-async fn promised(node: &Node) -> u64 {
+async fn free_of_thin(node: &Node) -> u64 {
     let free = node.free("thin").await.unwrap();
     let message = watched(node).await;
     let item = message.items.into_iter().find(|item| item.device_class == "thin").unwrap();
@@ -289,22 +289,22 @@ async fn thin_pool_refused_by_lvm_has_no_capacity_until_it_recovers(
     };
     set("twi-aotz--", 70.0, 1.0);
     node.notice().await;
-    assert_eq!(promised(&node).await, 4 * GIB);
+    assert_eq!(free_of_thin(&node).await, 4 * GIB);
     set(attr, data, metadata);
     node.notice().await;
-    assert_eq!(promised(&node).await, 0);
+    assert_eq!(free_of_thin(&node).await, 0);
     for refused in [node.create("thin", "b", GIB).await, node.snapshot(snapshot_request("s")).await] {
         let status = refused.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert!(status.message().contains("`lvextend -L +SIZE vg/pool`"), "{status}");
     }
     assert_eq!(code(node.resize("thin", "a", 2 << 30).await), Code::ResourceExhausted);
-    assert_eq!(promised(&node).await, 0);
+    assert_eq!(free_of_thin(&node).await, 0);
     // The other pool is another matter.
     node.create("other", "c", GIB).await.unwrap();
     set("twi-aotz--", 35.0, 1.0);
     node.notice().await;
-    assert_eq!(promised(&node).await, 4 * GIB);
+    assert_eq!(free_of_thin(&node).await, 4 * GIB);
     node.create("thin", "b", GIB).await.unwrap();
 }
 
@@ -315,10 +315,10 @@ async fn thin_pool_refused_by_lvm_has_no_capacity_until_it_recovers(
 async fn a_broken_pool_has_no_capacity_and_room_is_not_what_it_lacks(#[case] attr: &str) {
     let node = Node::start_thin().await;
     node.lvm.edit_volume("vg", "pool", |pool| attr.clone_into(&mut pool.attr));
-    // Noticed when LVM is asked, at the latest: nothing else tells of a needed check.
+    // Noticed when LVM is asked, at the latest: nothing else reports a needed check.
     node.notice().await;
     node.create("thick", "x", GIB).await.unwrap();
-    assert_eq!(promised(&node).await, 0);
+    assert_eq!(free_of_thin(&node).await, 0);
     let status = node.create("thin", "b", GIB).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().ends_with("repair it, see lvmthin(7)"), "{status}");
@@ -338,8 +338,8 @@ async fn thin_pool_with_an_unknown_threshold_has_capacity_until_full() {
     let node = node.restart(THIN_CONFIG).await;
     node.lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 99.5);
     node.notice().await;
-    assert_eq!(promised(&node).await, 5 * GIB);
+    assert_eq!(free_of_thin(&node).await, 5 * GIB);
     node.lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 100.0);
     node.notice().await;
-    assert_eq!(promised(&node).await, 0);
+    assert_eq!(free_of_thin(&node).await, 0);
 }

@@ -209,8 +209,8 @@ async fn capacity_stream_has_the_largest_volume_per_lvcreate_layout() {
     );
     // A pool gives all volumes the same
     let node = Node::start_thin().await.restart(&format!("{THIN_CONFIG}{options}")).await;
-    let told: Vec<_> = layouts(&node).await.iter().map(Vec::len).collect();
-    assert_eq!(told, [3, 0, 0]);
+    let counts: Vec<_> = layouts(&node).await.iter().map(Vec::len).collect();
+    assert_eq!(counts, [3, 0, 0]);
 }
 
 fn layout(option_class: &str, free_bytes: u64, stripes: u64, images: u64) -> OptionClassItem {

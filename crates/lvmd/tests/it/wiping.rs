@@ -213,7 +213,7 @@ async fn wiping_uses_the_settings_of_the_renamed_device_class() {
     assert_eq!(next.lvm.removed_unwiped("vg-ssd"), Vec::<String>::new());
 }
 
-/// It answers an error, the next lvmd finds the tag, and nobody is told of the volume under its old name.
+/// It returns an error, the next lvmd finds the tag, and the volume is not listed under its old name.
 #[tokio::test(start_paused = true)]
 async fn a_crash_between_tag_and_rename_leaves_a_volume_that_is_wiped() {
     let node = start().await;

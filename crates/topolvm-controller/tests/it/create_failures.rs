@@ -1,4 +1,4 @@
-//! CreateVolume where the node, the API server or somebody else gets in the way.
+//! CreateVolume when the node, the API server or another client interferes.
 
 use rstest::rstest;
 use serde_json::json;

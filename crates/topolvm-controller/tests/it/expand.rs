@@ -137,7 +137,7 @@ async fn expansion_failure_with_unchanged_message_is_recognized() {
     let expanding = harness.expanding();
     let start = tokio::time::Instant::now();
     harness.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
-    // One right after the other, so that the watch may tell both at once
+    // One right after the other, so that the watch may report both at once
     harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(0));
     harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(8));
     assert_eq!(refusal(expanding.await.unwrap()).0, Code::OutOfRange);

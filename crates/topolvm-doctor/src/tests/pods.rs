@@ -26,7 +26,7 @@ fn waiting_pod(message: &str) -> Value {
     })
 }
 
-/// The command that has pods made anew that wait for the resource.
+/// The command that recreates pods that wait for the resource.
 const RESTART: &str = "kubectl topolvm restart-pending -n vault";
 
 const INSUFFICIENT: &str = "0/2 nodes are available: 2 Insufficient topolvm.io/capacity. preemption: 0/2 nodes are \
@@ -176,8 +176,8 @@ fn storage_class_without_device_class_needs_a_default_class() {
     facts.pods = Ok(vec![of(waiting_pod("0/1 nodes are available: 1 node(s) did not have enough free storage."))]);
     facts.pods.as_mut().unwrap()[0].spec.as_mut().unwrap().containers.clear();
     let words = "its pods request 00default, and nodes have only ssd; waiting: vault/vault-0 (statefulset/vault)";
-    let anew = r#""parameters":{"topolvm.io/device-class":"ssd"}"#;
-    assert_named(&facts, "storage-classes", Outcome::Fail, words, anew);
+    let fix = r#""parameters":{"topolvm.io/device-class":"ssd"}"#;
+    assert_named(&facts, "storage-classes", Outcome::Fail, words, fix);
     facts.pods = Ok(Vec::new());
     let other = json!({"metadata": {"name": "n2", "annotations": {
         "capacity.topolvm.io/00default": "7", "capacity.topolvm.io/ssd": "7",

@@ -225,7 +225,7 @@ fn a_node_of_which_no_pod_has_metrics_is_not_said_to_be_well() {
     facts.metrics.clear();
     let words = "no metrics of pods report the volume groups and thin pools of node n1";
     assert_named(&facts, "storage", Outcome::Unknown, words, "read its metrics and those of lvmd on the node");
-    // That of another node is told all the same
+    // The problem of another node is still reported
     facts.metrics = vec![metrics("n2", "topolvm_lvmd_connected 0")];
     assert_named(&facts, "storage", Outcome::Fail, "node n2: topolvm-node cannot reach lvmd", "");
 }

@@ -122,7 +122,7 @@ async fn what_is_given_up_is_formatted_again_once(#[case] contents: Contents, #[
     assert_eq!(mode(&node.target()), 0o2777, "its root directory is new");
     assert_eq!((node.annotation(FILESYSTEM), node.annotation(REFORMAT)), (json!("ext4"), Value::Null));
     node.unpublish().await.unwrap();
-    // The watch may still show the wish
+    // The watch may still show the request
     node.machine.put(&device(), contents);
     node.publish(node.filesystem()).await.unwrap_err();
     assert_eq!(node.machine.formatted(), 2);

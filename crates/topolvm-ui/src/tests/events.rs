@@ -1,4 +1,4 @@
-//! Changes, as browsers are told of them.
+//! Changes, as they are sent to browsers.
 
 use std::time::Duration;
 

@@ -246,7 +246,7 @@ async fn a_device_class_that_is_empty_is_the_default_one() {
 #[tokio::test]
 async fn a_class_that_was_made_together_with_the_pod_is_known() {
     let harness = harness().await;
-    // The watch does not tell about it
+    // The watch does not report it
     harness.api.inject("watch", "storageclasses", usize::MAX, Failure::Hang);
     harness.api.close_watches();
     harness.api.apply_json(storage_class("new").device_class("ssd").build());
