@@ -226,7 +226,7 @@ async fn loss_of_too_many_nodes_is_reported_and_deletes_nothing(#[case] volumes_
     });
 }, "supported values: never")]
 #[tokio::test(start_paused = true)]
-async fn what_nobody_would_make_again_stays_and_an_event_says_why(
+async fn claim_that_cannot_be_rebuilt_stays_and_an_event_says_why(
     #[case] change: fn(&ApiServer),
     #[case] expected: &str,
 ) {

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_some_nodes_are_told_with_their_labels() {
+    fn groups_of_some_nodes_are_printed_with_their_labels() {
         let nodes = std::iter::once("kind=fast".parse::<WantedLabel>().unwrap()).collect();
         let group = GroupFinding {
             name: "fast".parse().unwrap(),

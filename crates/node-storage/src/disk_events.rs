@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_once_although_the_disk_is_tried_again() {
+    fn failure_is_reported_once_although_the_disk_is_retried() {
         let mut failed = disk("/dev/sdb", "refused");
         failed["reasons"] = json!(["failed"]);
         failed["message"] = json!("it could not be added: no");
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_disk_is_named_and_told_once() {
+    fn missing_disk_is_named_and_reported_once() {
         let before = status("auto", 2, 0, &json!([disk("/dev/sdb", "member"), disk("/dev/sdc", "member")]));
         let now = status("auto", 2, 1, &json!([disk("/dev/sdb", "member")]));
         let message = describe_missing(&now.disk_groups[0], &before, &now).unwrap();

@@ -88,7 +88,7 @@ mod tests {
     #[case::is_about_to_leave("moving", "empty", true, None)]
     #[case::was_stopped("moving", "", false, Some(Step::Stopped))]
     #[case::was_never("", "", false, None)]
-    fn each_step_is_told_once(
+    fn steps_are_reported_once(
         #[case] before: &str,
         #[case] now: &str,
         #[case] remove: bool,

@@ -170,7 +170,7 @@ mod tests {
     #[case(&[])]
     #[case(&["--profiling-bind-address="])]
     #[case(&["--profiling-bind-address=0"])]
-    fn who_asks_for_nothing_is_told_nothing(#[case] flags: &[&str]) {
+    fn disabled_flags_print_no_warning(#[case] flags: &[&str]) {
         assert!(warnings(flags).is_empty());
     }
 }

@@ -227,7 +227,7 @@ async fn mkfs_takes_every_option_that_is_allowed(#[case] filesystem: Filesystem,
 }
 
 #[tokio::test]
-async fn data_without_a_signature_is_told_from_nothing() {
+async fn data_without_a_signature_is_not_a_blank_device() {
     let Some(device) = device_for(Filesystem::Ext4) else { return };
     let (machine, disk) = (SystemMounter::new(), &device.path);
     let raw = std::fs::OpenOptions::new().write(true).open(disk).unwrap();

@@ -110,7 +110,7 @@ fn a_warning_decides_nothing() {
 }
 
 #[test]
-fn a_pool_that_a_killed_lvm_left_is_told_with_what_helps() {
+fn pool_left_by_a_killed_lvm_is_reported_with_a_fix() {
     let remedy = |stderr: &str| classify(5, stderr).to_string();
     let message =
         remedy("  Thin pool vg1-p-tpool already contain thin device with device_id 12. Manual intervention\n");

@@ -134,7 +134,7 @@ async fn a_crash_in_a_burst_leaves_nothing_after_the_next_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_nobody_waits_for_any_more_is_not_created() {
+async fn volume_whose_caller_has_gone_is_not_created() {
     let node = Node::start().await;
     let mut first = node.lvm.pause("lvcreate");
     let waiting = async {

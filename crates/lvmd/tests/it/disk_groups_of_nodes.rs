@@ -127,7 +127,7 @@ async fn a_label_that_goes_at_the_last_moment_keeps_the_disk_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_that_are_told_are_a_reason_to_look_at_the_disks() {
+async fn new_node_labels_trigger_a_scan_of_the_disks() {
     let lvm = FakeLvm::new();
     lvm.plug("sdb", GIB);
     let config = format!("rescan-interval: 0\n{CONFIG}");

@@ -66,7 +66,7 @@ async fn thin_pool_capacity_is_size_times_ratio_less_the_spare() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_promises_too_much_already_has_nothing_left() {
+async fn overcommitted_pool_has_no_free_space() {
     let node = Node::start_thin().await;
     node.lvm.add_volume("vg", "a", FakeVolume::thin(100 * GIB, "pool"));
     node.notice().await;
@@ -88,7 +88,7 @@ async fn the_room_in_one_pool_is_not_that_in_another_or_in_the_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parallel_requests_never_get_more_than_a_pool_promises() {
+async fn parallel_requests_never_exceed_the_overprovision_ratio() {
     let node = Node::start_thin().await;
     node.lvm.set_latency(Duration::from_millis(20));
     let names: Vec<_> = (0..50).map(|number| format!("v{number}")).collect();
@@ -184,7 +184,7 @@ async fn missing_thin_pool_is_neither_empty_nor_full_nor_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
+async fn watchers_get_the_state_and_the_limit_of_a_pool() {
     let node = Node::start_thin().await;
     node.create("thin", "a", 2 * GIB).await.unwrap();
     node.lvm.edit_volume("vg", "pool", |pool| {
@@ -222,7 +222,7 @@ async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watchers_are_told_that_a_missing_pool_has_no_room() {
+async fn watchers_see_no_free_space_in_a_missing_pool() {
     let node = Node::start_thin().await;
     node.lvm.remove_volume("vg", "pool");
     node.notice().await;

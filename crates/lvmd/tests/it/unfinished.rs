@@ -73,7 +73,7 @@ async fn creating_costs_one_process() {
 #[case::thick("thick", FakeVolume::thick(GIB))]
 #[case::thin("thin", FakeVolume::thin(GIB, "pool"))]
 #[tokio::test(start_paused = true)]
-async fn an_unfinished_volume_is_made_anew_and_not_taken_as_it_is(#[case] class: &str, #[case] volume: FakeVolume) {
+async fn unfinished_volume_is_recreated_and_not_used(#[case] class: &str, #[case] volume: FakeVolume) {
     let node = Node::start_thin().await;
     node.notice().await;
     node.lvm.add_volume("vg", "a", unfinished(volume));
@@ -97,7 +97,7 @@ async fn an_unfinished_volume_makes_room_for_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unfinished_snapshot_is_made_anew_and_not_taken_as_it_is() {
+async fn unfinished_snapshot_is_recreated_and_not_used() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
     // It looks right in everything but the making tag.
@@ -282,7 +282,7 @@ async fn volume_that_vanishes_during_creation_is_an_internal_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_time_out_the_next_attempt_makes_the_volume_anew() {
+async fn volume_is_recreated_by_the_attempt_after_a_timeout() {
     let node = Node::start().await;
     node.lvm.fail_after_success("lvcreate", 1, Fault::Timeout);
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::DeadlineExceeded);
@@ -344,7 +344,7 @@ async fn a_volume_that_becomes_ready_just_before_it_is_removed_stays(#[case] at_
 
 /// The reverse: another lvmd has removed the volume and is recreating it when this lvmd would report it as ready.
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_another_one_makes_anew_is_not_reported_as_made() {
+async fn volume_recreated_by_another_lvmd_is_not_reported_as_created() {
     let node = Node::start().await;
     // The look at the start is over.
     node.notice().await;

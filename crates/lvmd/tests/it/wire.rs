@@ -336,7 +336,7 @@ fn reason(status: &Status) -> (String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn programs_are_told_the_reason_beside_the_code() {
+async fn status_has_a_reason_in_addition_to_the_code() {
     let (node, _dir, mut client) = served().await;
     node.create("ssd", "a", GIB).await.unwrap();
     node.lvm.edit_volume("vg-ssd", "a", |volume| volume.open = true);

@@ -149,7 +149,7 @@ async fn a_hold_reserves_until_it_is_dropped_or_the_object_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_told_of_changes_and_of_nothing_else() {
+async fn waiters_are_notified_of_changes_only() {
     let capacity = empty();
     let mut changes = capacity.changes();
     let of_node = || Event::Apply(node_meta(node("n1").capacity("ssd", 9).build()));
@@ -181,7 +181,7 @@ fn free_by_layout(capacity: &Capacity) -> [u64; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promise_takes_all_its_copies_from_volumes_of_other_layouts() {
+async fn reservation_subtracts_all_its_copies_from_other_layouts() {
     let capacity = with_copies();
     assert_eq!(free_by_layout(&capacity), [20, 20, 10, 20]);
     let reserve = |name: &str, option_class: &str| {

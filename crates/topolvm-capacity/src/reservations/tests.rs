@@ -208,7 +208,7 @@ async fn failure_and_deletion_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_nobody_works_for_reserves_for_five_minutes() {
+async fn claim_without_progress_reserves_for_five_minutes() {
     let mut world = World::new();
     world.claim(&selected("1", "n1"));
     world.pass(CLAIM_TIMEOUT / 2);

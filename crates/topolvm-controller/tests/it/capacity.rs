@@ -14,7 +14,7 @@ use crate::harness::{
 const OPTION_CLASS: &str = "topolvm.io/lvcreate-option-class";
 
 #[tokio::test(start_paused = true)]
-async fn free_space_is_told_of_the_cluster_or_of_one_node() {
+async fn free_space_is_returned_for_the_cluster_or_one_node() {
     let harness = Harness::new().await;
     assert_eq!(harness.free("", None).await, 30 * GIB);
     assert_eq!(harness.free("", Some(topology("n1"))).await, 10 * GIB);
@@ -71,7 +71,7 @@ async fn a_node_that_is_being_deleted_has_no_space() {
 /// external-provisioner asks about a new node as soon as kubelet knows the driver, and only after an error again before
 /// a minute is over.
 #[tokio::test(start_paused = true)]
-async fn of_a_node_whose_agent_has_just_been_started_nothing_is_told() {
+async fn capacity_of_a_new_node_is_unavailable_until_it_is_published() {
     let harness = Harness::new().await;
     let ask = async || {
         let request = GetCapacityRequest { accessible_topology: Some(topology("n3")), ..GetCapacityRequest::default() };
@@ -90,7 +90,7 @@ async fn of_a_node_whose_agent_has_just_been_started_nothing_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_the_nodes_are_known_nothing_is_told() {
+async fn capacity_is_unavailable_before_the_nodes_are_known() {
     let api = ApiServer::new();
     api.disconnect();
     let harness = Harness::on(&api, ApiFlavor::TopoLvm);
@@ -142,7 +142,7 @@ async fn less_than_the_smallest_volume_is_nothing(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_promised_to_claims_and_volumes_is_not_free() {
+async fn space_reserved_for_claims_and_volumes_is_not_free() {
     let harness = Harness::new().await;
     harness.driver.reserve_for_claims(&harness.tasks, &harness.shutdown);
     harness.claim("1", Some("n1"), false);
@@ -161,7 +161,7 @@ async fn what_is_promised_to_claims_and_volumes_is_not_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_controller_knows_what_is_promised() {
+async fn restarted_controller_knows_the_reservations() {
     let api = ApiServer::new();
     api.apply_json(node("n1").capacity("", 10).build());
     let before = Harness::on(&api, ApiFlavor::TopoLvm);
@@ -188,7 +188,7 @@ async fn a_claim_is_not_refused_because_of_its_own_reservation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_node_with_room_is_one_that_has_promised_less() {
+async fn node_choice_takes_reservations_into_account() {
     let harness = Harness::new().await;
     harness.claim("1", None, true);
     harness.api.apply_json(logical_volume("pvc-0").sized("8Gi").build());

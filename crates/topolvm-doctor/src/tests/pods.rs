@@ -71,7 +71,7 @@ fn uncalled_extender_is_detected_by_its_waiting_pods() {
 }
 
 #[test]
-fn an_extender_that_does_not_answer_is_told() {
+fn extender_that_does_not_answer_is_reported() {
     let mut facts = with_extender();
     let message = r#"running "x" extender: Post "http://127.0.0.1:9251/predicate": connection refused"#;
     facts.pods = Ok(vec![of(waiting_pod(message))]);

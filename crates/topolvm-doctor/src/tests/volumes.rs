@@ -169,7 +169,7 @@ fn volume_restored_without_a_claim_is_named_with_the_command() {
 }
 
 #[test]
-fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
+fn node_metrics_report_thin_pools_and_volume_groups() {
     for (text, result, found) in [
         (
             "topolvm_thinpool_data_percent{node=\"n1\",device_class=\"thin\"} 85.5",

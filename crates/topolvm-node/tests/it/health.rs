@@ -227,7 +227,7 @@ async fn hung_disk_costs_one_thread_for_all_condition_calls() {
 }
 
 #[tokio::test]
-async fn the_health_of_a_volume_that_nobody_knows_is_not_found() {
+async fn health_of_an_unknown_volume_is_not_found() {
     let node = Node::start().await;
     let ask = async |id: &str| {
         let request = NodeGetVolumeHealthRequest { volume_id: id.to_owned(), ..NodeGetVolumeHealthRequest::default() };

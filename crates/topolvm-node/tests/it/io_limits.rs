@@ -255,7 +255,7 @@ async fn a_cgroup_that_kubelet_makes_a_moment_later_is_waited_for() {
 }
 
 #[tokio::test]
-async fn nothing_is_looked_for_where_nobody_asks_for_a_limit() {
+async fn cgroups_are_not_inspected_without_a_requested_limit() {
     let bed = Bed::start(json!({}), json!({})).await;
     bed.publish().await;
     bed.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));

@@ -74,7 +74,7 @@ async fn node_labels_call_is_retried_unless_unimplemented() {
 
 /// On a real socket, because what is tested is a connection that breaks.
 #[tokio::test]
-async fn an_lvmd_that_has_come_back_is_told_again() {
+async fn restarted_lvmd_gets_the_node_labels_again() {
     let (api, lvm, dir) = (ApiServer::new(), FakeLvm::new().with_group(VG, 10 * GIB), tempfile::tempdir().unwrap());
     let socket = dir.path().join("lvmd.sock");
     let client = LvmdClient::connect(&socket).unwrap();

@@ -280,7 +280,7 @@ async fn node_storage_reports_a_long_lvmd_outage_and_no_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_lvmd_that_does_not_tell_costs_nothing_and_makes_no_object() {
+async fn lvmd_without_storage_stream_costs_nothing_and_gets_no_object() {
     let api = ApiServer::new();
     let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
     let of_topolvm = lvmd.client_counting(&Arc::new(AtomicUsize::new(0)));

@@ -346,7 +346,7 @@ impl Fault {
 #[case(Fault::OtherNode, "belongs to node n2")]
 #[case(Fault::Restored, "waits for it")]
 #[tokio::test]
-async fn an_lv_that_somebody_may_miss_is_only_reported(#[case] fault: Fault, #[case] blocker: &str) {
+async fn lv_that_may_still_be_needed_is_only_reported(#[case] fault: Fault, #[case] blocker: &str) {
     let agent = Agent::start(OrphanPolicy::Delete).await;
     fault.happen(&agent);
     agent.until_noted(GONE, blocker).await;

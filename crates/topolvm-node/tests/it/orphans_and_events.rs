@@ -52,7 +52,7 @@ async fn lv_created_for_a_deleted_object_is_removed() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_once_in_an_event() {
+async fn failure_is_reported_once_in_an_event() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();

@@ -96,7 +96,7 @@ async fn lost_filesystem_is_reported_as_health_until_recovered() {
 }
 
 #[tokio::test]
-async fn a_reader_is_told_of_a_lost_filesystem_too() {
+async fn reader_gets_the_error_of_a_lost_filesystem_too() {
     let node = node_that_lost(Contents::Blank).await;
     node.watch();
     let status = node.publish(readonly(&node)).await.unwrap_err();

@@ -84,7 +84,7 @@ mod tests {
     const USER: u32 = 4_000_001;
 
     #[test]
-    fn root_ourselves_and_the_listed_are_let_in_and_nobody_else() {
+    fn peers_are_root_ourselves_and_listed_users_only() {
         let own = rustix::process::geteuid().as_raw();
         let closed = Peers::default();
         assert!(closed.allow(0, USER) && closed.allow(own, USER));

@@ -127,7 +127,7 @@ async fn predicate_waits_for_a_pending_node_change_before_refusing() {
 }
 
 #[tokio::test]
-async fn names_are_scored_by_what_the_watch_told() {
+async fn names_are_scored_by_the_nodes_of_the_watch() {
     let extender = Extender::with_three_nodes().await;
     assert_eq!(
         extender.answer("/prioritize", &of_names(&["a", "b", "c", "d"])).await,

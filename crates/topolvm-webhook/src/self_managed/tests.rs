@@ -329,7 +329,7 @@ async fn only_the_bundles_of_the_configuration_are_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bundle_that_somebody_removes_is_written_again_at_once() {
+async fn removed_bundle_is_written_again_at_once() {
     let harness = Harness::with_configuration();
     harness.replica();
     let bundle = harness.until_published().await;

@@ -77,7 +77,7 @@ async fn claims_of_pods_that_can_go_elsewhere_do_not_stand_in_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_for_volumes_that_nobody_asks_for_is_free_again() {
+async fn space_of_volumes_that_are_never_requested_is_freed() {
     let capacity = with_node(9);
     assert_eq!(create(&capacity, &wanted("pvc-1", 3), &[wanted("pvc-2", 4)]), Ok(()));
     tokio::time::sleep_until(capacity.next_release().unwrap()).await;

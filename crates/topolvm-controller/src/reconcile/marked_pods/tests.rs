@@ -81,7 +81,7 @@ async fn pods_are_named_also_where_the_proof_cannot_be_deleted() {
 #[case(None)]
 #[case(Some(SchedulingMode::Extender))]
 #[tokio::test(start_paused = true)]
-async fn in_another_mode_nobody_looks_for_them(#[case] mode: Option<SchedulingMode>) {
+async fn marked_pods_are_not_listed_in_other_modes(#[case] mode: Option<SchedulingMode>) {
     let server = ApiServer::new();
     server.apply_json(pending("marked", None, INSUFFICIENT));
     server.apply_json(proof());

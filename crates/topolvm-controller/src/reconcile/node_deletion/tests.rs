@@ -321,7 +321,7 @@ async fn a_claim_that_was_sent_to_another_node_meanwhile_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_somebody_adds_meanwhile_is_not_dropped() {
+async fn finalizer_added_meanwhile_is_not_removed() {
     let server = cluster();
     let add = |object: &mut Value| object["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("other/one"));
     server.edit("nodes", "", "n2", add);
