@@ -1,4 +1,4 @@
-//! Compressed archives for a release: the same bytes for the same files, whoever packs them and when.
+//! Compressed archives for a release: the same bytes for the same files, independent of user and time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

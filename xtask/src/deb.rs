@@ -119,7 +119,7 @@ fn render_manual() -> anyhow::Result<Vec<u8>> {
         "The socket for topolvm\\-node.",
         ".TP",
         ".I /usr/share/doc/lvmd/lvmd.md.gz",
-        "All keys of the configuration, what lvmd promises, its metrics and errors.",
+        "All keys of the configuration, what lvmd guarantees, its metrics and errors.",
         ".SH EXIT STATUS",
         "0 after SIGTERM or SIGINT, 64 for bad flags or a bad configuration, 1 when it cannot start or go on.",
         ".SH SEE ALSO",

@@ -287,7 +287,7 @@ fn side_by_side(layers: Vec<Layer>, purpose: Purpose) -> Vec<Row> {
         let mut rows = work();
         match other.join() {
             Ok(more) => rows.extend(more),
-            // Its layers must not be missing from the summary as if nobody had asked for them
+            // Its layers must not be missing from the summary as if they had not been requested
             Err(panic) => std::panic::resume_unwind(panic),
         }
         rows

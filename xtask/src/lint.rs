@@ -47,7 +47,7 @@ const STEPS: [Step; 11] = [
         deny(&["--log-level", "error", "--manifest-path", FUZZ, "check", "licenses", "sources"])
     }),
     ("what small programs link", check_small_programs),
-    // Warnings are errors here and only here, so that a new compiler does not break anybody's build
+    // Warnings are errors here and only here, so that a new compiler does not break the builds of users
     ("clippy", || {
         run(&mut cargo(&["clippy", "--workspace", "--all-targets", "--locked", "--quiet", "--", "-Dwarnings"]))
     }),

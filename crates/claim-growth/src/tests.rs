@@ -269,7 +269,7 @@ async fn growth_yields_to_a_concurrent_expansion_of_the_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mistakes_of_class_and_claim_are_told_once_with_the_remedy() {
+async fn mistakes_of_class_and_claim_are_reported_once_with_a_fix() {
     let mut class = growing_class();
     class["allowVolumeExpansion"] = json!(false);
     let no_expansion = (class, limited("10Gi"), "but not allowVolumeExpansion: true; set allowVolumeExpansion");

@@ -147,7 +147,7 @@ async fn a_node_that_comes_back_under_its_name_keeps_its_claims() {
     tokio::time::sleep(EARLY).await;
     server.apply_json(node("n1").build());
     tokio::time::sleep(Duration::from_secs(30)).await;
-    // And is gone again: the grace period begins anew
+    // Gone again: the grace period restarts
     remove_node(&server, "n1");
     tokio::time::sleep(EARLY).await;
     assert!(harness.has(CLAIMS, "default", "data-db-0"));
@@ -226,7 +226,7 @@ async fn loss_of_too_many_nodes_is_reported_and_deletes_nothing(#[case] volumes_
     });
 }, "supported values: never")]
 #[tokio::test(start_paused = true)]
-async fn what_nobody_would_make_again_stays_and_an_event_says_why(
+async fn claim_that_cannot_be_rebuilt_stays_and_an_event_says_why(
     #[case] change: fn(&ApiServer),
     #[case] expected: &str,
 ) {

@@ -117,7 +117,7 @@ mod tests {
         assert!(errors.as_ref().is_none_or(|errors| errors.len() <= LONGEST_ERRORS));
         let errors = errors.map_or(Value::Null, |errors| serde_json::from_str(&errors).unwrap());
         let body = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        assert_eq!(turns.available_permits(), 1, "the next one waits for ever");
+        assert_eq!(turns.available_permits(), 1, "the next request waits forever");
         (status, failed, errors, serde_json::from_slice(&body).unwrap())
     }
 

@@ -25,7 +25,7 @@ impl Authorizer for Token {
     async fn authorize(&self, token: &str, verb: &str, path: &str) -> io::Result<Authorization> {
         assert_eq!((verb, path), ("get", "/volume"));
         let is_known = token == "bound";
-        Ok(if is_known { Authorization::Allowed } else { Authorization::Forbidden("somebody".to_owned()) })
+        Ok(if is_known { Authorization::Allowed } else { Authorization::Forbidden("reader".to_owned()) })
     }
 }
 
@@ -162,7 +162,7 @@ async fn a_refusal_of_an_agent_is_passed_on() {
     bed.add_agent("n1", Some(bed.agent.port()));
     std::fs::write(bed.dir.path().join("token"), "other").unwrap();
     let (_, errors, _) = bed.ask(&[]).await;
-    assert!(errors["n1"].as_str().unwrap().contains("403 Forbidden: somebody may not get /volume"), "{errors}");
+    assert!(errors["n1"].as_str().unwrap().contains("403 Forbidden: reader may not get /volume"), "{errors}");
     bed.stop().await;
 }
 

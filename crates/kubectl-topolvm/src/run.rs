@@ -28,7 +28,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place where the clock is read; all below are told the time")]
+#[expect(clippy::disallowed_methods, reason = "the only read of the clock; all functions below get the time")]
 async fn run(args: Args) -> Result<ExitCode, Error> {
     let Args { cluster: flags, command } = args;
     let now = Timestamp::now();

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_is_killed_when_nobody_needs_it_any_more() {
+    async fn program_is_killed_when_its_output_is_not_needed_any_more() {
         let programs = Programs::find(&["sleep"]);
         let command = CommandLine::new("sleep", Duration::from_mins(1), &[], Path::new("1000"));
         let stop = tokio::time::sleep(Duration::from_millis(20));

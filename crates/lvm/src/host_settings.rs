@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn each_obstacle_is_named_with_its_setting_and_its_remedy() {
-        let told = obstacles(
+        let found = obstacles(
             "test=1\nmetadata_read_only=1\nlocking_type=4\nactivation=0\nvolume_list=[\"vg1\",\"vg2/a\"]\n\
              read_only_volume_list=\"vg1\"\n",
         );
@@ -99,9 +99,9 @@ mod tests {
             "lists vg1 in activation/read_only_volume_list",
             "does not list vg2 in activation/volume_list",
         ];
-        assert_eq!(told.len(), settings.len(), "{told:?}");
-        for (told, setting) in told.iter().zip(settings) {
-            assert!(told.contains(setting) && told.contains("; "), "{told}");
+        assert_eq!(found.len(), settings.len(), "{found:?}");
+        for (obstacle, setting) in found.iter().zip(settings) {
+            assert!(obstacle.contains(setting) && obstacle.contains("; "), "{obstacle}");
         }
     }
 

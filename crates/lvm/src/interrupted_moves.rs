@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_nobody_has_open_is_active_alone() {
+    fn part_that_is_not_open_is_active_alone() {
         let part = |name: &str, attr: &str, parent: Option<&str>| AnyVolume {
             name: name.to_owned(),
             is_hidden: true,

@@ -244,7 +244,7 @@ impl SystemRunner {
 }
 
 /// Runs a program that ends at once, and returns whether it succeeded. Its output goes nowhere.
-#[expect(clippy::disallowed_methods, reason = "this is the CommandRunner that everybody else is told to use")]
+#[expect(clippy::disallowed_methods, reason = "this is the CommandRunner that all other code must use")]
 fn command_to_end(program: &str, args: &[&OsStr]) -> io::Result<bool> {
     let mut command = std::process::Command::new(program);
     command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -269,7 +269,7 @@ fn script(commands: &[LvmCommand]) -> Option<String> {
     (script.len() <= MAX_SCRIPT_BYTES).then_some(script)
 }
 
-#[expect(clippy::disallowed_methods, reason = "this is the CommandRunner that everybody else is told to use")]
+#[expect(clippy::disallowed_methods, reason = "this is the CommandRunner that all other code must use")]
 fn command(program: &str) -> Command {
     Command::new(program)
 }
@@ -282,7 +282,7 @@ impl CommandRunner for SystemRunner {
         }
         let (runner, commands) = (self.clone(), commands.to_vec());
         let ending = async move { runner.run_all(&commands, Effect::Change).await };
-        #[expect(clippy::disallowed_methods, reason = "somebody must read on when our caller goes away")]
+        #[expect(clippy::disallowed_methods, reason = "the output must be read even if the caller is dropped")]
         let ending = tokio::spawn(ending);
         ending.await.unwrap_or_else(|error| Err(RunError::Read(io::Error::other(error))))
     }

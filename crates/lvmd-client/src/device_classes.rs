@@ -97,7 +97,7 @@ mod tests {
 
     #[rstest]
     #[case::named("ssd", 5, Some("ssd"))]
-    #[case::told_by_its_free_space("", 4, Some("ssd"))]
+    #[case::found_by_its_free_space("", 4, Some("ssd"))]
     #[case::like_another("", 5, None)]
     fn the_empty_name_is_the_default_class(#[case] named: &str, #[case] other: u64, #[case] expected: Option<&str>) {
         let items = vec![item("hdd", other), item("ssd", 5)];

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_of_some_nodes_are_told_with_their_labels() {
+    fn groups_of_some_nodes_are_printed_with_their_labels() {
         let nodes = std::iter::once("kind=fast".parse::<WantedLabel>().unwrap()).collect();
         let group = GroupFinding {
             name: "fast".parse().unwrap(),
@@ -171,16 +171,18 @@ mod tests {
             disks: 0,
             missing: 0,
         };
-        let told = |is_for_node, exists| {
+        let report = |is_for_node, exists| {
             let group = GroupFinding { is_for_node, exists, ..group.clone() };
             DiskReport { groups: vec![group], ..DiskReport::default() }
         };
-        let text = as_text(&told(None, false));
+        let text = as_text(&report(None, false));
         assert!(text.contains("disk group fast (nodes with the labels kind=fast) waits for the labels"), "{text}");
         assert!(text.ends_with("set them with --node-labels KEY=VALUE,KEY=VALUE\n"), "{text}");
-        assert!(as_text(&told(Some(true), true)).ends_with("(nodes with the labels kind=fast) applies to this node\n"));
-        assert!(as_text(&told(Some(false), true)).ends_with("keeps its disks and gets no new disks\n"));
-        let json: serde_json::Value = serde_json::from_str(&as_json(&told(Some(false), false)).unwrap()).unwrap();
+        assert!(
+            as_text(&report(Some(true), true)).ends_with("(nodes with the labels kind=fast) applies to this node\n")
+        );
+        assert!(as_text(&report(Some(false), true)).ends_with("keeps its disks and gets no new disks\n"));
+        let json: serde_json::Value = serde_json::from_str(&as_json(&report(Some(false), false)).unwrap()).unwrap();
         let group = &json["diskGroups"][0];
         assert_eq!((&group["nodeLabels"], &group["isForNode"]), (&"kind=fast".into(), &false.into()));
     }

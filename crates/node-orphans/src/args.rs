@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_touched_unless_somebody_says_so() {
+    fn orphans_are_only_reported_by_default() {
         assert_eq!(parse(&[]).unwrap(), OrphanSettings::default());
         assert_eq!(OrphanSettings::default().policy, OrphanPolicy::Report);
         let set = parse(&["--orphans=delete", "--orphan-grace-period=1h30m", "--quarantine-period=720h"]).unwrap();

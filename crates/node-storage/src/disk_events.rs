@@ -151,26 +151,26 @@ mod tests {
     fn a_disk_is_added_when_its_group_has_more_disks_than_before() {
         let before = status("auto", 1, 0, &json!([disk("/dev/sdb", "member"), disk("/dev/sdc", "candidate")]));
         let now = status("auto", 2, 0, &json!([disk("/dev/sdb", "member"), disk("/dev/sdc", "member")]));
-        let told = describe_added(&before, &now).unwrap();
-        assert_eq!(told, "disks were added to volume groups: /dev/sdc (1Gi) to disk group ssd");
+        let message = describe_added(&before, &now).unwrap();
+        assert_eq!(message, "disks were added to volume groups: /dev/sdc (1Gi) to disk group ssd");
         assert_eq!(describe_added(&now, &now), None);
         let renamed = status("auto", 2, 0, &json!([disk("/dev/sdx", "member"), disk("/dev/sdy", "member-has-grown")]));
         assert_eq!(describe_added(&now, &renamed), None);
-        assert_eq!(describe_added(&NodeStorageStatus::default(), &now), None, "nobody knows since when");
+        assert_eq!(describe_added(&NodeStorageStatus::default(), &now), None, "the time of the addition is not known");
     }
 
     #[test]
     fn candidate_event_names_five_disks_in_report_mode() {
         let names: Vec<_> = (0..7).map(|number| disk(&format!("/dev/nvme{number}n1"), "candidate")).collect();
         let now = status("report", 0, 0, &json!(names));
-        let told = describe_available(&NodeStorageStatus::default(), &now).unwrap();
-        assert!(told.contains("/dev/nvme4n1 (1Gi) to disk group ssd, and 2 more;"), "{told}");
+        let message = describe_available(&NodeStorageStatus::default(), &now).unwrap();
+        assert!(message.contains("/dev/nvme4n1 (1Gi) to disk group ssd, and 2 more;"), "{message}");
         assert_eq!(describe_available(&now, &now), None);
         assert_eq!(describe_available(&NodeStorageStatus::default(), &status("auto", 0, 0, &json!(names))), None);
     }
 
     #[test]
-    fn a_failure_is_told_once_although_the_disk_is_tried_again() {
+    fn failure_is_reported_once_although_the_disk_is_retried() {
         let mut failed = disk("/dev/sdb", "refused");
         failed["reasons"] = json!(["failed"]);
         failed["message"] = json!("it could not be added: no");
@@ -178,22 +178,22 @@ mod tests {
         let mut again = failed.clone();
         (again["state"], again["reasons"]) = (json!("candidate"), json!([]));
         let (failed, again) = (status("auto", 0, 0, &json!([failed])), status("auto", 0, 0, &json!([again])));
-        let mut told = ReportedFailures::default();
-        let message = told.describe(&again, &failed).unwrap();
+        let mut reported = ReportedFailures::default();
+        let message = reported.describe(&again, &failed).unwrap();
         assert!(message.ends_with(": /dev/sdb (ata-X, 1Gi): it could not be added: no"), "{message}");
-        assert_eq!(told.describe(&failed, &again), None);
-        assert_eq!(told.describe(&again, &failed), None);
+        assert_eq!(reported.describe(&failed, &again), None);
+        assert_eq!(reported.describe(&again, &failed), None);
         assert_eq!(ReportedFailures::default().describe(&failed, &failed), None, "an agent that has started again");
-        assert_eq!(told.describe(&failed, &status("auto", 0, 0, &json!([]))), None);
-        assert!(told.describe(&again, &failed).is_some(), "it was pulled out meanwhile");
+        assert_eq!(reported.describe(&failed, &status("auto", 0, 0, &json!([]))), None);
+        assert!(reported.describe(&again, &failed).is_some(), "it was pulled out meanwhile");
     }
 
     #[test]
-    fn a_missing_disk_is_named_and_told_once() {
+    fn missing_disk_is_named_and_reported_once() {
         let before = status("auto", 2, 0, &json!([disk("/dev/sdb", "member"), disk("/dev/sdc", "member")]));
         let now = status("auto", 2, 1, &json!([disk("/dev/sdb", "member")]));
-        let told = describe_missing(&now.disk_groups[0], &before, &now).unwrap();
-        assert!(told.starts_with("disk group ssd lacks 1 of its 2 disks (/dev/sdc (1Gi)), so"), "{told}");
+        let message = describe_missing(&now.disk_groups[0], &before, &now).unwrap();
+        assert!(message.starts_with("disk group ssd lacks 1 of its 2 disks (/dev/sdc (1Gi)), so"), "{message}");
         assert_eq!(describe_missing(&now.disk_groups[0], &now, &now), None);
         assert_eq!(describe_missing(&before.disk_groups[0], &now, &before), None);
         assert!(describe_missing(&now.disk_groups[0], &NodeStorageStatus::default(), &now).is_some());

@@ -101,7 +101,7 @@ mod tests {
             message: "in use".to_owned(),
             ..item("/dev/sda", "refused")
         };
-        let told = status(vec![refused, item("/dev/sdb", "member"), item("/dev/sdc", "candidate")]);
+        let published = status(vec![refused, item("/dev/sdb", "member"), item("/dev/sdc", "candidate")]);
         let expected = json!({
             "disks": [
                 {"path": "/dev/sdc", "size": "1Gi", "state": "candidate"},
@@ -112,7 +112,7 @@ mod tests {
                 {"path": "/dev/sdb", "size": "1Gi", "state": "member"},
             ],
         });
-        assert_eq!(serde_json::to_value(told).unwrap(), expected);
+        assert_eq!(serde_json::to_value(published).unwrap(), expected);
     }
 
     #[test]
@@ -121,10 +121,10 @@ mod tests {
             let state = if number < 500 { "not-selected" } else { "candidate" };
             DiskItem { message: "ä".repeat(100_000), ..item(&format!("/dev/sd{number}"), state) }
         };
-        let told = status((0..502).map(disk).collect());
-        assert_eq!((told.disks.len(), told.omitted_disks), (MOST_DISKS, 502 - 128));
-        assert_eq!(told.disks[1].path, "/dev/sd501");
-        assert!(serde_json::to_string(&told).unwrap().len() < 192 << 10);
+        let published = status((0..502).map(disk).collect());
+        assert_eq!((published.disks.len(), published.omitted_disks), (MOST_DISKS, 502 - 128));
+        assert_eq!(published.disks[1].path, "/dev/sd501");
+        assert!(serde_json::to_string(&published).unwrap().len() < 192 << 10);
     }
 
     #[test]

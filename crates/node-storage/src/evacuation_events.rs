@@ -84,11 +84,11 @@ mod tests {
     #[case::goes_on_again("blocked", "moving", false, None)]
     #[case::is_done("moving", "empty", false, Some(Step::Emptied))]
     #[case::had_nothing("", "empty", false, Some(Step::Emptied))]
-    #[case::is_told("empty", "empty", false, None)]
+    #[case::is_reported("empty", "empty", false, None)]
     #[case::is_about_to_leave("moving", "empty", true, None)]
     #[case::was_stopped("moving", "", false, Some(Step::Stopped))]
     #[case::was_never("", "", false, None)]
-    fn each_step_is_told_once(
+    fn steps_are_reported_once(
         #[case] before: &str,
         #[case] now: &str,
         #[case] remove: bool,

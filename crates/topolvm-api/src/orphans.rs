@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_the_first_are_told_and_the_others_counted() {
+    fn first_of_many_orphans_are_listed_and_the_others_counted() {
         let orphans = NodeOrphans::of((0..120).map(|number| orphan(&format!("u{number}"))).collect());
         assert_eq!((orphans.volumes.len(), orphans.more), (100, 20));
     }

@@ -372,7 +372,7 @@ fn crd_without_selectable_fields_is_a_fault_from_1_31_on() {
 #[case("storage-classes", Outcome::Warn, "no StorageClass", "storageclass.yaml",
     |facts: &mut Facts| facts.classes = Ok(Vec::new()))]
 #[case("storage", Outcome::Fail, "node n1: a disk is missing", "kubectl get nodestorages n1", |facts: &mut Facts| {
-    tell_storage_alone(facts, &["a disk is missing"], 50);
+    publish_storage_only(facts, &["a disk is missing"], 50);
 })]
 #[case("storage", Outcome::Fail, "node n1: topolvm-node cannot reach lvmd", "lvmd check-config", |facts: &mut Facts| {
     let mut object = node_storage(&[], 50);
@@ -384,10 +384,10 @@ fn crd_without_selectable_fields_is_a_fault_from_1_31_on() {
     facts.node_storage = Ok(vec![of(object)]);
 })]
 #[case("storage", Outcome::Warn, "thin pool vg/pool: 80 % of data used", "extend the pool", |facts: &mut Facts| {
-    tell_storage_alone(facts, &[], 80);
+    publish_storage_only(facts, &[], 80);
 })]
 #[case("storage", Outcome::Fail, "thin pool vg/pool: 95 % of data used", "extend the pool", |facts: &mut Facts| {
-    tell_storage_alone(facts, &[], 95);
+    publish_storage_only(facts, &[], 95);
 })]
 #[case("rights", Outcome::Fail, "topolvm-system/topolvm-node may not patch nodes", "rbac.yaml", |facts: &mut Facts| {
     facts.rights = Ok(vec![right(false)]);
@@ -404,8 +404,8 @@ fn each_fault_is_named_by_its_check_alone(
     assert_named(&facts, check, result, found, remedy);
 }
 
-/// Has the node say so in its object, and no pod of it have metrics.
-fn tell_storage_alone(facts: &mut Facts, problems: &[&str], data_percent: u8) {
+/// Publishes this in the object of the node, and no metrics of its pods.
+fn publish_storage_only(facts: &mut Facts, problems: &[&str], data_percent: u8) {
     facts.metrics.clear();
     facts.node_storage = Ok(vec![of(node_storage(problems, data_percent))]);
 }

@@ -237,7 +237,7 @@ mod tests {
         assert!(merge_options(&record(Options::default(), false)).is_ok());
         let other = Options { image: Some("r/t:1".to_owned()), ..Options::default() };
         assert!(matches!(merge_options(&record(other.clone(), false)), Err(InstallError::Unfit(_))));
-        // What was removed is installed anew
+        // What was removed is installed again
         assert!(merge_options(&record(other, true)).is_ok());
     }
 

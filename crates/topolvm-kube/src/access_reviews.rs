@@ -141,7 +141,7 @@ mod tests {
     const SCRAPER: &str = "system:serviceaccount:monitoring:prometheus";
     const STRANGER: &str = "system:serviceaccount:default:default";
 
-    /// An API server that knows two tokens, one of somebody who may get the metrics.
+    /// An API server that knows two tokens, one of a user who may get the metrics.
     fn api_server() -> ApiServer {
         let api = ApiServer::new();
         api.add_token("scraper", SCRAPER);
@@ -170,7 +170,7 @@ mod tests {
     #[case::hangs_while_it_authenticates("tokenreviews", Failure::Hang)]
     #[case::hangs_while_it_authorizes("subjectaccessreviews", Failure::Hang)]
     #[tokio::test(start_paused = true)]
-    async fn an_api_server_that_cannot_be_asked_lets_nobody_in(#[case] review: &str, #[case] failure: Failure) {
+    async fn unavailable_api_server_authorizes_no_request(#[case] review: &str, #[case] failure: Failure) {
         let api = api_server();
         let hangs = matches!(failure, Failure::Hang);
         api.inject("create", review, 2, failure);

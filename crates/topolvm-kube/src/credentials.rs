@@ -193,7 +193,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(7)).await;
         let error = credentials.check().unwrap_err().to_string();
         assert!(error.contains("for 7 s (401") && error.contains("kubeconfig"), "{error}");
-        // That nobody answers says nothing
+        // A missing answer proves nothing
         server.disconnect();
         assert_eq!(ask(&client).await, None);
         credentials.check().unwrap_err();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn texts_that_nobody_reports_any_more_are_forgotten() {
+    async fn messages_that_are_not_reported_any_more_are_forgotten() {
         let server = ApiServer::new();
         let recorder = recorder(&server);
         publish(&recorder, "a", "full").await;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_to_be_counted_and_has_been_deleted_is_written_anew() {
+    async fn deleted_event_is_recreated_instead_of_counted() {
         let server = ApiServer::new();
         let recorder = recorder(&server);
         publish(&recorder, "a", "full").await;

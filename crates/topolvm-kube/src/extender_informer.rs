@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_and_what_nobody_wrote_proves_nothing() {
+    fn written_state_is_read_and_no_state_proves_nothing() {
         for state in [ExtenderState::Proven, ExtenderState::NotProven("full".to_owned())] {
             let map = ConfigMap { data: Some(state.to_data()), ..ConfigMap::default() };
             assert_eq!(ExtenderState::from_config_map(&map), state);

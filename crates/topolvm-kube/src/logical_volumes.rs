@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_comes_back_as_it_was_but_for_what_nobody_reads() {
+    fn object_is_stored_without_its_unused_fields() {
         let mut writer = LogicalVolumeWriter::default();
         let builder = logical_volume("pvc-1").uid("u").annotation("topolvm.io/filesystem", "ext4").ready("u", "1Gi");
         let mut volume = builder.clone().annotation(LAST_APPLIED, "{}").build();

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_limit_and_begin_anew_after_a_success() {
+    fn pauses_double_up_to_the_limit_and_reset_after_a_success() {
         let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
         let pauses: Vec<_> = (0..6).map(|_| backoff.fail().as_millis()).collect();
         assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000]);

@@ -89,11 +89,10 @@ mod tests {
         assert!(warning.ends_with("remove the flag"), "{warning}");
     }
 
-    /// All of klog's and zap's at once, as Go's pflag takes them, and nothing is left to be told of those that have an
-    /// effect.
+    /// All of klog's and zap's at once, as Go's pflag takes them, without a warning about those that have an effect.
     #[test]
     fn every_flag_of_klog_and_zap_is_taken() {
-        let told = warnings(&[
+        let found = warnings(&[
             "--add_dir_header",
             "--alsologtostderr=true",
             "--log_backtrace_at=engine.go:12",
@@ -114,9 +113,9 @@ mod tests {
             "--zap-stacktrace-level=error",
             "--zap-time-encoding=rfc3339nano",
         ]);
-        assert_eq!(told.len(), 14, "{told:#?}");
+        assert_eq!(found.len(), 14, "{found:#?}");
         for silent in ["--v=", "--v ", "--zap-devel", "--zap-encoder", "--zap-log-level"] {
-            assert!(!told.iter().any(|warning| warning.starts_with(silent)), "{told:#?}");
+            assert!(!found.iter().any(|warning| warning.starts_with(silent)), "{found:#?}");
         }
     }
 
@@ -171,7 +170,7 @@ mod tests {
     #[case(&[])]
     #[case(&["--profiling-bind-address="])]
     #[case(&["--profiling-bind-address=0"])]
-    fn who_asks_for_nothing_is_told_nothing(#[case] flags: &[&str]) {
+    fn disabled_flags_print_no_warning(#[case] flags: &[&str]) {
         assert!(warnings(flags).is_empty());
     }
 }

@@ -186,7 +186,7 @@ mod tests {
             let watchdog_usec = Some("8000000".to_owned());
             let systemd = Systemd::new(&NotifyArgs { notify_socket, watchdog_usec, watchdog_pid: None });
             let shutdown = CancellationToken::new();
-            let check = || async { panic!("checked for nobody") };
+            let check = || async { panic!("checked without a watchdog") };
             let mut watching = std::pin::pin!(systemd.watchdog(check, shutdown.clone()));
             timeout(Duration::from_secs(9), &mut watching).await.expect_err("a task that ends ends the process");
             shutdown.cancel();
@@ -200,7 +200,7 @@ mod tests {
         let path = dir.path().join("notify").display().to_string();
         let (socket, systemd) = connect(&path);
         drop(socket);
-        systemd.status("nobody listens");
+        systemd.status("no listener");
         std::fs::remove_file(&path).unwrap();
         systemd.status("there is no socket");
         let (socket, _) = connect(&path);

@@ -328,7 +328,7 @@ mod tests {
         assert!(matches!(listen(&path).await, Err(Error::InUse(_))));
     }
 
-    /// Users of nobody.
+    /// User IDs without an account.
     const LISTED: u32 = 4_000_001;
     const STRANGER: u32 = 4_000_002;
 
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn when_nobody_is_listed_others_do_not_even_reach_the_socket() {
+    async fn socket_is_unreachable_for_others_without_listed_users() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = dir.path().join("a.sock");

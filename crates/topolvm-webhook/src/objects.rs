@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn finalizers_of_both_groups_are_told_apart() {
+    fn finalizers_of_both_groups_are_distinguished() {
         let list = json!(["a", "topolvm.io/pvc", "topolvm.io/pvc", "b"]);
         let finalizers: Finalizers = serde_json::from_value(list).unwrap();
         assert!(finalizers.has(ApiFlavor::TopoLvm) && !finalizers.has(ApiFlavor::Legacy));

@@ -44,7 +44,7 @@ impl Scenario<'_> {
             ("a StorageClass, a claim of 1Gi and a pod are applied; the claim is Bound", Self::claim_is_bound),
             ("the volume is a logical volume of the node", Self::volume_is_in_lvm),
             ("the pod runs on an ext4 mount and writes a file", Self::pod_writes),
-            ("the pod is made again and the file is still there", Self::file_survives),
+            ("the pod is recreated and the file still exists", Self::file_survives),
             ("the claim grows from 1Gi to 2Gi while it is mounted", Self::volume_grows),
             ("pod and claim are deleted", Self::everything_is_deleted),
             ("the volume group is empty again", Self::volume_group_is_empty),

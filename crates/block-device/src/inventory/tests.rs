@@ -135,7 +135,7 @@ fn disk_uses_include_btrfs_mount_block_volume_and_loop_device() {
 }
 
 #[test]
-fn networks_are_told_from_what_is_in_the_machine() {
+fn transport_of_a_network_disk_is_derived_from_its_path() {
     for (place, transport) in [
         ("platform/host3/session1/target3:0:0/3:0:0:1", Some("iscsi")),
         ("pci/host1/rport-1:0-0/target1:0:0/1:0:0:0", Some("fc")),

@@ -58,7 +58,7 @@ fn flags(words: &[&str]) -> RestoreFlags {
 }
 
 #[tokio::test]
-async fn what_the_agents_tell_is_listed() {
+async fn orphans_reported_by_the_agents_are_listed() {
     let (_server, cluster) = server();
     let nodes = request::list_all::<Node>(&cluster.client).await.unwrap();
     let (rows, more) = rows(cluster.flavor, &nodes).unwrap();

@@ -203,7 +203,7 @@ n1: /dev/sdd of volume group vg is empty
     }
 
     #[test]
-    fn an_lvmd_that_does_not_answer_is_told() {
+    fn lvmd_that_does_not_answer_is_reported() {
         let away: NodeStorage = serde_json::from_value(json!({
             "metadata": {"name": "n1"},
             "status": {"conditions": [{

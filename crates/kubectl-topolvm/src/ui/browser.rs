@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 const PROGRAMS: [&str; 4] = ["xdg-open", "open", "wslview", "sensible-browser"];
 
 /// Opens an address, and returns whether a program could be started that does so.
-#[expect(clippy::disallowed_methods, reason = "nothing else knows which browser somebody has")]
+#[expect(clippy::disallowed_methods, reason = "only these programs know the browser of the user")]
 pub(super) fn open(url: &str) -> bool {
     let start = |program: &str| {
         let mut command = Command::new(program);

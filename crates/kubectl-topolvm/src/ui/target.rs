@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_is_off_is_told_with_the_command_that_turns_it_on() {
+    async fn disabled_page_is_reported_with_the_command_that_enables_it() {
         let off = |labels: Value| pod("c-1", &json!([]), &labels);
         let record = json!({
             "apiVersion": "v1", "kind": "ConfigMap",

@@ -50,7 +50,7 @@ fn persistent_volume(server: &ApiServer) {
     }));
 }
 
-/// A Node whose agent tells of an LV without a LogicalVolume.
+/// A Node whose agent reports an LV without a LogicalVolume.
 fn node_with_orphan(server: &ApiServer, lv: &str, object: &str) {
     let orphan = json!({"lv": lv, "logicalVolume": object, "deviceClass": "ssd", "bytes": 1 << 30, "note": "kept"});
     let mut n1 = json!(node("n1").build());

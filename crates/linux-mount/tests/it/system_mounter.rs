@@ -227,7 +227,7 @@ async fn mkfs_takes_every_option_that_is_allowed(#[case] filesystem: Filesystem,
 }
 
 #[tokio::test]
-async fn data_without_a_signature_is_told_from_nothing() {
+async fn data_without_a_signature_is_not_a_blank_device() {
     let Some(device) = device_for(Filesystem::Ext4) else { return };
     let (machine, disk) = (SystemMounter::new(), &device.path);
     let raw = std::fs::OpenOptions::new().write(true).open(disk).unwrap();
@@ -240,7 +240,7 @@ async fn data_without_a_signature_is_told_from_nothing() {
     }
 }
 
-/// Writes bytes to a device, where they lie for whoever reads it next.
+/// Writes bytes to a device and flushes them.
 fn put(device: &Path, offset: u64, bytes: &[u8]) {
     let raw = std::fs::OpenOptions::new().write(true).open(device).unwrap();
     raw.write_all_at(bytes, offset).unwrap();
@@ -311,7 +311,7 @@ async fn recorded_filesystem_is_found_despite_a_foreign_superblock() {
     std::fs::File::open(&other.path).unwrap().read_exact_at(&mut superblock, BTRFS).unwrap();
     put(disk, BTRFS, &superblock);
     let found = machine.probe_contents(disk, None).await.unwrap();
-    assert!(matches!(found, Contents::Other(_)), "nobody can tell which it is: {found:?}");
+    assert!(matches!(found, Contents::Other(_)), "two filesystems are possible: {found:?}");
     let recorded = machine.probe_contents(disk, Some(Filesystem::Ext4)).await.unwrap();
     assert_eq!(recorded, Contents::Filesystem("ext4".to_owned()));
     // What the record says need not be there

@@ -110,12 +110,13 @@ fn a_warning_decides_nothing() {
 }
 
 #[test]
-fn a_pool_that_a_killed_lvm_left_is_told_with_what_helps() {
+fn pool_left_by_a_killed_lvm_is_reported_with_a_fix() {
     let remedy = |stderr: &str| classify(5, stderr).to_string();
-    let told = remedy("  Thin pool vg1-p-tpool already contain thin device with device_id 12. Manual intervention\n");
-    assert!(told.contains("`dmsetup message vg1-POOL-tpool 0 'delete 12'`"), "{told}");
-    let told = remedy("  Thin pool vg1-p-tpool (254:4) unexpected transaction id 1, expecting 2\n");
-    assert!(told.contains("unexpected transaction id 1") && told.contains("vgcfgrestore --force"), "{told}");
+    let message =
+        remedy("  Thin pool vg1-p-tpool already contain thin device with device_id 12. Manual intervention\n");
+    assert!(message.contains("`dmsetup message vg1-POOL-tpool 0 'delete 12'`"), "{message}");
+    let message = remedy("  Thin pool vg1-p-tpool (254:4) unexpected transaction id 1, expecting 2\n");
+    assert!(message.contains("unexpected transaction id 1") && message.contains("vgcfgrestore --force"), "{message}");
 }
 
 #[test]

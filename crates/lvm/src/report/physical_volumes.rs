@@ -101,7 +101,7 @@ mod tests {
 ";
 
     #[test]
-    fn members_missing_ones_and_those_of_no_group_are_told_apart() {
+    fn members_missing_disks_and_free_disks_are_distinguished() {
         let disks = physical_volumes(PVS.as_bytes()).unwrap();
         let [member, missing, free] = &disks[..] else { unreachable!("{disks:?}") };
         assert_eq!(member.vg.as_ref().map(VgName::as_str), Some("ssd"));

@@ -116,7 +116,7 @@ mod tests {
         let commands = [change()];
         let mut running = Box::pin(runner.run(&commands));
         tokio::select! {
-            _ = &mut running => panic!("it waits for ever"),
+            _ = &mut running => panic!("it waits forever"),
             _ = tokio::fs::read(&started) => {}
         }
         let later = runner.clone().with_deadlines(Duration::from_millis(10), Duration::from_millis(10));

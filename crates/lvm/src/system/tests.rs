@@ -89,7 +89,7 @@ async fn what_hangs_is_stopped_at_its_deadline_with_its_children() {
     assert!(matches!(error, RunError::Timeout(_)), "{error}");
     assert!(start.elapsed() < GRACE);
     let pid = fs::read_to_string(&pid).unwrap();
-    // It is gone, or a zombie for as long as nobody collects it. The kernel takes a moment.
+    // It is gone, or a zombie until its parent collects it. The kernel takes a moment.
     let is_gone = || {
         let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
         state.is_empty() || state.contains(") Z ")
@@ -151,7 +151,7 @@ async fn a_change_that_ignores_its_deadline_is_never_killed() {
     let moment = Duration::from_millis(50);
     let runner = SystemRunner { grace: moment, ..program(&dir, &body) }.with_deadlines(moment, moment);
     assert!(matches!(runner.run(&[change()]).await, Err(RunError::Timeout(_))));
-    // Nobody reads its output any more
+    // Its output is not read any more
     tokio::fs::write(&go, "\n").await.unwrap();
     assert_eq!(tokio::fs::read_to_string(&done).await.unwrap(), "whole\n");
 }

@@ -89,7 +89,7 @@ impl DeviceClass {
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "LVM tells the fill in percent only"
+    reason = "LVM reports the fill in percent only"
 )]
 fn unwritten_bytes(pool: &LogicalVolume) -> u64 {
     let used = pool.data_percent.unwrap_or(100.0).clamp(0.0, 100.0);

@@ -81,7 +81,7 @@ mod tests {
     #[case("4.35", 100, 435)]
     #[case("1.0000019", 1_000_000, 1_000_001)]
     #[case("2", u64::MAX, u64::MAX)]
-    fn the_promise_is_exact(#[case] ratio: &str, #[case] pool: u64, #[case] virtual_bytes: u64) {
+    fn ratio_is_applied_exactly(#[case] ratio: &str, #[case] pool: u64, #[case] virtual_bytes: u64) {
         assert_eq!(ratio.parse::<OverprovisionRatio>().unwrap().apply(pool), virtual_bytes);
     }
 

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_transports_tell_groups_apart() {
+    fn sizes_and_transports_distinguish_groups() {
         let sized = |min_size, max_size| Selector { min_size, max_size, ..of_paths(&["/dev/sd.*"]) };
         assert!(overlap(&sized(None, Some(10)), &sized(Some(10), None)));
         assert!(!overlap(&sized(None, Some(10)), &sized(Some(11), None)));

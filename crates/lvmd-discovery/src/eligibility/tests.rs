@@ -89,7 +89,7 @@ fn a_disk_that_two_groups_select_is_taken_by_neither() {
 #[case(Disk { transport: Some("usb"), ..disk('b') }, &["removable"])]
 #[case(Disk { transport: Some("iscsi"), ..disk('b') }, &["network"])]
 #[case(Disk { transport: Some("nvme-tcp"), ..disk('b') }, &["network"])]
-fn each_reason_against_a_disk_is_told(#[case] disk: Disk, #[case] expected: &[&str]) {
+fn reasons_against_a_disk_are_reported(#[case] disk: Disk, #[case] expected: &[&str]) {
     assert_eq!(reasons(disk, &[]), expected);
 }
 
@@ -102,7 +102,7 @@ fn a_group_that_names_a_transport_takes_such_disks() {
 }
 
 #[test]
-fn paths_to_the_same_disk_are_taken_by_nobody() {
+fn paths_to_the_same_disk_are_refused() {
     let path = |letter| Disk { wwid: Some("naa.5".to_owned()), ..disk(letter) };
     let found = judge_one(&[path('b'), path('c'), disk('d')], &[]);
     assert_eq!(found.state, DiskState::Refused(vec![Refusal::SeveralPaths(vec!["/dev/sdc".to_owned()])]));

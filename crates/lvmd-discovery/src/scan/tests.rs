@@ -13,7 +13,7 @@ use super::*;
 const PATIENCE: Duration = Duration::from_millis(20);
 const DISK: Number = Number { major: 8, minor: 16 };
 
-/// A machine with one disk that does not answer until it is told to, and an LVM that does not end in time.
+/// A machine with one disk that does not answer until `answers` is true, and an LVM that does not end in time.
 #[derive(Clone, Debug, Default)]
 struct Stuck {
     answers: Arc<(Mutex<bool>, Condvar)>,
@@ -48,8 +48,8 @@ impl Machine for Stuck {
 
 impl OpenDisk for Stuck {
     fn touch(&self) -> io::Result<()> {
-        let (answers, told) = &*self.answers;
-        told.wait_while(&mut answers.lock(), |answers| !*answers);
+        let (answers, changed) = &*self.answers;
+        changed.wait_while(&mut answers.lock(), |answers| !*answers);
         Ok(())
     }
 
@@ -92,13 +92,13 @@ async fn hung_disks_are_named_and_block_only_one_lvm_process() {
     let (_, labels) = watch::channel(None);
     let scanner = Scanner { patience: PATIENCE, ..Scanner::new(machine.clone(), Lvm::new(machine.clone()), labels) };
     let groups = Config::parse("f", "disk-groups: [{name: ssd, mode: auto, paths: [/dev/sdb]}]").unwrap().disk_groups;
-    let told = Mutex::new(Vec::new());
-    let look = async || scanner.scan(&groups, |why| told.lock().push(why)).await.unwrap_err().to_string();
+    let warnings = Mutex::new(Vec::new());
+    let look = async || scanner.scan(&groups, |why| warnings.lock().push(why)).await.unwrap_err().to_string();
     let names_the_disk = |text: &str| text.contains("these disks do not answer: /dev/sdb;");
 
     let why = look().await;
     assert!(names_the_disk(&why), "{why}");
-    assert!(matches!(&told.lock()[..], [early] if names_the_disk(early)));
+    assert!(matches!(&warnings.lock()[..], [early] if names_the_disk(early)));
     for _ in 0..3 {
         let why = look().await;
         assert!(names_the_disk(&why), "{why}");

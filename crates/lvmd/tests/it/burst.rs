@@ -21,7 +21,7 @@ async fn try_create_all(node: &Node, inject: impl FnOnce()) -> Vec<Result<Logica
         first.reached().await;
         let all = join_all(WAITING.map(|name| node.create("ssd", name, 100 * MIB)));
         let resume = async {
-            // The clock moves when nobody has anything to do but to wait
+            // The clock advances when all tasks only wait
             tokio::time::sleep(Duration::from_millis(1)).await;
             inject();
             first.resume();
@@ -73,7 +73,7 @@ async fn burst_volumes_have_own_making_tags_until_created() {
     assert_eq!(node.lvm.count("lvchange"), 2);
 }
 
-/// The second of four. The others are created all the same, and its caller gets a volume that was created anew.
+/// The second of four. The others are created all the same, and its caller gets a newly created volume.
 #[rstest]
 #[case::refused(|node: &Node| node.lvm.fail("lvcreate", 2, Fault::says("Something went wrong.")), 0)]
 #[case::not_wiped(
@@ -134,7 +134,7 @@ async fn a_crash_in_a_burst_leaves_nothing_after_the_next_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_nobody_waits_for_any_more_is_not_created() {
+async fn volume_whose_caller_has_gone_is_not_created() {
     let node = Node::start().await;
     let mut first = node.lvm.pause("lvcreate");
     let waiting = async {

@@ -35,8 +35,8 @@ impl Disks {
     pub(crate) async fn start_with(lvm: &FakeLvm, config: &str) -> Self {
         let node = Node::start_with(lvm.clone(), config).await;
         let groups = Config::parse("f", config).unwrap().disk_groups;
-        let (_, told) = watch::channel(Arc::new(groups.clone()));
-        let discovery = Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), node.engine.clone(), told);
+        let (_, configured) = watch::channel(Arc::new(groups.clone()));
+        let discovery = Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), node.engine.clone(), configured);
         let report = discovery.report();
         Self { node, groups, discovery, report }
     }
@@ -177,7 +177,7 @@ async fn disk_is_added_after_being_blank_for_the_settle_time() {
     tokio::time::advance(Duration::from_secs(59)).await;
     disks.look().await;
     assert_eq!((disks.state("sdb"), lvm.group_of_disk("sdb")), (DiskState::Candidate, None));
-    // Somebody who uses it in between begins its time anew
+    // A use in between restarts the settle time
     lvm.edit_disk("sdb", |disk| disk.is_claimed = true);
     disks.look().await;
     lvm.edit_disk("sdb", |disk| disk.is_claimed = false);
@@ -348,8 +348,8 @@ async fn storage_stream_reports_disks_after_a_scan_and_on_changes() {
     let report = stream.message().await.unwrap().unwrap().disk_report.unwrap();
     let group = DiskGroupItem { name: "ssd".to_owned(), mode: "report".to_owned(), ..DiskGroupItem::default() };
     assert_eq!((report.disk_groups, report.failure.as_str()), (vec![group], ""));
-    let told: Vec<_> = report.disks.iter().map(|disk| (disk.path.as_str(), disk.state.as_str())).collect();
-    assert_eq!(told, [("/dev/sdb", "candidate"), ("/dev/sdc", "refused")]);
+    let states: Vec<_> = report.disks.iter().map(|disk| (disk.path.as_str(), disk.state.as_str())).collect();
+    assert_eq!(states, [("/dev/sdb", "candidate"), ("/dev/sdc", "refused")]);
     let refused = &report.disks[1];
     assert_eq!((refused.stable_name.as_str(), refused.size_bytes), ("/dev/disk/by-id/ata-X", 5 * GIB));
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Disk groups that are for some nodes: what a node with other labels, with the right ones, and with none that anybody
-//! has told adds to them.
+//! Disk groups that are for some nodes: what a node with other labels, with the right ones, and with labels that are
+//! not known yet adds to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ fn classes(node: &Node) -> Vec<String> {
     node.engine.capacity().classes.iter().map(|class| class.name.clone()).collect()
 }
 
-/// Checks that a class without its volume group is not told as something broken.
+/// Checks that a class without its volume group is not reported as a problem.
 fn assert_healthy(node: &Node) {
     assert_eq!(*node.engine.storage_problems().borrow(), [""; 0]);
     assert!(*node.engine.lvm_works().borrow());
@@ -86,7 +86,7 @@ async fn disk_group_without_its_node_label_keeps_disks_and_gets_none() {
     disks.node.remove("fast", "a").await.unwrap();
     assert_healthy(&disks.node);
 
-    // The next lvmd knows no labels until it is told
+    // The next lvmd knows no labels until it gets them
     let mut disks = Disks::start_with(&lvm, CONFIG).await;
     disks.look().await;
     assert_eq!((disks.state("sdb"), classes(&disks.node)), (MEMBER, vec!["fast".to_owned()]));
@@ -127,24 +127,24 @@ async fn a_label_that_goes_at_the_last_moment_keeps_the_disk_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn labels_that_are_told_are_a_reason_to_look_at_the_disks() {
+async fn new_node_labels_trigger_a_scan_of_the_disks() {
     let lvm = FakeLvm::new();
     lvm.plug("sdb", GIB);
     let config = format!("rescan-interval: 0\n{CONFIG}");
     let node = Node::start_with(lvm.clone(), &config).await;
-    let (_groups, told) = watch::channel(Arc::new(Config::parse("f", &config).unwrap().disk_groups));
-    let discovery = Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), node.engine.clone(), told);
+    let (_groups, configured) = watch::channel(Arc::new(Config::parse("f", &config).unwrap().disk_groups));
+    let discovery = Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), node.engine.clone(), configured);
     let mut report = discovery.report();
     node.tasks.spawn("disk groups", discovery.run(node.shutdown.clone()));
     report.wait_for(|report| !report.disks.is_empty()).await.unwrap();
-    let told = node.disks.clone().get_node_labels(Empty {}).await.unwrap().into_inner();
-    assert_eq!(told.node_labels, None);
+    let answer = node.disks.clone().get_node_labels(Empty {}).await.unwrap().into_inner();
+    assert_eq!(answer.node_labels, None);
 
     node.label(&[(KIND, "slow"), ("zone", "a")]).await;
     report.wait_for(|report| report.disks[0].state == MEMBER).await.unwrap();
     assert_eq!(lvm.group_of_disk("sdb").as_deref(), Some("slow"));
-    let told = node.disks.clone().get_node_labels(Empty {}).await.unwrap().into_inner();
-    assert_eq!(told.node_labels.unwrap().labels.len(), 2);
+    let answer = node.disks.clone().get_node_labels(Empty {}).await.unwrap().into_inner();
+    assert_eq!(answer.node_labels.unwrap().labels.len(), 2);
 
     // A label that no group asks for is none
     let looks = lvm.count("pvs");

@@ -24,7 +24,7 @@ enum Event {
     /// The next `vgextend` fails before or after it has done its work.
     Fail(bool),
     Look,
-    /// lvmd dies and starts anew.
+    /// lvmd dies and starts again.
     Restart,
 }
 

@@ -71,9 +71,9 @@ async fn duplicate_volume_group_name_is_a_problem_and_lvmd_starts() {
     let room = || engine.capacity().classes.iter().map(|class| class.free_bytes).collect::<Vec<_>>();
     assert_eq!(room(), [0, 10 * GIB]);
     let inventory = engine.watch_inventory();
-    let told = std::pin::pin!(inventory).next().await.unwrap().unwrap();
-    assert!(format!("{:?}", told.problems).contains("two volume groups with the name vg1"), "{:?}", told.problems);
-    assert_eq!(told.problems.len(), 1, "{:?}", told.problems);
+    let first = std::pin::pin!(inventory).next().await.unwrap().unwrap();
+    assert!(format!("{:?}", first.problems).contains("two volume groups with the name vg1"), "{:?}", first.problems);
+    assert_eq!(first.problems.len(), 1, "{:?}", first.problems);
     let other = "9be1a4a3-7f35-4d24-9d6b-5d6f6a3f2f1c".parse().unwrap();
     let error = engine.find("hdd", &other).await.unwrap_err();
     assert!(matches!(error, lvmd_engine::Error::VolumeGroupUnreadable { .. }), "{error}");
@@ -93,8 +93,8 @@ async fn unreadable_group_does_not_hide_volumes_of_a_former_class() {
     }
     let engine = start(lvm).await.unwrap();
     let inventory = engine.watch_inventory();
-    let told = std::pin::pin!(inventory).next().await.unwrap().unwrap();
-    let names: Vec<_> = told.groups.iter().map(|group| group.name.as_str()).collect();
+    let first = std::pin::pin!(inventory).next().await.unwrap().unwrap();
+    let names: Vec<_> = first.groups.iter().map(|group| group.name.as_str()).collect();
     assert_eq!(names, ["former", "vg1", "vg2"]);
 }
 

@@ -329,7 +329,7 @@ async fn what_others_made_a_moment_ago_counts_in_a_change() {
     node.create("ssd", "a", 2 * GIB).await.unwrap();
 }
 
-/// On a clock that runs: whoever waits for the disk waits in a thread.
+/// On a real clock: a caller that waits for the disk waits in a thread.
 #[tokio::test(flavor = "multi_thread")]
 async fn hung_disk_hides_neither_device_mapper_nor_other_groups() {
     let lvm = FakeLvm::new().with_group("vg-ssd", 10 * GIB);
@@ -345,7 +345,7 @@ async fn hung_disk_hides_neither_device_mapper_nor_other_groups() {
     let hanging = lvm.hang_disk("vg", 0);
     lvm.fail_always("fullreport", Fault::Timeout);
     lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 50.0);
-    let told = async {
+    let reported = async {
         loop {
             let message = watch.message().await.unwrap().unwrap();
             if message.items[1].thin_pool.as_ref().unwrap().data_percent > 49.0 {
@@ -353,7 +353,7 @@ async fn hung_disk_hides_neither_device_mapper_nor_other_groups() {
             }
         }
     };
-    timeout(Duration::from_secs(30), told).await.expect("nobody is told that the pool fills up");
+    timeout(Duration::from_secs(30), reported).await.expect("no message reports that the pool fills up");
     lvm.clear_faults();
     node.create("ssd", "a", GIB).await.unwrap();
     drop(hanging);

@@ -144,7 +144,7 @@ async fn lvm_that_cannot_say_whether_it_extends_a_pool_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_extension_that_fails_is_told_and_tried_again_later() {
+async fn failed_extension_is_reported_and_retried_later() {
     let node = start(GROWTH, "").await;
     let mut registry = Registry::default();
     EngineMetrics::register(&mut registry).show(&node.engine);

@@ -279,7 +279,7 @@ async fn an_empty_tag_is_no_tag() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unknown_classes_are_told_apart_from_missing_volumes() {
+async fn unknown_classes_differ_from_missing_volumes() {
     let node = Node::start().await;
     let status = node.create("nvme", "a", GIB).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
@@ -392,7 +392,7 @@ async fn a_volume_that_exists_and_is_not_active_is_activated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_cannot_be_activated_is_not_given_to_anybody() {
+async fn volume_that_cannot_be_activated_is_not_returned() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     node.notice().await;

@@ -45,21 +45,24 @@ async fn volume_group_with_a_duplicate_name_is_stale_and_not_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_room_in_a_class_is_told_without_a_process() {
+async fn free_space_of_a_class_is_exported_without_a_process() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
     node.lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 12.5);
     node.notice().await;
     let before = node.lvm.processes();
     let of_thin = |name: &str| value(&node, &format!("topolvm_lvmd_device_class_{name}{{device_class=\"thin\"}}"));
-    let told = ["size_bytes", "available_bytes", "volumes", "thin_data_percent"].map(of_thin);
+    let values = ["size_bytes", "available_bytes", "volumes", "thin_data_percent"].map(of_thin);
     let gib = f64::from(1 << 30);
-    assert_eq!(told.map(|value| value.to_string()), [20.0 * gib, 4.0 * gib, 1.0, 12.5].map(|value| value.to_string()));
+    assert_eq!(
+        values.map(|value| value.to_string()),
+        [20.0 * gib, 4.0 * gib, 1.0, 12.5].map(|value| value.to_string())
+    );
     assert_eq!(node.lvm.processes(), before);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_part_of_the_spare_that_others_took_is_told() {
+async fn used_part_of_the_spare_is_exported() {
     let node = Node::start().await;
     let used = || value(&node, "topolvm_lvmd_device_class_used_spare_bytes{device_class=\"ssd\"}").to_string();
     node.create("ssd", "a", 9 * GIB).await.unwrap();
@@ -70,7 +73,7 @@ async fn the_part_of_the_spare_that_others_took_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pools_that_ignore_discards_are_told_without_a_process() {
+async fn pools_that_ignore_discards_are_exported_without_a_process() {
     let node = Node::start_thin().await;
     let ignoring =
         || value(&node, "topolvm_lvmd_volume_group_pools_ignoring_discards{volume_group=\"vg\"}").to_string();

@@ -53,7 +53,7 @@ impl Life {
             (_, Err(status)) => assert_ne!(status.code(), Code::Unknown, "{status}"),
             (_, Ok(None)) => {}
         }
-        // Nothing but the volume that was asked for is touched: what is unfinished nobody was told about.
+        // Only the requested volume is touched. Unfinished volumes were never reported.
         let asked = request.name();
         for (name, volume) in before.iter().filter(|(name, volume)| *name != asked && !is_unfinished(volume)) {
             let mut volume = volume.clone();
@@ -106,9 +106,9 @@ fn is_unfinished(volume: &FakeVolume) -> bool {
     volume.tags.iter().any(|tag| tag.starts_with("topolvm.io/making="))
 }
 
-/// A volume that was given to somebody is there, ready and large enough.
+/// A volume that was returned to a caller exists, is ready and large enough.
 fn check_made(lvm: &FakeLvm, made: &LogicalVolume, name: &str, gib: u64) {
-    let there = lvm.volume("vg", name).expect("it was given to somebody and is not there");
+    let there = lvm.volume("vg", name).expect("the returned volume does not exist");
     assert!(!is_unfinished(&there), "{there:?}");
     assert!(there.bytes() >= gib * GIB);
     assert_eq!(made.size_bytes, i64::try_from(there.bytes()).unwrap());
@@ -145,7 +145,7 @@ fn happen(lvm: &FakeLvm, event: &Event) {
     }
 }
 
-/// Name, size, tags and device number of each volume of a class that somebody may know of.
+/// Name, size, tags and device number of each volume of a class that callers may know.
 type Listed = Vec<(String, u64, Vec<String>, (u32, u32))>;
 
 fn there(lvm: &FakeLvm, class: &str) -> (Listed, u64) {
@@ -157,10 +157,10 @@ fn there(lvm: &FakeLvm, class: &str) -> (Listed, u64) {
     };
     let own = |name: &String, volume: &FakeVolume| volume.pool.as_deref() == pool && !POOLS.contains(&name.as_str());
     let own: Vec<_> = contents.iter().filter(|(name, volume)| own(name, volume)).collect();
-    let promised: u64 = own.iter().map(|(_, volume)| volume.bytes()).sum();
+    let reserved: u64 = own.iter().map(|(_, volume)| volume.bytes()).sum();
     let free = match class {
-        "thin" => (5 * GIB).saturating_sub(promised),
-        "other" => (10 * GIB).saturating_sub(promised),
+        "thin" => (5 * GIB).saturating_sub(reserved),
+        "other" => (10 * GIB).saturating_sub(reserved),
         _ => lvm.free("vg").saturating_sub(GIB),
     };
     let shown = own.into_iter().filter(|(_, volume)| !is_unfinished(volume)).map(|(name, volume)| {
@@ -170,7 +170,7 @@ fn there(lvm: &FakeLvm, class: &str) -> (Listed, u64) {
     (shown.collect(), free)
 }
 
-async fn told(node: &Node, class: &str) -> (Listed, u64) {
+async fn reported(node: &Node, class: &str) -> (Listed, u64) {
     let volumes = node.list(class).await.unwrap().into_iter();
     let listed = volumes.map(|volume| {
         let size = u64::try_from(volume.size_bytes).unwrap();
@@ -210,7 +210,7 @@ fn live(steps: &[Step]) {
     // An LVM that failed is asked again within a minute.
     life.wait(Duration::from_secs(62));
     for class in CLASSES {
-        assert_eq!(life.runtime.block_on(told(&life.node, class)), there(&lvm, class), "{class}");
+        assert_eq!(life.runtime.block_on(reported(&life.node, class)), there(&lvm, class), "{class}");
     }
     assert!(*life.node.engine.lvm_works().borrow());
     for name in NAMES {
@@ -222,7 +222,7 @@ fn live(steps: &[Step]) {
     let left: Vec<_> = contents(&lvm).into_iter().filter(|(_, volume)| is_unfinished(volume)).collect();
     assert!(left.is_empty(), "unfinished: {left:?}");
     for class in CLASSES {
-        assert_eq!(life.runtime.block_on(told(&life.node, class)), there(&lvm, class), "{class}");
+        assert_eq!(life.runtime.block_on(reported(&life.node, class)), there(&lvm, class), "{class}");
     }
 }
 

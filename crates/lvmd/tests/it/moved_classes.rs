@@ -94,7 +94,7 @@ async fn removed_class_keeps_its_volumes_usable_and_creates_none() {
     }
     assert_eq!(next.snapshot(snapshot_request("s")).await.unwrap().size_bytes, 2 << 30);
     assert_eq!(next.lvm.volume("vg", "s").unwrap().pool.as_deref(), Some("pool"));
-    // The pool has 4 GiB, and nobody says how much more it may promise than is free.
+    // The pool has 4 GiB, and no configuration allows overprovisioning.
     assert_eq!(code(next.resize("thin", "a", 7 << 30).await), Code::ResourceExhausted);
     for (class, name) in [("thin", "a"), ("thin", "s"), ("thick", "b")] {
         next.remove(class, name).await.unwrap();

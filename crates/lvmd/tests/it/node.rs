@@ -44,8 +44,8 @@ lvcreate-option-classes:
   - {name: wrong, options: [--compression=y]}
 ";
 
-/// A thick class and two thin ones on one volume group of 20 GiB. The pool of `thin`, the default, promises 6 GiB with
-/// its 4, of which 1 is kept; the pool of `other` promises 10 GiB with its 1.
+/// A thick class and two thin ones on one volume group of 20 GiB. The pool of `thin`, the default, offers 6 GiB with
+/// its 4, of which 1 is kept; the pool of `other` offers 10 GiB with its 1.
 pub(crate) const THIN_CONFIG: &str = r"
 device-classes:
   - {name: thick, volume-group: vg, spare-gb: 1}
@@ -144,7 +144,7 @@ impl Node {
         )
     }
 
-    /// Tells lvmd the labels of the node.
+    /// Sends the labels of the node to lvmd.
     pub(crate) async fn label(&self, labels: &[(&str, &str)]) {
         let label = |&(key, value): &(&str, &str)| NodeLabel { key: key.to_owned(), value: value.to_owned() };
         let labels = NodeLabels { labels: labels.iter().map(label).collect() };

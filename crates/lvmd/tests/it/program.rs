@@ -176,12 +176,12 @@ fn klog_and_zap_flags_are_accepted_and_warn_once_if_ignored() {
         assert!(output.status.success(), "{flags:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let told = log(&["-v=2", "--logtostderr=true", "--vmodule=lvm=4", "--vmodule=lvmd=4", "--zap-encoder=json"]);
+    let messages = log(&["-v=2", "--logtostderr=true", "--vmodule=lvm=4", "--vmodule=lvmd=4", "--zap-encoder=json"]);
     for flag in ["logtostderr", "vmodule"] {
-        assert_eq!(told.matches(&format!("--{flag} has no effect")).count(), 1, "{told}");
+        assert_eq!(messages.matches(&format!("--{flag} has no effect")).count(), 1, "{messages}");
     }
-    assert_eq!(told.matches("has no effect").count(), 2, "{told}");
-    assert!(told.contains("\"message\":\"starting\""), "{told}");
+    assert_eq!(messages.matches("has no effect").count(), 2, "{messages}");
+    assert!(messages.contains("\"message\":\"starting\""), "{messages}");
     assert_eq!(log(&["--zap-log-level=error", "--logtostderr"]), "");
     let text = log(&["--zap-encoder=console"]);
     assert!(text.contains(" INFO starting"), "{text}");
@@ -244,10 +244,10 @@ fn sigterm_ends_it_while_it_waits_for_an_lvm_that_hangs() {
     let child = place.lvmd(&["--metrics-bind-address=", "--log-level=off"]).spawn().unwrap();
     let mut server = Server { child, log: None };
     assert_eq!(fs::read_to_string(place.path("begun")).unwrap(), "begun\n");
-    let told = std::time::Instant::now();
+    let start = std::time::Instant::now();
     assert_eq!(server.stop(), Some(0));
     // LVM is given a minute
-    assert!(told.elapsed() < std::time::Duration::from_secs(30));
+    assert!(start.elapsed() < std::time::Duration::from_secs(30));
 }
 
 // Types of HTTP/2 frames (RFC 9113 §6)
@@ -263,7 +263,7 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     [&[0], &length[..], &[kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// grpc-go sends the path of a socket as authority when it is not told `unix:PATH`, as by TopoLVM's agent.
+/// grpc-go, as in TopoLVM's agent, sends the path of a socket as authority if the target is not `unix:PATH`.
 #[test]
 fn a_client_that_sends_a_path_as_authority_is_answered() {
     let place = Place::new();
@@ -410,8 +410,8 @@ async fn a_change_is_given_to_lvms_shell_line_by_line() {
     };
     let names: Vec<_> = said.lines().filter(|line| !line.starts_with("lvmconfig")).map(plain).collect();
     let report = "fullreport --noheadings --nameprefixes";
-    // At the start, also about other groups, and before the change because the disk cannot be read; then what the shell
-    // was told.
+    // At the start, also about other groups, and before the change because the disk cannot be read; then the input
+    // of the shell.
     let others = "vgs --noheadings --nameprefixes";
     // The group gets the tag of the machine that runs the test, if that has an identity
     let tagging = if lvmd_config::Machine::read(Path::new("/")).is_some() { &["vgchange", report][..] } else { &[] };

@@ -152,7 +152,7 @@ async fn quarantine_removal_requires_the_start_time_of_the_quarantine() {
     assert_eq!(code(remove(&node, 7).await), Code::NotFound);
     quarantine(&node, OLD).await.unwrap();
     assert_eq!(code(remove(&node, 6).await), Code::FailedPrecondition);
-    // Somebody takes it out of the quarantine by hand just then
+    // An administrator removes the quarantine tag by hand just then
     node.lvm.edit_volume(VG, KEPT, |volume| volume.tags.retain(|tag| tag != SINCE_7));
     remove(&node, 7).await.unwrap_err();
     assert_eq!(node.lvm.volumes(VG), [KEPT]);

@@ -1,4 +1,4 @@
-//! lvmd as a service: what systemd is told, a configuration that changes, who may use the socket, and its end.
+//! lvmd as a service: its messages to systemd, a configuration that changes, who may use the socket, and its end.
 #![expect(clippy::disallowed_methods, reason = "the program under test is a process")]
 
 use std::fs;
@@ -180,24 +180,24 @@ async fn a_change_that_runs_at_sigterm_is_finished_and_answered() {
     let mut server = place.serve();
     let mut client = LvServiceClient::new(channel(&place.socket()).await);
     let create = CreateLvRequest { name: "b".to_owned(), size_bytes: 1 << 30, ..CreateLvRequest::default() };
-    let told = async {
+    let signalling = async {
         assert_eq!(tokio::fs::read_to_string(&begun).await.unwrap(), "begun\n");
         signal(&server, "TERM");
-        let told = Instant::now();
+        let signalled = Instant::now();
         // Waits for the reader: lvcreate, which was not stopped
         tokio::fs::write(&go, "\n").await.unwrap();
-        told
+        signalled
     };
     let mut answer = pin!(client.create_lv(create));
-    let told = tokio::select! {
+    let signalled = tokio::select! {
         answer = &mut answer => panic!("lvcreate was not run: {answer:?}"),
-        told = told => told,
+        signalled = signalling => signalled,
     };
     let error = answer.await.unwrap_err();
     assert_eq!(error.code(), Code::Internal);
     assert!(error.message().contains("disk on fire"), "{error}");
     assert_eq!(tokio::task::spawn_blocking(move || server.child.wait()).await.unwrap().unwrap().code(), Some(0));
-    assert!(told.elapsed() < Duration::from_secs(30));
+    assert!(signalled.elapsed() < Duration::from_secs(30));
     assert!(!place.socket().exists());
 }
 

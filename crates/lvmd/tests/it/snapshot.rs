@@ -27,7 +27,7 @@ fn sized(name: &str, bytes: u64) -> CreateLvSnapshotRequest {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_is_as_large_as_its_source_unless_told_otherwise() {
+async fn snapshot_is_as_large_as_its_source_by_default() {
     let node = node().await;
     let snapshot =
         node.snapshot(CreateLvSnapshotRequest { tags: vec!["t".to_owned()], ..read_only("s") }).await.unwrap();

@@ -124,7 +124,7 @@ async fn missing_disk_is_a_problem_with_its_last_path_until_back() {
     node.lvm.set_missing_pvs("vg-hdd", 0);
     assert_eq!(last(&mut stream).await, Some(before));
 
-    // Whoever starts when it has gone does not know where it was.
+    // An lvmd that starts without the disk does not know its former path.
     node.lvm.set_missing_pvs("vg-hdd", 1);
     let later = node.restart(CONFIG).await;
     let mut stream = watch(&later).await;

@@ -66,7 +66,7 @@ async fn thin_pool_capacity_is_size_times_ratio_less_the_spare() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pool_that_promises_too_much_already_has_nothing_left() {
+async fn overcommitted_pool_has_no_free_space() {
     let node = Node::start_thin().await;
     node.lvm.add_volume("vg", "a", FakeVolume::thin(100 * GIB, "pool"));
     node.notice().await;
@@ -88,7 +88,7 @@ async fn the_room_in_one_pool_is_not_that_in_another_or_in_the_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn parallel_requests_never_get_more_than_a_pool_promises() {
+async fn parallel_requests_never_exceed_the_overprovision_ratio() {
     let node = Node::start_thin().await;
     node.lvm.set_latency(Duration::from_millis(20));
     let names: Vec<_> = (0..50).map(|number| format!("v{number}")).collect();
@@ -184,7 +184,7 @@ async fn missing_thin_pool_is_neither_empty_nor_full_nor_not_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
+async fn watchers_get_the_state_and_the_limit_of_a_pool() {
     let node = Node::start_thin().await;
     node.create("thin", "a", 2 * GIB).await.unwrap();
     node.lvm.edit_volume("vg", "pool", |pool| {
@@ -222,7 +222,7 @@ async fn watchers_learn_what_a_pool_is_and_what_it_promises() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watchers_are_told_that_a_missing_pool_has_no_room() {
+async fn watchers_see_no_free_space_in_a_missing_pool() {
     let node = Node::start_thin().await;
     node.lvm.remove_volume("vg", "pool");
     node.notice().await;
@@ -256,7 +256,7 @@ async fn lvmd_does_not_start_without_the_pool_of_a_class() {
 }
 
 /// The free bytes of the class `thin`, as watchers and other clients get them.
-async fn promised(node: &Node) -> u64 {
+async fn free_of_thin(node: &Node) -> u64 {
     let free = node.free("thin").await.unwrap();
     let message = watched(node).await;
     let item = message.items.into_iter().find(|item| item.device_class == "thin").unwrap();
@@ -289,22 +289,22 @@ async fn thin_pool_refused_by_lvm_has_no_capacity_until_it_recovers(
     };
     set("twi-aotz--", 70.0, 1.0);
     node.notice().await;
-    assert_eq!(promised(&node).await, 4 * GIB);
+    assert_eq!(free_of_thin(&node).await, 4 * GIB);
     set(attr, data, metadata);
     node.notice().await;
-    assert_eq!(promised(&node).await, 0);
+    assert_eq!(free_of_thin(&node).await, 0);
     for refused in [node.create("thin", "b", GIB).await, node.snapshot(snapshot_request("s")).await] {
         let status = refused.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted);
         assert!(status.message().contains("`lvextend -L +SIZE vg/pool`"), "{status}");
     }
     assert_eq!(code(node.resize("thin", "a", 2 << 30).await), Code::ResourceExhausted);
-    assert_eq!(promised(&node).await, 0);
+    assert_eq!(free_of_thin(&node).await, 0);
     // The other pool is another matter.
     node.create("other", "c", GIB).await.unwrap();
     set("twi-aotz--", 35.0, 1.0);
     node.notice().await;
-    assert_eq!(promised(&node).await, 4 * GIB);
+    assert_eq!(free_of_thin(&node).await, 4 * GIB);
     node.create("thin", "b", GIB).await.unwrap();
 }
 
@@ -315,10 +315,10 @@ async fn thin_pool_refused_by_lvm_has_no_capacity_until_it_recovers(
 async fn a_broken_pool_has_no_capacity_and_room_is_not_what_it_lacks(#[case] attr: &str) {
     let node = Node::start_thin().await;
     node.lvm.edit_volume("vg", "pool", |pool| attr.clone_into(&mut pool.attr));
-    // Noticed when LVM is asked, at the latest: nothing else tells of a needed check.
+    // Noticed when LVM is asked, at the latest: nothing else reports a needed check.
     node.notice().await;
     node.create("thick", "x", GIB).await.unwrap();
-    assert_eq!(promised(&node).await, 0);
+    assert_eq!(free_of_thin(&node).await, 0);
     let status = node.create("thin", "b", GIB).await.unwrap_err();
     assert_eq!(status.code(), Code::FailedPrecondition);
     assert!(status.message().ends_with("repair it, see lvmthin(7)"), "{status}");
@@ -338,8 +338,8 @@ async fn thin_pool_with_an_unknown_threshold_has_capacity_until_full() {
     let node = node.restart(THIN_CONFIG).await;
     node.lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 99.5);
     node.notice().await;
-    assert_eq!(promised(&node).await, 5 * GIB);
+    assert_eq!(free_of_thin(&node).await, 5 * GIB);
     node.lvm.edit_volume("vg", "pool", |pool| pool.data_percent = 100.0);
     node.notice().await;
-    assert_eq!(promised(&node).await, 0);
+    assert_eq!(free_of_thin(&node).await, 0);
 }

@@ -1,4 +1,4 @@
-//! Volumes that a crash left unfinished are recognised, never given to anybody, and removed.
+//! Volumes that a crash left unfinished are recognised, never returned to a caller, and removed.
 
 use std::time::Duration;
 
@@ -73,13 +73,13 @@ async fn creating_costs_one_process() {
 #[case::thick("thick", FakeVolume::thick(GIB))]
 #[case::thin("thin", FakeVolume::thin(GIB, "pool"))]
 #[tokio::test(start_paused = true)]
-async fn an_unfinished_volume_is_made_anew_and_not_taken_as_it_is(#[case] class: &str, #[case] volume: FakeVolume) {
+async fn unfinished_volume_is_recreated_and_not_used(#[case] class: &str, #[case] volume: FakeVolume) {
     let node = Node::start_thin().await;
     node.notice().await;
     node.lvm.add_volume("vg", "a", unfinished(volume));
     node.notice().await;
     let old = node.lvm.volume("vg", "a").unwrap().minor;
-    assert_eq!(node.list(class).await.unwrap(), [], "it is not there for anybody");
+    assert_eq!(node.list(class).await.unwrap(), [], "it is not listed");
     node.create(class, "a", GIB).await.unwrap();
     let made = node.lvm.volume("vg", "a").unwrap();
     assert_ne!(made.minor, old);
@@ -97,7 +97,7 @@ async fn an_unfinished_volume_makes_room_for_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unfinished_snapshot_is_made_anew_and_not_taken_as_it_is() {
+async fn unfinished_snapshot_is_recreated_and_not_used() {
     let node = Node::start_thin().await;
     node.create("thin", "a", GIB).await.unwrap();
     // It looks right in everything but the making tag.
@@ -282,7 +282,7 @@ async fn volume_that_vanishes_during_creation_is_an_internal_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_time_out_the_next_attempt_makes_the_volume_anew() {
+async fn volume_is_recreated_by_the_attempt_after_a_timeout() {
     let node = Node::start().await;
     node.lvm.fail_after_success("lvcreate", 1, Fault::Timeout);
     assert_eq!(code(node.create("ssd", "a", GIB).await), Code::DeadlineExceeded);
@@ -299,8 +299,8 @@ async fn volume_that_cannot_be_wiped_is_removed_without_a_making_tag() {
     assert_eq!(node.lvm.volumes("vg-ssd"), Vec::<String>::new());
 }
 
-/// LVM suspends the source of a snapshot for a moment. Were it killed then, whoever uses the source would wait for
-/// ever.
+/// LVM suspends the source of a snapshot for a moment. If it were killed then, users of the source would wait
+/// forever.
 #[rstest]
 #[case::at_the_next_start(true)]
 #[case::when_lvm_is_asked_next(false)]
@@ -316,7 +316,7 @@ async fn a_volume_that_was_left_suspended_goes_on(#[case] restarts: bool) {
     let node = if restarts { node.restart(THIN_CONFIG).await } else { node };
     node.notice().await;
     assert_eq!(&node.lvm.volume("vg", "a").unwrap().attr[4..5], "a");
-    assert_eq!(&node.lvm.volume("vg", "theirs").unwrap().attr[4..5], "s", "nobody knows why");
+    assert_eq!(&node.lvm.volume("vg", "theirs").unwrap().attr[4..5], "s", "the reason is not known");
 }
 
 /// The one before us is about to say that a volume is ready, while we, started on the same socket, are about to remove
@@ -342,9 +342,9 @@ async fn a_volume_that_becomes_ready_just_before_it_is_removed_stays(#[case] at_
     assert_eq!(node.lvm.count("lvcreate"), 0);
 }
 
-/// The other way round: our successor has removed what we made, and is making it anew, when we say that ours is ready.
+/// The reverse: another lvmd has removed the volume and is recreating it when this lvmd would report it as ready.
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_another_one_makes_anew_is_not_reported_as_made() {
+async fn volume_recreated_by_another_lvmd_is_not_reported_as_created() {
     let node = Node::start().await;
     // The look at the start is over.
     node.notice().await;

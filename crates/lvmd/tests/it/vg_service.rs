@@ -26,7 +26,7 @@ async fn volume_list_has_all_properties_of_the_volumes_of_a_class() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_who_asks_for_one_volume_is_not_told_of_the_others() {
+async fn query_for_one_volume_omits_the_others() {
     let node = Node::start().await;
     for name in ["a", "b", "c"] {
         node.create("ssd", name, GIB).await.unwrap();
@@ -169,7 +169,7 @@ async fn reads_do_not_wait_for_a_change_and_never_show_half_of_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_free_and_what_can_be_made_of_it_are_told_apart() {
+async fn free_bytes_of_class_and_volume_group_are_distinguished() {
     let config = "device-classes: [{name: raid, volume-group: vg-hdd, default: true, spare-gb: 4, lvcreate-options: \
          [--type=raid1]}]";
     let node = Node::start().await.restart(config).await;
@@ -209,8 +209,8 @@ async fn capacity_stream_has_the_largest_volume_per_lvcreate_layout() {
     );
     // A pool gives all volumes the same
     let node = Node::start_thin().await.restart(&format!("{THIN_CONFIG}{options}")).await;
-    let told: Vec<_> = layouts(&node).await.iter().map(Vec::len).collect();
-    assert_eq!(told, [3, 0, 0]);
+    let counts: Vec<_> = layouts(&node).await.iter().map(Vec::len).collect();
+    assert_eq!(counts, [3, 0, 0]);
 }
 
 fn layout(option_class: &str, free_bytes: u64, stripes: u64, images: u64) -> OptionClassItem {

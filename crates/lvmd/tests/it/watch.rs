@@ -176,7 +176,7 @@ async fn health_follows_lvm() {
     node.notice().await;
     assert!(!*works.borrow_and_update());
     node.lvm.clear_faults();
-    // Nobody asks for anything, and still it is found out.
+    // It is noticed without a request.
     timeout(MINUTE, works.changed()).await.unwrap().unwrap();
     assert!(*works.borrow());
 }
@@ -189,8 +189,8 @@ async fn a_slow_lvm_is_not_a_dead_one() {
     node.lvm.extend_group("vg-ssd", GIB);
     node.notice().await;
     assert!(*node.engine.lvm_works().borrow());
-    let told = problems.borrow().join("\n");
-    assert!(told.contains("does not answer in time about volume group vg-ssd"), "{told}");
+    let messages = problems.borrow().join("\n");
+    assert!(messages.contains("does not answer in time about volume group vg-ssd"), "{messages}");
     node.lvm.clear_faults();
     sleep(Duration::from_mins(1)).await;
     assert!(problems.borrow().is_empty());

@@ -44,7 +44,7 @@ fn only(node: &Node, vg: &str) -> (String, FakeVolume) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_without_a_wish_to_wipe_is_removed_at_once() {
+async fn volume_that_is_not_to_be_wiped_is_removed_at_once() {
     let node = Node::start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     node.remove("ssd", "a").await.unwrap();
@@ -159,7 +159,7 @@ async fn a_copy_on_write_snapshot_is_not_taken_for_wiped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_lvmd_begins_anew_and_finishes() {
+async fn wiping_is_restarted_and_finished_by_the_next_lvmd() {
     let node = start().await;
     node.create("ssd", "a", GIB).await.unwrap();
     let stop = node.lvm.stop_wiping_at(512 * MIB);
@@ -213,7 +213,7 @@ async fn wiping_uses_the_settings_of_the_renamed_device_class() {
     assert_eq!(next.lvm.removed_unwiped("vg-ssd"), Vec::<String>::new());
 }
 
-/// It answers an error, the next lvmd finds the tag, and nobody is told of the volume under its old name.
+/// It returns an error, the next lvmd finds the tag, and the volume is not listed under its old name.
 #[tokio::test(start_paused = true)]
 async fn a_crash_between_tag_and_rename_leaves_a_volume_that_is_wiped() {
     let node = start().await;
@@ -304,7 +304,7 @@ async fn one_that_fails_does_not_hold_up_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_somebody_opened_after_it_was_removed_waits() {
+async fn volume_opened_after_its_removal_waits() {
     let node = start().await;
     let tags = vec![MANAGED.to_owned(), WIPING.to_owned()];
     node.lvm.add_volume("vg-ssd", "x", FakeVolume { tags, open: true, ..FakeVolume::thick(GIB) });
@@ -377,7 +377,7 @@ fn metrics(node: &Node, labels: &str) -> [String; 3] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_metrics_tell_what_is_left_to_wipe() {
+async fn metrics_show_what_is_left_to_wipe() {
     let node = start().await;
     let labels = r#"volume_group="vg-ssd",device_class="ssd""#;
     assert_eq!(metrics(&node, labels), ["0.0", "0.0", "0"]);

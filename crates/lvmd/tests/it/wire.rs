@@ -272,7 +272,7 @@ async fn watch_is_a_stream_of_free_bytes_and_items() {
     let [ssd, hdd] = [ssd, hdd].map(|item| read(item.clone().into()));
     assert_eq!(ssd[..4], item("ssd", 9 * GIB, 10 * GIB));
     assert_eq!(hdd[..4], item("hdd", 20 * GIB, 20 * GIB));
-    // Ours, as field 100 is: whoever does not know the field leaves it out
+    // Ours, as field 100 is: clients that do not know the field skip it
     let [(101, Field::Bytes(own)), (101, Field::Bytes(mirrored)), (101, Field::Bytes(_))] = &hdd[4..] else {
         panic!("{hdd:?}")
     };
@@ -298,7 +298,7 @@ async fn a_thin_class_has_its_pool_in_field_4() {
     let Some((2, Field::Bytes(thin))) = first.get(2) else { panic!("{first:?}") };
     let item = read(thin.clone().into());
     let Some((4, Field::Bytes(pool))) = item.get(3) else { panic!("{item:?}") };
-    // The last is ours: whoever does not know the field leaves it out
+    // The last is ours: clients that do not know the field skip it
     let expected = [
         (1, Field::Double(12.5)),
         (2, Field::Double(1.25)),
@@ -336,7 +336,7 @@ fn reason(status: &Status) -> (String, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn programs_are_told_the_reason_beside_the_code() {
+async fn status_has_a_reason_in_addition_to_the_code() {
     let (node, _dir, mut client) = served().await;
     node.create("ssd", "a", GIB).await.unwrap();
     node.lvm.edit_volume("vg-ssd", "a", |volume| volume.open = true);

@@ -49,7 +49,7 @@ struct Facts {
 }
 
 impl Facts {
-    /// An LV that nobody misses.
+    /// An LV that is proven to be an orphan.
     fn of_orphan() -> Self {
         Self {
             tags: [true; 4],

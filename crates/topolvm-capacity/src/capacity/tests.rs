@@ -17,7 +17,7 @@ fn node_meta(node: impl serde::Serialize) -> NodeMeta {
     serde_json::from_value(serde_json::to_value(node).unwrap()).unwrap()
 }
 
-/// Nodes as the API server would tell them.
+/// Nodes as the API server would return them.
 fn nodes(list: &[Row<'_>]) -> Capacity {
     let capacity = empty();
     for (name, label, annotations) in list {
@@ -87,11 +87,11 @@ async fn capacity_segment_is_the_topology_label_or_the_node_name() {
 async fn free_space_excludes_reservations_and_is_never_negative() {
     let capacity = empty();
     capacity.apply_node(&Event::Apply(node_meta(node("n1").capacity("ssd", 3).build())));
-    let promised = |name: &str| Event::Apply(logical_volume(name).class("ssd").sized("2Gi").build());
-    capacity.apply_volume(&promised("pvc-1"));
+    let reserve = |name: &str| Event::Apply(logical_volume(name).class("ssd").sized("2Gi").build());
+    capacity.apply_volume(&reserve("pvc-1"));
     assert_eq!(free(&capacity, "n1", "ssd"), Some(GIB));
     assert_eq!(capacity.free_bytes("n1", &"ssd".into(), &capacity.exempt_volume("pvc-1")), Some(3 * GIB));
-    capacity.apply_volume(&promised("pvc-2"));
+    capacity.apply_volume(&reserve("pvc-2"));
     assert_eq!((free(&capacity, "n1", "ssd"), capacity.total_free_bytes(&"ssd".into())), (Some(0), 0));
     assert_eq!(capacity.reserved_bytes("n1", &"ssd".into(), &Exemption::default()), 4 * GIB);
 }
@@ -149,7 +149,7 @@ async fn a_hold_reserves_until_it_is_dropped_or_the_object_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_is_told_of_changes_and_of_nothing_else() {
+async fn waiters_are_notified_of_changes_only() {
     let capacity = empty();
     let mut changes = capacity.changes();
     let of_node = || Event::Apply(node_meta(node("n1").capacity("ssd", 9).build()));
@@ -181,19 +181,19 @@ fn free_by_layout(capacity: &Capacity) -> [u64; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_promise_takes_all_its_copies_from_volumes_of_other_layouts() {
+async fn reservation_subtracts_all_its_copies_from_other_layouts() {
     let capacity = with_copies();
     assert_eq!(free_by_layout(&capacity), [20, 20, 10, 20]);
-    let promised = |name: &str, option_class: &str| {
+    let reserve = |name: &str, option_class: &str| {
         Event::Apply(logical_volume(name).class("ssd").option_class(option_class).sized("3Gi").build())
     };
-    capacity.apply_volume(&promised("pvc-1", "mirrored"));
+    capacity.apply_volume(&reserve("pvc-1", "mirrored"));
     assert_eq!(free_by_layout(&capacity), [14, 14, 7, 14]);
     assert_eq!(capacity.reserved_bytes("n1", &"ssd".into(), &Exemption::default()), 6 * GIB);
     assert_eq!(capacity.reserved_bytes("n1", &"ssd".into(), &capacity.exempt_volume("pvc-1")), 0);
-    capacity.apply_volume(&promised("pvc-2", ""));
+    capacity.apply_volume(&reserve("pvc-2", ""));
     assert_eq!(free_by_layout(&capacity), [11, 11, 4, 11]);
-    // Until the watch tells of it, a creation counts in the same way
+    // Until the watch reports it, a creation counts in the same way
     let held = capacity.hold("pvc-3", "n1", VolumeClasses::new("ssd", "mirrored"), GIB);
     assert_eq!(free_by_layout(&capacity), [9, 9, 3, 9]);
     drop(held);

@@ -48,7 +48,7 @@ impl World {
         self.now += time;
     }
 
-    /// GiB that are promised in the class `ssd` of a node.
+    /// GiB that are reserved in the class `ssd` of a node.
     fn reserved(&mut self, node: &str) -> u64 {
         self.reservations.refresh(self.now);
         self.reservations
@@ -126,13 +126,13 @@ async fn reservations_of_two_layouts_are_not_released_by_publication() {
     world.reservations.publish("n1", |_| 2 * GIB, world.now);
     world.apply(volume("1").ready("u", "2Gi"));
     world.reservations.publish("n1", |_| 2 * GIB, world.now);
-    let promised = |world: &mut World| {
+    let sizes = |world: &mut World| {
         world.reservations.refresh(world.now);
         world.reservations.on_node("n1").map(|(_, bytes)| bytes / GIB).collect::<Vec<_>>()
     };
-    assert_eq!(promised(&mut world), [2, 2]);
+    assert_eq!(sizes(&mut world), [2, 2]);
     world.pass(SETTLING_TIME);
-    assert_eq!(promised(&mut world), [2]);
+    assert_eq!(sizes(&mut world), [2]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,7 +208,7 @@ async fn failure_and_deletion_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_nobody_works_for_reserves_for_five_minutes() {
+async fn claim_without_progress_reserves_for_five_minutes() {
     let mut world = World::new();
     world.claim(&selected("1", "n1"));
     world.pass(CLAIM_TIMEOUT / 2);
@@ -329,7 +329,7 @@ impl Object {
         }
     }
 
-    /// The node and the bytes that are promised if this is what counts for the volume.
+    /// The node and the bytes that are reserved if this is what counts for the volume.
     fn reservation(&self) -> (String, u64) {
         match *self {
             Self::Claim { node, gib, is_bound, .. } => (format!("n{node}"), if is_bound { 0 } else { gib * GIB }),

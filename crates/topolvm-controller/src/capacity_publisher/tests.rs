@@ -150,7 +150,7 @@ async fn csi_storage_capacities_are_written_only_when_they_change() {
     first.settled().await;
     let before = api.list_json(OBJECTS);
     assert_eq!(first.writes(), 4);
-    // Heartbeats of nodes, watches that begin anew
+    // Heartbeats of nodes, watches that restart
     api.edit("nodes", "", "n1", |node| node["metadata"]["annotations"]["other"] = json!("changed"));
     api.expire();
     first.settled().await;

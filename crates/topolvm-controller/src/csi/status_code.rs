@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_api_failure_is_told_in_one_sentence() {
+    fn api_failure_is_one_sentence() {
         let status = kube::core::Status::failure("etcdserver: request timed out", "InternalError").with_code(500);
         let error = VolumeError::Api {
             action: "create",

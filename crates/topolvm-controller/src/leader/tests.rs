@@ -130,7 +130,7 @@ async fn leader_election_has_one_leader_and_replaces_it_at_once() {
 
 /// With a clock that advances between two readings, unlike that of the other tests.
 #[tokio::test]
-async fn a_lease_that_nobody_holds_is_acquired_at_once() {
+async fn lease_without_a_holder_is_acquired_at_once() {
     let harness = Harness::new();
     harness.held_by_another();
     harness.server.edit("leases", "ns", "topolvm", |lease| lease["spec"]["holderIdentity"] = json!(""));

@@ -25,7 +25,7 @@ impl Agent {
         Self { free: Arc::new(Mutex::new(bytes)) }
     }
 
-    /// Works for ever.
+    /// Runs forever.
     pub(crate) async fn run(self, api: ApiServer) {
         let mut changes = api.subscribe(LVS);
         loop {

@@ -47,7 +47,7 @@ async fn a_controller_whose_classes_cannot_snapshot_says_so() {
     let source = harness.made("pvc-1").await;
     assert_eq!(announced(&harness).await, WITHOUT_SNAPSHOTS);
 
-    // The agents of the nodes do not know what this controller was told, and a plugin has one set of capabilities
+    // The agents of the nodes do not know the flags of this controller, and a plugin has one set of capabilities
     let plugin = harness.identity.clone().get_plugin_capabilities(GetPluginCapabilitiesRequest {}).await.unwrap();
     assert_eq!(plugin.into_inner(), topolvm_proto::plugin::capabilities());
 

@@ -14,7 +14,7 @@ use crate::harness::{
 const OPTION_CLASS: &str = "topolvm.io/lvcreate-option-class";
 
 #[tokio::test(start_paused = true)]
-async fn free_space_is_told_of_the_cluster_or_of_one_node() {
+async fn free_space_is_returned_for_the_cluster_or_one_node() {
     let harness = Harness::new().await;
     assert_eq!(harness.free("", None).await, 30 * GIB);
     assert_eq!(harness.free("", Some(topology("n1"))).await, 10 * GIB);
@@ -24,13 +24,13 @@ async fn free_space_is_told_of_the_cluster_or_of_one_node() {
     assert_eq!(harness.free("", Some(Topology::default())).await, 0);
 }
 
-/// The agent of n2 is TopoLVM's, which tells nothing of option classes.
+/// The agent of n2 is TopoLVM's, which does not report option classes.
 #[tokio::test(start_paused = true)]
 async fn an_option_class_has_the_room_that_its_layout_leaves() {
     let harness = Harness::new().await;
     harness.api.apply_json(node("n1").capacity("", 9).copies("", "mirrored", 4, 2).build());
     harness.until_free("", 29 * GIB).await;
-    let told = async |topology: Option<Topology>| {
+    let capacity_of = async |topology: Option<Topology>| {
         let request = GetCapacityRequest {
             parameters: [(OPTION_CLASS.to_owned(), "mirrored".to_owned())].into(),
             accessible_topology: topology,
@@ -39,9 +39,9 @@ async fn an_option_class_has_the_room_that_its_layout_leaves() {
         let answer = harness.csi.clone().get_capacity(request).await.unwrap().into_inner();
         (u64::try_from(answer.available_capacity).unwrap() / GIB, answer.maximum_volume_size.map(|bytes| bytes >> 30))
     };
-    assert_eq!(told(Some(topology("n1"))).await, (4, None));
-    assert_eq!(told(Some(topology("n2"))).await, (20, None));
-    assert_eq!(told(None).await, (24, Some(20)));
+    assert_eq!(capacity_of(Some(topology("n1"))).await, (4, None));
+    assert_eq!(capacity_of(Some(topology("n2"))).await, (20, None));
+    assert_eq!(capacity_of(None).await, (24, Some(20)));
     // The first node that has room for both copies, though n1 has room for one
     harness.claim("1", None, true);
     let request = with_parameter(sized(volume("pvc-1"), 5 * GIB, 0), OPTION_CLASS, "mirrored");
@@ -71,7 +71,7 @@ async fn a_node_that_is_being_deleted_has_no_space() {
 /// external-provisioner asks about a new node as soon as kubelet knows the driver, and only after an error again before
 /// a minute is over.
 #[tokio::test(start_paused = true)]
-async fn of_a_node_whose_agent_has_just_been_started_nothing_is_told() {
+async fn capacity_of_a_new_node_is_unavailable_until_it_is_published() {
     let harness = Harness::new().await;
     let ask = async || {
         let request = GetCapacityRequest { accessible_topology: Some(topology("n3")), ..GetCapacityRequest::default() };
@@ -90,7 +90,7 @@ async fn of_a_node_whose_agent_has_just_been_started_nothing_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_the_nodes_are_known_nothing_is_told() {
+async fn capacity_is_unavailable_before_the_nodes_are_known() {
     let api = ApiServer::new();
     api.disconnect();
     let harness = Harness::on(&api, ApiFlavor::TopoLvm);
@@ -125,7 +125,7 @@ async fn less_than_the_smallest_volume_is_nothing(
     let enough = node("n2").capacity_bytes("", smallest).build();
     harness.api.apply_json(full);
     harness.api.apply_json(enough);
-    let told = async |node: &str| {
+    let capacity_of = async |node: &str| {
         let request = GetCapacityRequest {
             volume_capabilities: capability.clone().into_iter().collect(),
             parameters: [("csi.storage.k8s.io/fstype".to_owned(), filesystem.to_owned())].into(),
@@ -134,15 +134,15 @@ async fn less_than_the_smallest_volume_is_nothing(
         let answer = harness.csi.clone().get_capacity(request).await.unwrap().into_inner();
         (u64::try_from(answer.available_capacity).unwrap(), u64::try_from(answer.minimum_volume_size.unwrap()).unwrap())
     };
-    while told("n2").await.0 > smallest {
+    while capacity_of("n2").await.0 > smallest {
         tokio::task::yield_now().await;
     }
-    assert_eq!(told("n2").await, (smallest, smallest));
-    assert_eq!(told("n1").await, (0, smallest));
+    assert_eq!(capacity_of("n2").await, (smallest, smallest));
+    assert_eq!(capacity_of("n1").await, (0, smallest));
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_promised_to_claims_and_volumes_is_not_free() {
+async fn space_reserved_for_claims_and_volumes_is_not_free() {
     let harness = Harness::new().await;
     harness.driver.reserve_for_claims(&harness.tasks, &harness.shutdown);
     harness.claim("1", Some("n1"), false);
@@ -150,7 +150,7 @@ async fn what_is_promised_to_claims_and_volumes_is_not_free() {
     harness.api.apply_json(logical_volume("pvc-2").sized("2Gi").build());
     harness.until_free("", 27 * GIB).await;
     assert_eq!(harness.free("", Some(topology("n1"))).await, 7 * GIB);
-    // The volume of the claim is the same promise
+    // The volume of the claim is the same reservation
     harness.api.apply_json(logical_volume("pvc-1").build());
     harness.api.delete("logicalvolumes", "", "pvc-2");
     harness.until_free("", 29 * GIB).await;
@@ -161,7 +161,7 @@ async fn what_is_promised_to_claims_and_volumes_is_not_free() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_controller_knows_what_is_promised() {
+async fn restarted_controller_knows_the_reservations() {
     let api = ApiServer::new();
     api.apply_json(node("n1").capacity("", 10).build());
     let before = Harness::on(&api, ApiFlavor::TopoLvm);
@@ -188,7 +188,7 @@ async fn a_claim_is_not_refused_because_of_its_own_reservation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_node_with_room_is_one_that_has_promised_less() {
+async fn node_choice_takes_reservations_into_account() {
     let harness = Harness::new().await;
     harness.claim("1", None, true);
     harness.api.apply_json(logical_volume("pvc-0").sized("8Gi").build());
@@ -227,7 +227,7 @@ async fn volume_without_selected_node_is_placed_by_the_strategy(
     assert_eq!(harness.api.list_json("logicalvolumes")[0]["spec"]["nodeName"], expected);
 }
 
-/// All are asked for before the watch has told of the first.
+/// All are asked for before the watch has reported the first.
 #[tokio::test(start_paused = true)]
 async fn volume_creation_in_parallel_never_exceeds_node_capacity() {
     let harness = Harness::new().await;

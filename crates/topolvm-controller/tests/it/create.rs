@@ -153,7 +153,7 @@ async fn immediate_binding_uses_the_first_node_with_free_space(
 /// publishes too little.
 #[rstest]
 #[case::chosen(Some("n1"), false)]
-#[case::chosen_by_somebody_although_the_class_binds_immediately(Some("n1"), true)]
+#[case::chosen_although_the_class_binds_immediately(Some("n1"), true)]
 #[case::about_to_be_chosen_again(None, false)]
 #[tokio::test(start_paused = true)]
 async fn a_volume_for_a_pod_is_made_on_the_node_of_the_pod_or_nowhere(

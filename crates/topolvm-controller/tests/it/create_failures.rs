@@ -1,4 +1,4 @@
-//! CreateVolume where the node, the API server or somebody else gets in the way.
+//! CreateVolume when the node, the API server or another client interferes.
 
 use rstest::rstest;
 use serde_json::json;
@@ -83,7 +83,7 @@ async fn a_silent_node_is_named_and_the_next_call_goes_on_waiting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_somebody_deletes_meanwhile_is_no_final_error() {
+async fn object_deleted_meanwhile_is_no_final_error() {
     let harness = Harness::new().await;
     let creating = harness.beside(create(harness.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
     harness.api.until(LVS, "", "pvc-1", |object| object.map(drop)).await;

@@ -97,7 +97,7 @@ async fn a_volume_that_fills_its_node_is_found_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_an_agent_that_tells_the_size_later_is_waited_for() {
+async fn volume_is_awaited_until_its_agent_reports_the_size() {
     let harness = Harness::new().await;
     let creating = harness.beside(create(harness.csi.clone(), on_nodes(volume("pvc-1"), &["n1"])));
     harness.api.until(LVS, "", "pvc-1", |object| object.map(drop)).await;
@@ -108,7 +108,7 @@ async fn a_volume_of_an_agent_that_tells_the_size_later_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_whose_size_cannot_be_told_is_never_deleted() {
+async fn volume_of_unknown_size_is_never_deleted() {
     let harness = Harness::new().await;
     harness.api.apply_json(logical_volume("pvc-1").build());
     harness.api.edit(LVS, "", "pvc-1", |volume| {

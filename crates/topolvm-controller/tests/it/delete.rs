@@ -163,7 +163,7 @@ async fn validate(
     Ok(harness.csi.clone().validate_volume_capabilities(in_ten_seconds(request)).await?.into_inner())
 }
 
-/// A controller whose watch of LogicalVolumes tells nothing new.
+/// A controller whose watch of LogicalVolumes reports nothing new.
 async fn blind() -> Harness {
     let api = ApiServer::new();
     api.inject("watch", LVS, 99, Failure::Hang);

@@ -121,7 +121,7 @@ async fn an_old_failure_is_not_the_answer_to_a_new_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_same_failure_again_is_told_at_the_deadline() {
+async fn repeated_failure_is_returned_at_the_deadline() {
     let harness = Harness::new().await;
     harness.start(&Agent::with_free(0));
     existing(&harness);
@@ -137,7 +137,7 @@ async fn expansion_failure_with_unchanged_message_is_recognized() {
     let expanding = harness.expanding();
     let start = tokio::time::Instant::now();
     harness.api.until(LVS, "", "pvc-1", |object| (object?["spec"]["size"] == "2Gi").then_some(())).await;
-    // One right after the other, so that the watch may tell both at once
+    // One right after the other, so that the watch may report both at once
     harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(0));
     harness.api.edit(LVS, "", "pvc-1", |volume| volume["status"]["code"] = json!(8));
     assert_eq!(refusal(expanding.await.unwrap()).0, Code::OutOfRange);
@@ -155,7 +155,7 @@ async fn a_silent_node_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_elses_change_in_between_is_kept() {
+async fn change_by_another_client_in_between_is_kept() {
     let harness = Harness::with_agent().await;
     existing(&harness);
     harness.api.before_next("patch", LVS, |api| {

@@ -35,8 +35,8 @@ async fn a_snapshot_is_returned_by_its_id() {
         let request = GetSnapshotRequest { snapshot_id: id.to_owned(), ..Default::default() };
         harness.csi.clone().get_snapshot(request).await
     };
-    let told = get(&snapshot.snapshot_id).await.unwrap().into_inner().snapshot;
-    assert_eq!(told, Some(Snapshot { accessible_topology: vec![topology("n1")], ..snapshot }));
+    let found = get(&snapshot.snapshot_id).await.unwrap().into_inner().snapshot;
+    assert_eq!(found, Some(Snapshot { accessible_topology: vec![topology("n1")], ..snapshot }));
     assert_eq!(refusal(get(&source).await).0, Code::NotFound);
     assert_eq!(refusal(get("").await).0, Code::InvalidArgument);
 }

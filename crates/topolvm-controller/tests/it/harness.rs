@@ -86,7 +86,7 @@ impl Harness {
         }
     }
 
-    /// The same controller, told that its classes cannot snapshot.
+    /// The same controller, configured for classes that cannot snapshot.
     pub(crate) fn without_snapshots(mut self) -> Self {
         self.driver = self.driver.without_snapshots();
         self.csi = ControllerClient::new(self.driver.routes().prepare());
@@ -119,7 +119,7 @@ impl Harness {
         }
     }
 
-    /// Waits until the watch has told about the volume with this id: finding it then takes no LIST.
+    /// Waits until the watch has reported the volume with this id: finding it then takes no LIST.
     pub(crate) async fn synced_with(&self, id: &str) {
         loop {
             let lists = self.api.count("list", LVS);
@@ -141,7 +141,7 @@ impl Harness {
         u64::try_from(answer.available_capacity).unwrap()
     }
 
-    /// Waits until the watch has told that so many bytes are free in the cluster.
+    /// Waits until the watch has reported so many free bytes in the cluster.
     pub(crate) async fn until_free(&self, class: &str, bytes: u64) {
         while self.free(class, None).await != bytes {
             tokio::task::yield_now().await;

@@ -70,7 +70,7 @@ async fn a_definition_that_is_missing_is_waited_for() {
     assert!(!is_ready(&harness).await);
 }
 
-/// A right that is missing concerns one object, credentials that nobody knows concern all.
+/// A missing permission concerns one object, rejected credentials concern all.
 #[tokio::test(start_paused = true)]
 async fn controller_whose_credentials_are_rejected_is_not_ready() {
     let harness = Harness::new().await;

@@ -67,8 +67,8 @@ fn scheduling_mode_flags_that_contradict_exit_with_64() {
     assert!(message.contains("contradict each other; remove --pod-capacity-resource"), "{message}");
 }
 
-/// A kubeconfig with the address of an API server that is not there.
-pub(crate) fn nobody_listens(dir: &Path) -> PathBuf {
+/// A kubeconfig with an address at which no API server listens.
+pub(crate) fn unreachable_api_server(dir: &Path) -> PathBuf {
     kubeconfig(dir, "127.0.0.1:1")
 }
 
@@ -93,7 +93,8 @@ async fn program_with_topolvm_address_flags_serves_csi_and_warns() {
     for secure in ["--secure-metrics-server=false", "--secure-metrics-server"] {
         let off = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--profiling-bind-address=:6060"];
         let mut program = command(&[&[&socket_flag, secure][..], &off].concat());
-        let child = program.env("KUBECONFIG", nobody_listens(dir.path())).stderr(Stdio::piped()).spawn().unwrap();
+        let child =
+            program.env("KUBECONFIG", unreachable_api_server(dir.path())).stderr(Stdio::piped()).spawn().unwrap();
         let mut running = Running(child);
         let mut log = BufReader::new(running.0.stderr.take().unwrap()).lines().map(Result::unwrap);
         assert!(log.any(|line| line.contains("--profiling-bind-address=:6060 has no effect")), "{secure}");
@@ -113,7 +114,7 @@ fn csi_socket_path_of_a_directory_exits_with_1_and_a_fix() {
     std::fs::create_dir(&socket).unwrap();
     let socket_flag = format!("--csi-socket={}", socket.display());
     let mut program = command(&[&socket_flag, "--metrics-bind-address=", "--health-probe-bind-address="]);
-    let output = program.env("KUBECONFIG", nobody_listens(dir.path())).output().unwrap();
+    let output = program.env("KUBECONFIG", unreachable_api_server(dir.path())).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("csi.sock exists and is not a socket; remove it or set another socket path"), "{message}");
@@ -122,7 +123,7 @@ fn csi_socket_path_of_a_directory_exits_with_1_and_a_fix() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn program_without_api_server_serves_csi_and_is_not_ready() {
     let dir = tempfile::tempdir().unwrap();
-    let kubeconfig = nobody_listens(dir.path());
+    let kubeconfig = unreachable_api_server(dir.path());
     let socket = dir.path().join("csi.sock");
     let socket_flag = format!("--csi-socket={}", socket.display());
     let mut program = command(&[&socket_flag, "--metrics-bind-address=", "--health-probe-bind-address=127.0.0.1:0"]);

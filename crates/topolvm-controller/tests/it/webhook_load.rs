@@ -61,7 +61,7 @@ impl Program {
         let mut lines = log.lines().map(Result::unwrap);
         let line = lines.find(|line| line.contains(r#""message":"serving webhooks""#)).unwrap();
         let line: Value = serde_json::from_str(&line).unwrap();
-        // Whoever logs must not wait for a reader
+        // The program must not wait for a reader of its log
         std::thread::spawn(move || lines.for_each(drop));
         let address = line["address"].as_str().unwrap().to_owned();
         Self { _running: running, address, metrics: free, pid, client: Client::new(&certificate) }
@@ -116,7 +116,7 @@ async fn webhook_load_neither_blocks_csi_nor_exhausts_memory() {
     }
     let before = program.peak();
 
-    // Idle connections: each closes another one, and whoever asks is answered
+    // Idle connections: each closes another one, and new requests are answered
     let connecting = futures::stream::iter(0..2000).map(|_| program.idle()).buffer_unordered(32);
     let idle: Vec<_> = connecting.filter_map(std::future::ready).collect().await;
     assert!(program.metric("topolvm_webhook_connections").await <= MOST_CONNECTIONS);

@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use topolvm_testkit::fixtures::{creation_review, pod};
 
-use crate::process::{Running, command, nobody_listens};
+use crate::process::{Running, command, unreachable_api_server};
 
 pub(crate) const NAME: &str = "topolvm-controller.topolvm-system.svc";
 
@@ -124,7 +124,7 @@ async fn webhook_certificate_files_are_reloaded_without_a_restart() {
         "--health-probe-bind-address=".to_owned(),
     ];
     let mut program = command(&flags.each_ref().map(String::as_str));
-    program.env("KUBECONFIG", nobody_listens(dir.path())).env("LOG_FORMAT", "json");
+    program.env("KUBECONFIG", unreachable_api_server(dir.path())).env("LOG_FORMAT", "json");
     let mut running = Running(program.stderr(Stdio::piped()).spawn().unwrap());
     let mut log = BufReader::new(running.0.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut until = |message: &str| {
@@ -143,7 +143,7 @@ async fn webhook_certificate_files_are_reloaded_without_a_restart() {
     ask(&address, &second).await.unwrap();
     ask(&address, &first).await.unwrap_err();
 
-    // Only half of a pair, as of somebody who writes it in place
+    // Only half of a pair, as when it is written in place
     std::fs::write(certificates.join("..2/tls.crt"), &first).unwrap();
     symlink("..2", certificates.join("..data_tmp")).unwrap();
     std::fs::rename(certificates.join("..data_tmp"), certificates.join("..data")).unwrap();
@@ -175,7 +175,7 @@ async fn webhooks_answer_only_clients_with_a_certificate_of_the_ca() {
         "--health-probe-bind-address=".to_owned(),
     ];
     let mut program = command(&flags.each_ref().map(String::as_str));
-    program.env("KUBECONFIG", nobody_listens(dir.path())).env("LOG_FORMAT", "json");
+    program.env("KUBECONFIG", unreachable_api_server(dir.path())).env("LOG_FORMAT", "json");
     let mut running = Running(program.stderr(Stdio::piped()).spawn().unwrap());
     let mut log = BufReader::new(running.0.stderr.take().unwrap()).lines().map(Result::unwrap);
     let mut lines = Vec::new();
@@ -193,18 +193,18 @@ async fn webhooks_answer_only_clients_with_a_certificate_of_the_ca() {
     until("serving webhooks with this certificate");
     until("cannot load new CA certificates for clients of the webhooks");
     let (first, second) = (Authority::new(), Authority::new());
-    let nobody = Client::new(&served);
+    let anonymous = Client::new(&served);
     let [of_first, of_second] =
         [&first, &second].map(|authority| authority.client(&served, ExtendedKeyUsagePurpose::ClientAuth));
     let a_server = first.client(&served, ExtendedKeyUsagePurpose::ServerAuth);
-    // While it is not known whom to answer, it is nobody
-    for client in [&nobody, &of_first] {
+    // Without CA certificates no client is answered
+    for client in [&anonymous, &of_first] {
         client.ask(&address).await.unwrap_err();
     }
 
     exchange(&authorities, &first.certificate);
     until("webhooks require a client certificate of these CAs");
-    for client in [&nobody, &of_second, &a_server] {
+    for client in [&anonymous, &of_second, &a_server] {
         client.ask(&address).await.unwrap_err();
     }
     for _ in 0..2 {
@@ -215,7 +215,7 @@ async fn webhooks_answer_only_clients_with_a_certificate_of_the_ca() {
     // Who was known may not go on with a TLS session of then
     exchange(&authorities, &second.certificate);
     until("webhooks require a client certificate of these CAs");
-    for client in [&nobody, &of_first] {
+    for client in [&anonymous, &of_first] {
         client.ask(&address).await.unwrap_err();
     }
     of_second.ask(&address).await.unwrap();
@@ -224,5 +224,5 @@ async fn webhooks_answer_only_clients_with_a_certificate_of_the_ca() {
     let warning = until("cannot load new CA certificates for clients of the webhooks");
     assert!(warning["error"].as_str().unwrap().contains("no CA certificate"), "{warning}");
     of_second.ask(&address).await.unwrap();
-    nobody.ask(&address).await.unwrap_err();
+    anonymous.ask(&address).await.unwrap_err();
 }

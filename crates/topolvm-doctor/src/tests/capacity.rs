@@ -32,7 +32,7 @@ pub(super) fn capacity(node: &str, class: &str, bytes: &str, changed: &str) -> V
 }
 
 #[rstest]
-#[case::nobody_publishes(Outcome::Fail, "objects are missing for node and StorageClass: n1 and fast",
+#[case::no_publisher(Outcome::Fail, "objects are missing for node and StorageClass: n1 and fast",
     "--enable-capacity", |facts: &mut Facts| facts.capacities = Ok(Vec::new()))]
 #[case::no_flag(Outcome::Fail, "it runs without --enable-capacity", "/containers/0/args/-", |facts: &mut Facts| {
     facts.workloads.as_mut().unwrap()[0].containers[0].args = Some(vec!["-v=3".to_owned()]);
@@ -113,7 +113,7 @@ fn capacity_tracking_accepts_fresh_objects_and_own_publisher() {
         facts.workloads.as_mut().unwrap()[0].containers.push(of(controller));
         assert_named(&facts, "capacity-tracking", Outcome::Warn, "both csi-provisioner of", "remove --enable-capacity");
     }
-    // Without a publisher somebody has to wait for the objects
+    // Without a publisher and its leases no objects are expected
     let mut facts = with_provisioner(&[]);
     facts.workloads.as_mut().unwrap()[0] = workload(Role::Controller, "topolvm-system", 2);
     (facts.capacities, facts.provisioner_leases) = (Ok(Vec::new()), Ok(Vec::new()));

@@ -26,7 +26,7 @@ fn waiting_pod(message: &str) -> Value {
     })
 }
 
-/// The command that has pods made anew that wait for the resource.
+/// The command that recreates pods that wait for the resource.
 const RESTART: &str = "kubectl topolvm restart-pending -n vault";
 
 const INSUFFICIENT: &str = "0/2 nodes are available: 2 Insufficient topolvm.io/capacity. preemption: 0/2 nodes are \
@@ -71,7 +71,7 @@ fn uncalled_extender_is_detected_by_its_waiting_pods() {
 }
 
 #[test]
-fn an_extender_that_does_not_answer_is_told() {
+fn extender_that_does_not_answer_is_reported() {
     let mut facts = with_extender();
     let message = r#"running "x" extender: Post "http://127.0.0.1:9251/predicate": connection refused"#;
     facts.pods = Ok(vec![of(waiting_pod(message))]);
@@ -176,8 +176,8 @@ fn storage_class_without_device_class_needs_a_default_class() {
     facts.pods = Ok(vec![of(waiting_pod("0/1 nodes are available: 1 node(s) did not have enough free storage."))]);
     facts.pods.as_mut().unwrap()[0].spec.as_mut().unwrap().containers.clear();
     let words = "its pods request 00default, and nodes have only ssd; waiting: vault/vault-0 (statefulset/vault)";
-    let anew = r#""parameters":{"topolvm.io/device-class":"ssd"}"#;
-    assert_named(&facts, "storage-classes", Outcome::Fail, words, anew);
+    let fix = r#""parameters":{"topolvm.io/device-class":"ssd"}"#;
+    assert_named(&facts, "storage-classes", Outcome::Fail, words, fix);
     facts.pods = Ok(Vec::new());
     let other = json!({"metadata": {"name": "n2", "annotations": {
         "capacity.topolvm.io/00default": "7", "capacity.topolvm.io/ssd": "7",

@@ -125,7 +125,7 @@ fn nodes_of_which_none_has_a_volume_group_are_a_failure() {
 }
 
 #[test]
-fn webhooks_that_nobody_serves_are_to_be_deleted() {
+fn webhooks_without_a_server_are_to_be_deleted() {
     let mut facts = sound();
     facts.webhooks = Ok(vec![of(configuration(&certificate((2025, 1, 1)), &json!({})))]);
     let (namespace, name) = ("topolvm-system".to_owned(), "topolvm-controller".to_owned());

@@ -169,7 +169,7 @@ fn volume_restored_without_a_claim_is_named_with_the_command() {
 }
 
 #[test]
-fn metrics_of_the_nodes_tell_of_thin_pools_and_volume_groups() {
+fn node_metrics_report_thin_pools_and_volume_groups() {
     for (text, result, found) in [
         (
             "topolvm_thinpool_data_percent{node=\"n1\",device_class=\"thin\"} 85.5",
@@ -225,7 +225,7 @@ fn a_node_of_which_no_pod_has_metrics_is_not_said_to_be_well() {
     facts.metrics.clear();
     let words = "no metrics of pods report the volume groups and thin pools of node n1";
     assert_named(&facts, "storage", Outcome::Unknown, words, "read its metrics and those of lvmd on the node");
-    // That of another node is told all the same
+    // The problem of another node is still reported
     facts.metrics = vec![metrics("n2", "topolvm_lvmd_connected 0")];
     assert_named(&facts, "storage", Outcome::Fail, "node n2: topolvm-node cannot reach lvmd", "");
 }

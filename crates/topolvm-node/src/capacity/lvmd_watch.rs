@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thin_classes_offer_what_may_still_be_promised() {
+    fn thin_classes_offer_what_may_still_be_reserved() {
         let reading = WatchResponse {
             free_bytes: 5,
             items: vec![

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finalizer_of_somebody_else_is_kept() {
+    fn foreign_finalizer_is_kept() {
         let node = node(&json!({"name": "n1", "resourceVersion": "9", "finalizers": ["other/one"]}));
         assert_eq!(
             new_patch(&capacity(&[]), &node).unwrap().finalizer,

@@ -161,7 +161,7 @@ async fn option_class_annotation_exists_only_with_other_layouts() {
 }
 
 #[tokio::test]
-async fn a_node_that_appears_later_or_anew_is_annotated() {
+async fn node_created_later_or_again_is_annotated() {
     let agent = Agent::start(ApiServer::new());
     let _lvmd = agent.lvmd(ONE_CLASS).await;
     let full = json!({"00default": gib(10), "ssd": gib(10)});
@@ -202,7 +202,7 @@ async fn writes_that_fail_are_tried_again() {
 }
 
 #[tokio::test]
-async fn a_finalizer_that_somebody_adds_at_the_same_time_is_not_lost() {
+async fn finalizer_added_at_the_same_time_is_not_lost() {
     let api = with_node();
     api.before_next("patch", "nodes", |api| {
         api.edit("nodes", "", "n1", |node| {

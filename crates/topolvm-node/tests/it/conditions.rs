@@ -192,7 +192,7 @@ async fn reconcile_works_with_the_crd_of_topolvm_without_conditions() {
     cluster.reconcile("pvc-1").await.unwrap();
     cluster.reconcile("pvc-1").await.unwrap();
     assert_eq!(cluster.object("pvc-1").get("status"), Some(&json!({"volumeID": "u1", "currentSize": "2Gi"})));
-    assert_eq!(cluster.api.count("patch", LV), 5, "one write each, and one that says that a new wish is tried");
+    assert_eq!(cluster.api.count("patch", LV), 5, "one write each, and one for the attempt at the new size");
 }
 
 #[tokio::test]

@@ -94,7 +94,7 @@ async fn copy_repeated_after_a_lost_answer_is_not_created_twice() {
 #[case::too_small(marked("pvc-1", "u1").from_source("pvc-0", "rw").sized("512Mi"), 11)]
 #[case::no_room(marked("pvc-1", "u1").from_source("pvc-0", "rw").sized("90Gi"), 8)]
 #[tokio::test]
-async fn a_copy_that_cannot_be_made_is_told_in_the_status(#[case] copy: LogicalVolumeBuilder, #[case] code: i32) {
+async fn failed_copy_is_reported_in_the_status(#[case] copy: LogicalVolumeBuilder, #[case] code: i32) {
     let cluster = Cluster::start().await;
     let status = cluster.make(copy).await.unwrap();
     assert_eq!(status.get("code"), Some(&json!(code)), "{status}");

@@ -111,7 +111,7 @@ async fn what_lies_on_a_volume_is_never_overwritten(#[case] contents: Contents, 
 #[case::what_a_deleted_volume_left("", 1)]
 #[case::what_a_pod_wrote_to_the_source("pvc-0", 0)]
 #[tokio::test]
-async fn data_that_nobody_can_name_is_kept_where_it_was_copied(#[case] source: &str, #[case] formatted: usize) {
+async fn unrecognized_data_is_kept_in_a_copy_only(#[case] source: &str, #[case] formatted: usize) {
     let volume = logical_volume("pvc-1").uid("v1").ready("v1", "1Gi").from_source(source, "rw").build();
     let node = Node::start_with(&mut |own| drop(own.apply(Event::Apply(volume.clone())))).await;
     node.api.apply_json(&volume);
@@ -215,7 +215,7 @@ async fn a_read_only_block_volume_that_was_bound_only_is_completed() {
 }
 
 #[tokio::test]
-async fn a_volume_that_nobody_knows_is_not_found() {
+async fn unknown_volume_is_not_found() {
     let node = Node::start().await;
     let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
     assert_eq!(node.publish(request).await.unwrap_err().code(), Code::NotFound);

@@ -32,7 +32,7 @@ pub(crate) struct FakeDisks {
 #[derive(Debug, Default)]
 struct State {
     calls: Vec<String>,
-    /// The labels of the node as they were told, each time.
+    /// The received labels of the node, one text per call.
     labels: Vec<String>,
     /// Beginning of the calls that are refused, and the answer.
     refusal: Option<(&'static str, Status)>,
@@ -75,8 +75,8 @@ impl FakeDisks {
         self.state.lock().calls.clone()
     }
 
-    /// Returns the labels of the node that were told, each time in a text.
-    pub(crate) fn told_labels(&self) -> Vec<String> {
+    /// Returns the received labels of the node, one text per call.
+    pub(crate) fn received_labels(&self) -> Vec<String> {
         self.state.lock().labels.clone()
     }
 

@@ -116,7 +116,7 @@ async fn embedded_lvmd_creates_volumes_and_publishes_capacity() {
     assert_eq!(agent.probe().await.unwrap(), Some(true));
     assert_eq!(agent.lvm.volumes(VG), ["u1"]);
 
-    // The labels of the Node are told once the stream of the storage is there
+    // The labels of the Node are sent once the stream of the storage exists
     let page = loop {
         let page = agent.metrics().await;
         if page.contains("topolvm_grpc_handled_total{method=\"SetNodeLabels\",code=\"Ok\"} 1\n") {

@@ -48,7 +48,7 @@ struct State {
     stale: BTreeMap<PathBuf, PathBuf>,
     /// Every look at these paths gives EIO.
     failed: BTreeSet<PathBuf>,
-    /// Every look at these paths waits for ever.
+    /// Every look at these paths waits forever.
     hanging: BTreeMap<PathBuf, HungTask>,
     inspections: usize,
     /// Devices whose filesystem cannot be repaired.
@@ -200,7 +200,7 @@ impl Machine {
         self.state().frozen.contains(device)
     }
 
-    /// The kernel lets nobody change the filesystem on a device any more.
+    /// The kernel refuses further writes to the filesystem on a device.
     pub(crate) fn stop_writes(&self, device: &Path) {
         self.state().stopped.insert(device.to_owned());
     }
@@ -542,8 +542,13 @@ impl Mounter for Machine {
         Ok(self.mounts().into_iter().map(|mount| mount.target).collect())
     }
 
-    async fn limit_io(&self, pod: &str, device: DeviceNumber, wished: &IoLimits) -> Result<LimitsInForce, LimitError> {
-        self.cgroups().limit_io(pod, device, wished)
+    async fn limit_io(
+        &self,
+        pod: &str,
+        device: DeviceNumber,
+        requested: &IoLimits,
+    ) -> Result<LimitsInForce, LimitError> {
+        self.cgroups().limit_io(pod, device, requested)
     }
 
     async fn find_lost_limits(&self, expected: Vec<PodLimits>) -> Result<Vec<PodLimits>, LimitError> {

@@ -117,7 +117,7 @@ async fn one_pod_of_the_node_may_write_while_another_reads() {
 }
 
 #[tokio::test]
-async fn a_writer_after_a_reader_is_told_what_is_in_the_way() {
+async fn writer_after_a_reader_gets_the_blocker_in_the_error() {
     let node = Node::start().await;
     node.machine.put(&device(), Contents::Filesystem("ext4".to_owned()));
     node.publish(NodePublishVolumeRequest { readonly: true, ..node.filesystem() }).await.unwrap();
@@ -148,7 +148,7 @@ async fn a_copy_gets_an_identity_of_its_own_before_it_is_mounted() {
 }
 
 #[tokio::test]
-async fn a_filesystem_that_has_shut_down_is_mounted_anew() {
+async fn shut_down_filesystem_is_mounted_again() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     node.machine.mount_by_hand(&device(), &node.target());

@@ -39,9 +39,9 @@ async fn too_small_annotation_exists_only_below_the_free_threshold() {
     }
     set_thresholds(&api, "pvc-ample", Some("space=10%,inodes=10%"));
     set_thresholds(&api, "pvc-full", Some("space=60%,inodes=10%"));
-    let told =
-        api.until(LV, "", "pvc-full", |object| Some(annotation(object?, TOO_SMALL_AT)).filter(|told| !told.is_null()));
-    assert_eq!(told.await, "1073741824");
+    let reported = api
+        .until(LV, "", "pvc-full", |object| Some(annotation(object?, TOO_SMALL_AT)).filter(|value| !value.is_null()));
+    assert_eq!(reported.await, "1073741824");
     set_thresholds(&api, "pvc-full", None);
     api.until(LV, "", "pvc-full", |object| annotation(object?, TOO_SMALL_AT).is_null().then_some(())).await;
     for name in ["pvc-ample", "pvc-unasked"] {

@@ -98,7 +98,7 @@ async fn usage_at_a_path_where_nothing_is_published_is_not_found() {
 async fn healthy_volume_check_starts_no_lvm_process() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
-    // lvmd, which other tests here have look at LVM anew each time, does not
+    // Unlike in other tests here, lvmd does not rescan LVM
     node.lvm.show_devices();
     node.condition().await;
     let before = node.lvm.processes();
@@ -119,7 +119,7 @@ async fn volume_condition_reports_lvm_problems_also_for_block(#[case] is_block: 
     let (abnormal, message) = node.condition().await;
     assert!(abnormal && message.contains("physical volume"), "{message}");
     assert_eq!(node.health().await, [(VolumeHealthErrorType::Inaccessible, "Partial".to_owned())]);
-    assert!(!node.stats("v1", &node.target()).await.unwrap().is_empty(), "the usage is told all the same");
+    assert!(!node.stats("v1", &node.target()).await.unwrap().is_empty(), "the usage is still reported");
 }
 
 #[tokio::test]
@@ -227,7 +227,7 @@ async fn hung_disk_costs_one_thread_for_all_condition_calls() {
 }
 
 #[tokio::test]
-async fn the_health_of_a_volume_that_nobody_knows_is_not_found() {
+async fn health_of_an_unknown_volume_is_not_found() {
     let node = Node::start().await;
     let ask = async |id: &str| {
         let request = NodeGetVolumeHealthRequest { volume_id: id.to_owned(), ..NodeGetVolumeHealthRequest::default() };

@@ -46,10 +46,10 @@ async fn ask(agent: SocketAddr, path: &str, token: &str, status: StatusCode) -> 
 #[tokio::test]
 async fn inventory_lists_volumes_and_groups_without_an_lvm_process() {
     let api = ApiServer::new();
-    api.add_token("reader", "somebody");
-    api.add_token_for("controller", "somebody", INVENTORY_AUDIENCE);
+    api.add_token("reader", "scraper");
+    api.add_token_for("controller", "scraper", INVENTORY_AUDIENCE);
     for path in ["/volume", "/devicegroup"] {
-        api.allow("somebody", "get", path);
+        api.allow("scraper", "get", path);
     }
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let flag = format!("--inventory-bind-address={address}");
@@ -75,9 +75,10 @@ async fn inventory_lists_volumes_and_groups_without_an_lvm_process() {
         }
     };
     let processes = agent.lvm.processes();
-    let told = |volume: &Value| ["lvName", "vgName", "poolLv", "origin", "dataPercent"].map(|key| volume[key].clone());
-    assert_eq!(told(&volumes[0]), ["u1", VG, "pool", "", "25.00"].map(Value::from));
-    assert_eq!(told(&volumes[1]), ["u2", VG, "pool", "u1", "0.00"].map(Value::from));
+    let fields =
+        |volume: &Value| ["lvName", "vgName", "poolLv", "origin", "dataPercent"].map(|key| volume[key].clone());
+    assert_eq!(fields(&volumes[0]), ["u1", VG, "pool", "", "25.00"].map(Value::from));
+    assert_eq!(fields(&volumes[1]), ["u2", VG, "pool", "u1", "0.00"].map(Value::from));
     assert_eq!(ask(address, "/volume", "controller", StatusCode::OK).await, volumes);
 
     let groups = ask(address, "/devicegroup", "reader", StatusCode::OK).await;

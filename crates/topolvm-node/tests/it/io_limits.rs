@@ -82,15 +82,15 @@ impl Bed {
     }
 
     /// Waits until the condition has this status, reason and message, all three empty if there is to be none.
-    async fn until_told(&self, status: &str, reason: &str, message: &str) {
+    async fn until_condition(&self, status: &str, reason: &str, message: &str) {
         let wanted = [status, reason, message];
-        let is_told = |object: Option<&Value>| {
+        let is_reached = |object: Option<&Value>| {
             let conditions = object?.pointer("/status/conditions")?.as_array()?;
-            let told = conditions.iter().find(|condition| condition["type"] == "IOLimited");
-            let text = |key: &str| told.and_then(|told| told[key].as_str()).unwrap_or_default();
+            let limited = conditions.iter().find(|condition| condition["type"] == "IOLimited");
+            let text = |key: &str| limited.and_then(|limited| limited[key].as_str()).unwrap_or_default();
             (["status", "reason", "message"].map(text) == wanted).then_some(())
         };
-        self.api.until(LV, "", VOLUME, is_told).await;
+        self.api.until(LV, "", VOLUME, is_reached).await;
     }
 
     /// Waits until an Event on the pod has this reason, and returns its note.
@@ -115,7 +115,7 @@ impl Bed {
 #[tokio::test]
 async fn io_limits_apply_before_the_pod_starts_and_follow_updates() {
     let bed = Bed::start(json!({WRITE_BYTES: "10Mi", WRITES: "70"}), json!({})).await;
-    bed.until_told(
+    bed.until_condition(
         "Unknown",
         "NotPublished",
         "no pod uses the volume; limits of the next pod: bytes written 10Mi/s, writes 70/s",
@@ -123,12 +123,12 @@ async fn io_limits_apply_before_the_pod_starts_and_follow_updates() {
     .await;
     bed.publish().await;
     assert_eq!(bed.limits(), "bytes written 10Mi/s, writes 70/s");
-    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s, writes 70/s").await;
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s, writes 70/s").await;
     bed.annotate_volume(json!({WRITE_BYTES: "1Mi"}));
-    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
     assert_eq!(bed.limits(), "bytes written 1Mi/s");
     bed.annotate_volume(json!({}));
-    bed.until_told("", "", "").await;
+    bed.until_condition("", "", "").await;
     assert_eq!(bed.limits(), "");
     bed.unpublish().await;
     bed.stop().await;
@@ -140,13 +140,13 @@ async fn io_limits_of_a_pod_can_only_lower_those_of_its_volume() {
     bed.publish().await;
     assert_eq!(bed.limits(), "bytes read 5Mi/s, bytes written 10Mi/s");
     bed.annotate_pod(json!({CARINA_WRITE_BYTES: "1048576"}));
-    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
     bed.annotate_pod(json!({"example.com/other": "a"}));
-    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
     bed.annotate_volume(json!({}));
-    bed.until_told("", "", "").await;
+    bed.until_condition("", "", "").await;
     bed.annotate_pod(json!({READ_BYTES: "5Mi"}));
-    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s").await;
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s").await;
     assert_eq!(bed.limits(), "bytes read 5Mi/s");
     bed.stop().await;
 }
@@ -160,10 +160,10 @@ async fn invalid_pod_io_limits_are_reported_and_volume_limits_stay() {
     let problem =
         format!("{WRITE_BYTES} and {CARINA_WRITE_BYTES} set the same limit to different values; remove one of them");
     let message = format!("pod shop/web-0: {problem}; in force: bytes written 10Mi/s");
-    bed.until_told("False", "InvalidIOLimits", &message).await;
+    bed.until_condition("False", "InvalidIOLimits", &message).await;
     assert_eq!(bed.event("InvalidIOLimits").await, problem);
     bed.annotate_pod(json!({READ_BYTES: "5Mi"}));
-    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s, bytes written 10Mi/s").await;
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s, bytes written 10Mi/s").await;
     bed.stop().await;
 }
 
@@ -176,7 +176,7 @@ async fn limits_of_an_object_that_cannot_be_meant_change_nothing() {
         "LogicalVolume {VOLUME}: {WRITE_BYTES} is \"0\", which would block all I/O; set a limit greater than 0, or \
          omit it for no limit; the previous I/O limits stay in force"
     );
-    bed.until_told("False", "InvalidIOLimits", &message).await;
+    bed.until_condition("False", "InvalidIOLimits", &message).await;
     assert_eq!(bed.limits(), "bytes written 10Mi/s");
     bed.stop().await;
 }
@@ -189,7 +189,7 @@ async fn io_limit_changes_during_an_agent_outage_apply_afterwards() {
     ] {
         let mut bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
         bed.publish().await;
-        bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+        bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
         bed.api.disconnect();
         bed.annotate_volume(volume);
         bed.annotate_pod(pod);
@@ -197,8 +197,8 @@ async fn io_limit_changes_during_an_agent_outage_apply_afterwards() {
         bed.api.reconnect();
         let message = format!("pod shop/web-0: {expected}");
         match expected {
-            "" => bed.until_told("", "", "").await,
-            _ => bed.until_told("True", "LimitsInForce", &message).await,
+            "" => bed.until_condition("", "", "").await,
+            _ => bed.until_condition("True", "LimitsInForce", &message).await,
         }
         assert_eq!(bed.limits(), expected);
         bed.stop().await;
@@ -209,7 +209,7 @@ async fn io_limit_changes_during_an_agent_outage_apply_afterwards() {
 async fn limits_that_something_else_takes_away_are_set_again() {
     let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
     bed.publish().await;
-    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
     // Again and again, until it is not done any more for something else that has happened before
     let (quiet, deadline) = (Duration::from_secs(1), Instant::now() + Duration::from_secs(20));
     loop {
@@ -224,7 +224,7 @@ async fn limits_that_something_else_takes_away_are_set_again() {
         }
     }
     bed.annotate_volume(json!({}));
-    bed.until_told("", "", "").await;
+    bed.until_condition("", "", "").await;
     assert_eq!(bed.limits(), "");
     bed.stop().await;
 }
@@ -236,11 +236,11 @@ async fn io_limits_without_kernel_support_are_reported_and_pods_start() {
     bed.publish().await;
     let note = bed.event("IOLimitsFailed").await;
     assert!(note.contains("no cgroup controller for I/O"), "{note}");
-    bed.until_told("False", "IOLimitsFailed", &format!("pod shop/web-0: {note}; in force: nothing")).await;
+    bed.until_condition("False", "IOLimitsFailed", &format!("pod shop/web-0: {note}; in force: nothing")).await;
     bed.agent.machine.cgroups().lacks_controller = false;
-    // kubelet tells of each change of a pod in its status, as when a container starts
+    // kubelet updates the status of a pod on each change, such as the start of a container
     bed.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));
-    bed.until_told("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
     bed.stop().await;
 }
 
@@ -255,7 +255,7 @@ async fn a_cgroup_that_kubelet_makes_a_moment_later_is_waited_for() {
 }
 
 #[tokio::test]
-async fn nothing_is_looked_for_where_nobody_asks_for_a_limit() {
+async fn cgroups_are_not_inspected_without_a_requested_limit() {
     let bed = Bed::start(json!({}), json!({})).await;
     bed.publish().await;
     bed.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));
@@ -263,8 +263,12 @@ async fn nothing_is_looked_for_where_nobody_asks_for_a_limit() {
     bed.unpublish().await;
     // So that all of it has been seen
     bed.annotate_volume(json!({WRITE_BYTES: "10Mi"}));
-    bed.until_told("Unknown", "NotPublished", "no pod uses the volume; limits of the next pod: bytes written 10Mi/s")
-        .await;
+    bed.until_condition(
+        "Unknown",
+        "NotPublished",
+        "no pod uses the volume; limits of the next pod: bytes written 10Mi/s",
+    )
+    .await;
     assert_eq!(bed.agent.machine.cgroups().asked, 0);
     bed.stop().await;
 }

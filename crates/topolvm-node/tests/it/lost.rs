@@ -1,4 +1,4 @@
-//! Logical volumes that somebody removed, renamed or deactivated by hand, and such as have lost their object.
+//! Logical volumes that were removed, renamed or deactivated by hand, and logical volumes without an object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,12 +44,12 @@ impl Running {
             reconciler.run(LogicalVolumeWriter::default(), signals, metrics, shutdown.clone()),
         );
         let running = Self { registry, device_classes, shutdown };
-        running.tell();
+        running.send_message();
         running
     }
 
-    /// A message of lvmd's stream.
-    fn tell(&self) {
+    /// Sends a message of lvmd's stream.
+    fn send_message(&self) {
         self.device_classes.send_replace(DeviceClasses { is_connected: true, ..DeviceClasses::default() });
     }
 
@@ -68,7 +68,7 @@ impl Running {
     async fn until_gauge(&self, name: &str, value: &str) {
         let reached = async {
             while self.gauge(name) != value {
-                self.tell();
+                self.send_message();
                 tokio::task::yield_now().await;
             }
         };
@@ -97,7 +97,7 @@ async fn lost_volume_sets_condition_event_and_metric_until_it_is_back() {
         until(&cluster, name, "VolumeReady").await;
     }
     cluster.lvm.remove_volume(VG, "u1");
-    running.tell();
+    running.send_message();
     let condition = until(&cluster, "pvc-1", "VolumeLost").await;
     assert_eq!(condition["status"], "False");
     assert!(condition["message"].as_str().unwrap().contains("lvrename"), "{condition}");
@@ -109,7 +109,7 @@ async fn lost_volume_sets_condition_event_and_metric_until_it_is_back() {
     assert_eq!(until(&cluster, "pvc-2", "VolumeReady").await["status"], "True");
 
     cluster.lvm.add_volume(VG, "u1", FakeVolume::thick(GIB));
-    running.tell();
+    running.send_message();
     until(&cluster, "pvc-1", "VolumeReady").await;
     assert_eq!((running.lost().as_str(), cluster.api.count("create", EVENTS)), ("0", 1));
 }
@@ -121,7 +121,7 @@ async fn lost_volume_stays_lost_after_an_agent_restart() {
     let first = Running::start(&cluster);
     until(&cluster, "pvc-1", "VolumeReady").await;
     cluster.lvm.remove_volume(VG, "u1");
-    first.tell();
+    first.send_message();
     until(&cluster, "pvc-1", "VolumeLost").await;
     drop(first);
     cluster.reconcile("pvc-1").await.unwrap();
@@ -142,8 +142,8 @@ async fn a_volume_group_that_is_not_there_says_nothing_of_its_volumes() {
     }
     cluster.lvm.remove_group(VG);
     cluster.lvm.remove_volume("slow", "u2");
-    running.tell();
-    // Both classes were looked at when the second one is told
+    running.send_message();
+    // Both classes are checked when the second one is reported
     until(&cluster, "pvc-2", "VolumeLost").await;
     assert_eq!(until(&cluster, "pvc-1", "VolumeReady").await["status"], "True");
 }
@@ -159,7 +159,7 @@ async fn a_volume_that_is_being_deleted_is_not_lost() {
     }
     cluster.api.delete(LV, "", "pvc-1");
     cluster.lvm.remove_volume(VG, "u2");
-    running.tell();
+    running.send_message();
     until(&cluster, "pvc-2", "VolumeLost").await;
     assert_eq!((running.lost().as_str(), cluster.api.count("create", EVENTS)), ("1", 1));
 }
@@ -170,7 +170,7 @@ async fn orphaned_and_inactive_lvs_are_counted_in_metrics() {
     const ORPHAN: &str = "7c1d2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").uid(KNOWN).build());
-    // Somebody else's, as its name tells
+    // A volume of another program, as its name shows
     cluster.lvm.add_volume(VG, "theirs", FakeVolume::thick(GIB));
     let running = Running::start(&cluster);
     until(&cluster, "pvc-1", "VolumeReady").await;

@@ -23,7 +23,7 @@ async fn an_lvmd_that_is_not_there_may_come_back() {
     assert_eq!(error.code(), Code::Unavailable);
 }
 
-/// Passes one connection on, until it is told to cut it.
+/// Forwards one connection until `cut` is sent.
 async fn pass_on(listener: UnixListener, lvmd: &Path, cut: oneshot::Receiver<()>) {
     let (mut client, _) = listener.accept().await.unwrap();
     let mut server = UnixStream::connect(lvmd).await.unwrap();

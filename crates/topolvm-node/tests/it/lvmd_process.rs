@@ -41,7 +41,7 @@ device-classes:
   - {name: hdd, volume-group: slow, spare-gb: 0}
 ";
 
-/// A default class in a thin pool that may be promised five times over.
+/// A default class in a thin pool with an overprovision ratio of 5.
 pub(crate) const THIN_CLASS: &str = "
 device-classes:
   - name: thin
@@ -84,33 +84,33 @@ impl LvmdProcess {
     /// Looks at the disks of this machine once, and does what the disk groups of this configuration ask for.
     pub(crate) async fn look_at_disks(&self, lvm: &FakeLvm, config: &str) {
         let groups = Config::parse("lvmd.yaml", config).unwrap().disk_groups;
-        let (_, told) = watch::channel(Arc::default());
+        let (_, configured) = watch::channel(Arc::default());
         let engine = self.engine.clone();
-        Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), engine, told).scan_and_act(&groups).await;
+        Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), engine, configured).scan_and_act(&groups).await;
     }
 
     /// Looks at the disks of this machine until it is stopped, when something says that there is a reason.
     pub(crate) fn keep_looking_at_disks(&self, lvm: &FakeLvm, config: &str) -> watch::Sender<Arc<DiskGroups>> {
         let groups = Config::parse("lvmd.yaml", config).unwrap().disk_groups;
-        let (configured, told) = watch::channel(Arc::new(groups));
-        let discovery = Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), self.engine.clone(), told);
+        let (sender, configured) = watch::channel(Arc::new(groups));
+        let discovery = Discovery::new(lvm.clone(), Lvm::new(lvm.clone()), self.engine.clone(), configured);
         self.tasks.spawn("disk groups", discovery.run(self.shutdown.clone()));
-        configured
+        sender
     }
 
-    /// Waits until it was told the labels of the node, and returns them.
+    /// Waits until lvmd has received the labels of the node, and returns them.
     pub(crate) async fn until_labelled(&self) -> BTreeMap<String, String> {
         let mut client = DiskServiceClient::new(self.routes.clone());
         loop {
-            let told = client.get_node_labels(Empty {}).await.unwrap().into_inner();
-            if let Some(NodeLabels { labels }) = told.node_labels {
+            let answer = client.get_node_labels(Empty {}).await.unwrap().into_inner();
+            if let Some(NodeLabels { labels }) = answer.node_labels {
                 return labels.into_iter().map(|label| (label.key, label.value)).collect();
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// Waits until these are the labels that it was told last.
+    /// Waits until these are the labels that lvmd received last.
     pub(crate) async fn until_labelled_as(&self, labels: &BTreeMap<String, String>) {
         while self.until_labelled().await != *labels {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,4 +1,4 @@
-//! The labels of the Node that the agent tells lvmd: when it connects, when they change, and when lvmd has come back.
+//! The labels of the Node that the agent sends to lvmd: when it connects, when they change, and when lvmd is back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ async fn node_labels_are_sent_at_first_and_on_changes_only() {
     let (api, disks) = (ApiServer::new(), FakeDisks::new());
     let agent = Agent::start(&api, disks.client());
     sleep(MINUTE).await;
-    assert_eq!(disks.told_labels(), [""], "that a Node has none is told, too");
+    assert_eq!(disks.received_labels(), [""], "an empty set of labels is sent, too");
     agent.label(Some(labels(&[("kind", "fast"), ("zone", "a")])));
     sleep(MINUTE).await;
     // Annotations change all the time
@@ -39,12 +39,12 @@ async fn node_labels_are_sent_at_first_and_on_changes_only() {
     sleep(MINUTE).await;
     agent.forget_node();
     sleep(MINUTE).await;
-    assert_eq!(disks.told_labels(), ["", "kind=fast,zone=a"], "without a Node nobody knows its labels");
+    assert_eq!(disks.received_labels(), ["", "kind=fast,zone=a"], "the labels of a missing Node are not sent");
     agent.label(Some(labels(&[("kind", "fast")])));
     sleep(MINUTE).await;
     agent.label(None);
     sleep(MINUTE).await;
-    assert_eq!(disks.told_labels(), ["", "kind=fast,zone=a", "kind=fast", ""]);
+    assert_eq!(disks.received_labels(), ["", "kind=fast,zone=a", "kind=fast", ""]);
     agent.stop().await;
 }
 
@@ -56,25 +56,25 @@ async fn node_labels_call_is_retried_unless_unimplemented() {
     sleep(MINUTE).await;
     agent.label(Some(labels(&[("kind", "fast")])));
     sleep(MINUTE).await;
-    assert_eq!(disks.told_labels(), [""]);
+    assert_eq!(disks.received_labels(), [""]);
     until_said(&api, "/status/volumeGroups/0/name", &json!("data")).await;
     agent.stop().await;
 
     disks.refuse("labels", Status::unavailable("not now"));
     let agent = Agent::start(&api, disks.client());
     sleep(MINUTE).await;
-    assert!((5..30).contains(&disks.told_labels().len()), "{:?}", disks.told_labels());
+    assert!((5..30).contains(&disks.received_labels().len()), "{:?}", disks.received_labels());
     disks.agree();
     sleep(MINUTE).await;
-    let count = disks.told_labels().len();
+    let count = disks.received_labels().len();
     sleep(10 * MINUTE).await;
-    assert_eq!(disks.told_labels().len(), count);
+    assert_eq!(disks.received_labels().len(), count);
     agent.stop().await;
 }
 
 /// On a real socket, because what is tested is a connection that breaks.
 #[tokio::test]
-async fn an_lvmd_that_has_come_back_is_told_again() {
+async fn restarted_lvmd_gets_the_node_labels_again() {
     let (api, lvm, dir) = (ApiServer::new(), FakeLvm::new().with_group(VG, 10 * GIB), tempfile::tempdir().unwrap());
     let socket = dir.path().join("lvmd.sock");
     let client = LvmdClient::connect(&socket).unwrap();

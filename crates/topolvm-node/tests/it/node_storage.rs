@@ -46,14 +46,14 @@ impl Agent {
         Self { node, tasks, shutdown }
     }
 
-    /// Somebody changes the labels of the Node.
+    /// Changes the labels of the Node.
     pub(crate) fn label(&self, labels: Option<BTreeMap<String, String>>) {
         let mut labelled = node("u1");
         labelled.metadata.labels = labels;
         self.node.send_replace(Some(labelled));
     }
 
-    /// Somebody writes an annotation of the Node.
+    /// Writes an annotation of the Node.
     pub(crate) fn annotate(&self, key: &str, value: &str) {
         self.node.send_modify(|node| {
             let annotations = node.as_mut().unwrap().metadata.annotations.get_or_insert_default();
@@ -124,7 +124,7 @@ async fn the_object_is_the_nodes_and_says_what_lvmd_says() {
     });
     assert_eq!(object.pointer("/status"), Some(&expected));
 
-    // What somebody does by hand, and a disk that goes and comes back
+    // Changes by hand, and a disk that goes and comes back
     lvm.extend_group(VG, 5 * GIB);
     until_said(&api, "/status/free", &json!("15Gi")).await;
     lvm.set_missing_pvs(VG, 1);
@@ -280,7 +280,7 @@ async fn node_storage_reports_a_long_lvmd_outage_and_no_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_lvmd_that_does_not_tell_costs_nothing_and_makes_no_object() {
+async fn lvmd_without_storage_stream_costs_nothing_and_gets_no_object() {
     let api = ApiServer::new();
     let lvmd = LvmdProcess::start(&lvm(), ONE_CLASS).await;
     let of_topolvm = lvmd.client_counting(&Arc::new(AtomicUsize::new(0)));

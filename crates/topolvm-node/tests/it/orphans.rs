@@ -26,7 +26,7 @@ const GONE: &str = "0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
 const KEPT: &str = "topolvm.quarantine.0b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
 const STAYS: &str = "1b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
 const NEW: &str = "2b5a2f4e-8d54-4f5c-9a0e-7d8f6f3c2b1a";
-/// Looks at orphans that must not be enough to touch one that somebody may miss.
+/// Number of scans after which a volume that may still be needed must be unchanged.
 const LOOKS: usize = 4;
 
 /// An agent that runs, with two volumes, of which the first is to lose its object.
@@ -93,7 +93,7 @@ impl Agent {
         api.delete(LV, "", name);
     }
 
-    /// Waits until something is true, while lvmd tells of changes.
+    /// Waits until something is true, while lvmd reports changes.
     async fn until<T>(&self, mut found: impl FnMut() -> Option<T>) -> T {
         let reached = async {
             loop {
@@ -127,10 +127,10 @@ impl Agent {
     }
 
     /// Waits until the Node says this about an LV.
-    async fn until_told(&self, lv: &str, note: &str) {
+    async fn until_noted(&self, lv: &str, note: &str) {
         self.until_node(|node| {
-            let told = orphans(node).volumes.into_iter().find(|orphan| orphan.lv == lv)?;
-            told.note.contains(note).then_some(())
+            let found = orphans(node).volumes.into_iter().find(|orphan| orphan.lv == lv)?;
+            found.note.contains(note).then_some(())
         })
         .await;
     }
@@ -185,11 +185,11 @@ async fn orphan_is_only_reported_until_its_object_returns() {
     let agent = Agent::start(OrphanPolicy::Report).await;
     let object = agent.cluster.object("pvc-gone");
     agent.lose_object("pvc-gone");
-    agent.until_told(GONE, "only reported").await;
+    agent.until_noted(GONE, "only reported").await;
     let node = agent.cluster.api.get_json(NODES, "", "n1").unwrap();
-    let told = orphans(&node).volumes;
-    assert_eq!((told.len(), told[0].logical_volume.as_str(), told[0].bytes), (1, "pvc-gone", GIB));
-    assert_eq!((told[0].device_class.as_str(), annotation(&node, "topolvm.io/volumes-until")), ("ssd", None));
+    let volumes = orphans(&node).volumes;
+    assert_eq!((volumes.len(), volumes[0].logical_volume.as_str(), volumes[0].bytes), (1, "pvc-gone", GIB));
+    assert_eq!((volumes[0].device_class.as_str(), annotation(&node, "topolvm.io/volumes-until")), ("ssd", None));
     assert_eq!((agent.gauge("orphaned").as_str(), agent.events()), ("1", vec!["OrphanedVolumes".to_owned()]));
     let event = &agent.cluster.api.list_json(EVENTS)[0];
     assert_eq!((&event["regarding"]["kind"], &event["regarding"]["name"]), (&json!("Node"), &json!("n1")));
@@ -208,7 +208,7 @@ async fn orphan_is_quarantined_and_restored_when_its_object_returns() {
     let (object, uuid) = (agent.cluster.object("pvc-gone"), agent.cluster.lvm.volume(VG, GONE).unwrap().uuid);
     agent.lose_object("pvc-gone");
     agent.until_lvs(&[STAYS, KEPT]).await;
-    agent.until_told(KEPT, "in quarantine until an administrator restores or deletes it").await;
+    agent.until_noted(KEPT, "in quarantine until an administrator restores or deletes it").await;
     assert_eq!((agent.gauge("orphaned").as_str(), agent.gauge("quarantined").as_str()), ("0", "1"));
     assert!(agent.events().contains(&"VolumeQuarantined".to_owned()));
     let node = agent.cluster.api.get_json(NODES, "", "n1").unwrap();
@@ -346,10 +346,10 @@ impl Fault {
 #[case(Fault::OtherNode, "belongs to node n2")]
 #[case(Fault::Restored, "waits for it")]
 #[tokio::test]
-async fn an_lv_that_somebody_may_miss_is_only_reported(#[case] fault: Fault, #[case] blocker: &str) {
+async fn lv_that_may_still_be_needed_is_only_reported(#[case] fault: Fault, #[case] blocker: &str) {
     let agent = Agent::start(OrphanPolicy::Delete).await;
     fault.happen(&agent);
-    agent.until_told(GONE, blocker).await;
+    agent.until_noted(GONE, blocker).await;
     agent.look().await;
     let lvs = agent.cluster.lvm.volumes(VG);
     assert!(lvs.contains(&GONE.to_owned()) && !lvs.contains(&KEPT.to_owned()), "{lvs:?}");
@@ -363,7 +363,7 @@ async fn orphan_proof_needs_grace_period_and_a_working_api_server() {
     let patient = OrphanSettings { grace_period: Duration::from_hours(1), ..settings(OrphanPolicy::Quarantine) };
     let agent = agent.restart(patient);
     agent.lose_object("pvc-gone");
-    agent.until_told(GONE, "unreferenced for 1h").await;
+    agent.until_noted(GONE, "unreferenced for 1h").await;
     let agent = agent.restart(settings(OrphanPolicy::Quarantine));
     agent.cluster.api.fail_next("get", "namespaces", 1000, 500);
     agent.look().await;
@@ -391,7 +391,7 @@ async fn orphan_newer_than_the_newest_known_object_is_kept() {
         object["metadata"]["creationTimestamp"] = json!("2025-12-31T23:59:00Z");
     });
     agent.until_ready("pvc-new").await;
-    agent.until_told(GONE, "newer than the newest known object").await;
+    agent.until_noted(GONE, "newer than the newest known object").await;
     agent.look().await;
     assert_eq!(remembered(&agent), "2025-12-31T21:30:00Z");
     assert_eq!(agent.cluster.lvm.volumes(VG), [GONE, STAYS, NEW]);
@@ -402,7 +402,7 @@ async fn quarantined_lv_is_removed_at_expiry_if_still_unreferenced() {
     let agent = Agent::start(OrphanPolicy::Delete).await;
     agent.lose_object("pvc-gone");
     agent.until_lvs(&[STAYS, KEPT]).await;
-    agent.until_told(KEPT, "in quarantine until 2026-01-08T00:00:00Z, then removed").await;
+    agent.until_noted(KEPT, "in quarantine until 2026-01-08T00:00:00Z, then removed").await;
     // The clock jumps forward
     let expired = Timestamp::as_second(now()) - 168 * 3600;
     agent.cluster.lvm.edit_volume(VG, KEPT, |volume| {
@@ -410,7 +410,7 @@ async fn quarantined_lv_is_removed_at_expiry_if_still_unreferenced() {
         volume.tags.push(format!("topolvm.io/quarantined={expired}"));
     });
     agent.cluster.lvm.extend_group(VG, 0);
-    agent.until_told(KEPT, "in quarantine for 168 more hours of topolvm-node running").await;
+    agent.until_noted(KEPT, "in quarantine for 168 more hours of topolvm-node running").await;
     agent.look().await;
     assert_eq!(agent.cluster.lvm.volumes(VG), [STAYS, KEPT]);
     // Agents have measured the time
@@ -421,10 +421,10 @@ async fn quarantined_lv_is_removed_at_expiry_if_still_unreferenced() {
         node["metadata"]["annotations"]["topolvm.io/orphans"] = json!(kept.to_annotation());
     });
     let agent = Agent::over(cluster, settings(OrphanPolicy::Delete));
-    // Somebody wants it back just then
+    // An administrator restores it just then
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pvc-gone"}});
     agent.cluster.api.apply_json(volume);
-    agent.until_told(KEPT, "PersistentVolume pvc-gone still exists").await;
+    agent.until_noted(KEPT, "PersistentVolume pvc-gone still exists").await;
     agent.look().await;
     assert_eq!(agent.cluster.lvm.volumes(VG), [STAYS, KEPT]);
     agent.cluster.api.delete("persistentvolumes", "", "pvc-gone");
@@ -441,7 +441,7 @@ async fn a_new_object_gets_the_lv_that_it_names(#[case] policy: OrphanPolicy, #[
     let agent = Agent::start(policy).await;
     let uuid = agent.cluster.lvm.volume(VG, GONE).unwrap().uuid;
     agent.lose_object("pvc-gone");
-    agent.until_told(lv, if lv == KEPT { "in quarantine" } else { "only reported" }).await;
+    agent.until_noted(lv, if lv == KEPT { "in quarantine" } else { "only reported" }).await;
     let mut object = volume("pvc-back", NEW, 0);
     object["metadata"]["annotations"] = json!({"topolvm.io/adopt": lv});
     agent.cluster.api.apply_json(object);

@@ -52,7 +52,7 @@ async fn lv_created_for_a_deleted_object_is_removed() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_once_in_an_event() {
+async fn failure_is_reported_once_in_an_event() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
@@ -69,17 +69,17 @@ async fn failure_event_names_the_object_and_each_new_message() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(fresh("pvc-1").build());
     cluster.reconcile("pvc-1").await.unwrap();
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for size in ["11Gi", "12Gi"] {
         cluster.resize("pvc-1", size);
         cluster.reconcile("pvc-1").await.unwrap_err();
-        told.push(cluster.status("pvc-1")["message"].clone());
+        messages.push(cluster.status("pvc-1")["message"].clone());
     }
     let mut events = cluster.api.list_json(EVENTS);
     events.sort_by_key(|event| event["eventTime"].to_string());
     let notes: Vec<_> = events.iter().map(|event| event["note"].clone()).collect();
-    assert_eq!(notes, told);
-    assert_ne!(told[0], told[1]);
+    assert_eq!(notes, messages);
+    assert_ne!(messages[0], messages[1]);
     for event in events {
         let what =
             ["type", "reason", "action", "reportingController", "reportingInstance"].map(|key| event[key].clone());

@@ -41,13 +41,13 @@ fn invalid_metrics_address_exits_with_64_and_names_the_flag() {
 /// Flags and environment of an agent that finds no API server.
 fn without_api_server(dir: &std::path::Path) -> Command {
     let kubeconfig = dir.join("kubeconfig");
-    let nobody_listens = serde_json::json!({
+    let unreachable = serde_json::json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
         "users": [{"name": "u", "user": {}}],
     });
-    std::fs::write(&kubeconfig, nobody_listens.to_string()).unwrap();
+    std::fs::write(&kubeconfig, unreachable.to_string()).unwrap();
     let mut command = program();
     command.env("KUBECONFIG", kubeconfig).args(["--nodename=n1", "--embed=none", "--metrics-bind-address="]);
     command

@@ -57,7 +57,7 @@ async fn finalizer_and_label_are_added_in_one_write_and_work_goes_on() {
 }
 
 #[tokio::test]
-async fn a_finalizer_that_somebody_adds_at_the_same_time_is_not_lost() {
+async fn finalizer_added_at_the_same_time_is_not_lost() {
     let cluster = Cluster::start().await;
     cluster.api.apply_json(bare("pvc-1").build());
     cluster.api.before_next("patch", LV, |api| {

@@ -96,7 +96,7 @@ async fn lost_filesystem_is_reported_as_health_until_recovered() {
 }
 
 #[tokio::test]
-async fn a_reader_is_told_of_a_lost_filesystem_too() {
+async fn reader_gets_the_error_of_a_lost_filesystem_too() {
     let node = node_that_lost(Contents::Blank).await;
     node.watch();
     let status = node.publish(readonly(&node)).await.unwrap_err();
@@ -122,7 +122,7 @@ async fn what_is_given_up_is_formatted_again_once(#[case] contents: Contents, #[
     assert_eq!(mode(&node.target()), 0o2777, "its root directory is new");
     assert_eq!((node.annotation(FILESYSTEM), node.annotation(REFORMAT)), (json!("ext4"), Value::Null));
     node.unpublish().await.unwrap();
-    // The watch may still show the wish
+    // The watch may still show the request
     node.machine.put(&device(), contents);
     node.publish(node.filesystem()).await.unwrap_err();
     assert_eq!(node.machine.formatted(), 2);

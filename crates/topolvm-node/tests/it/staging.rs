@@ -334,7 +334,7 @@ async fn a_read_only_lv_is_staged_for_reading() {
 }
 
 #[tokio::test]
-async fn a_staged_filesystem_that_has_shut_down_is_mounted_anew() {
+async fn staged_filesystem_that_has_shut_down_is_mounted_again() {
     let node = staging_node().await;
     node.stage(node.to_stage()).await.unwrap();
     node.publish(node.staged(node.filesystem())).await.unwrap();

@@ -207,7 +207,7 @@ async fn until_readyz(agent: &Agent, status: &str) -> String {
 }
 
 #[tokio::test]
-async fn the_node_tells_kubelet_its_name_and_topology() {
+async fn node_returns_its_name_and_topology_to_kubelet() {
     let agent = Agent::start(&ApiServer::new()).await;
     let mut client = NodeClient::new(agent.csi().await);
     let info = client.node_get_info(NodeGetInfoRequest {}).await.unwrap().into_inner();

@@ -60,7 +60,7 @@ async fn volume_without_a_device_number_is_activated_at_publish() {
 }
 
 #[tokio::test]
-async fn a_stale_link_grows_nobody_elses_filesystem() {
+async fn stale_link_never_grows_another_filesystem() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();
     mislead(&node);

@@ -182,13 +182,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_change_is_told_in_one_line_that_says_of_what() {
+    async fn change_is_logged_in_one_line_with_its_object() {
         let expected = "INFO rpc{method=\"CreateLV\" volume=\"u1\"}: done";
         assert_eq!(answer("CreateLV", None).await, [expected]);
     }
 
     #[tokio::test]
-    async fn a_question_is_told_to_those_who_look_for_details() {
+    async fn query_is_logged_at_debug_level() {
         for method in ["GetLVList", "NodeGetVolumeStats", "Probe", "ControllerListVolumeHealth"] {
             let lines = answer(method, None).await;
             assert_eq!(lines.len(), 1, "{lines:?}");

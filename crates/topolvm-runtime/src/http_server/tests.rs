@@ -111,7 +111,7 @@ async fn those_that_send_nothing_give_way_to_the_next_one_in_order() {
 }
 
 #[tokio::test]
-async fn whoever_has_asked_is_kept_longer_than_who_has_not() {
+async fn connection_with_a_request_is_kept_longer_than_an_unused_one() {
     let server = Server::start(2).await;
     let mut first = server.connect().await;
     assert!(ask(&mut first).await.ends_with("ok"));

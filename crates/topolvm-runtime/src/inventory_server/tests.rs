@@ -7,7 +7,7 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::authorized_server::Authorization;
 
-/// Knows somebody who may get the volumes alone.
+/// Knows a user who may get only the volumes.
 struct Tokens;
 
 impl Authorizer for Tokens {
@@ -47,9 +47,9 @@ async fn ask(method: &str, path: &str, token: &str) -> (StatusCode, String) {
 #[rstest]
 #[case::allowed("GET", "/volume", "reader", StatusCode::OK, r#"["/volume"]"#)]
 #[case::another_list("GET", "/devicegroup", "reader", StatusCode::FORBIDDEN, "bind a ClusterRole")]
-#[case::nobody("GET", "/volume", "", StatusCode::UNAUTHORIZED, "send one with Authorization: Bearer")]
+#[case::no_credentials("GET", "/volume", "", StatusCode::UNAUTHORIZED, "send one with Authorization: Bearer")]
 #[case::unknown("GET", "/volume", "made-up", StatusCode::UNAUTHORIZED, "rejected this token")]
-#[case::nobody_can_tell("GET", "/volume", "unlucky", StatusCode::SERVICE_UNAVAILABLE, "try again")]
+#[case::unavailable("GET", "/volume", "unlucky", StatusCode::SERVICE_UNAVAILABLE, "try again")]
 #[case::no_list("GET", "/", "reader", StatusCode::NOT_FOUND, "/devicegroup or /volume")]
 #[case::below_a_list("GET", "/volume/x", "reader", StatusCode::NOT_FOUND, "/devicegroup or /volume")]
 #[case::a_write("POST", "/volume", "reader", StatusCode::METHOD_NOT_ALLOWED, "use GET")]

@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(ips(&listeners), ["127.0.0.1".to_owned()].into());
     }
 
-    /// The kernel's errors where IPv6 is turned off are those for an address that nobody has, or of a kind that it does
-    /// not know.
+    /// The kernel's errors where IPv6 is turned off are those for an address that no interface has, or of a kind that
+    /// it does not know.
     #[test]
     fn a_kernel_without_ipv6_lacks_its_addresses() {
         for errno in [rustix::io::Errno::ADDRNOTAVAIL, rustix::io::Errno::AFNOSUPPORT] {

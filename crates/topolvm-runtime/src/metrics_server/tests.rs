@@ -17,7 +17,7 @@ use super::*;
 use crate::authorized_server::Authorization;
 use crate::tls::TlsClient;
 
-/// Knows two tokens, one of somebody who may get the metrics, and does not answer about a third one.
+/// Knows two tokens, one of a user who may get the metrics, and does not answer about a third one.
 struct Tokens;
 
 impl Authorizer for Tokens {
@@ -50,12 +50,12 @@ async fn ask(authorization: &str) -> (StatusCode, String) {
 }
 
 #[rstest]
-#[case::nobody("", StatusCode::UNAUTHORIZED)]
+#[case::no_credentials("", StatusCode::UNAUTHORIZED)]
 #[case::no_token("Bearer ", StatusCode::UNAUTHORIZED)]
 #[case::another_scheme("Basic c2NyYXBlcg==", StatusCode::UNAUTHORIZED)]
 #[case::unknown("Bearer made-up", StatusCode::UNAUTHORIZED)]
 #[case::without_the_right("Bearer stranger", StatusCode::FORBIDDEN)]
-#[case::nobody_can_tell("Bearer unlucky", StatusCode::SERVICE_UNAVAILABLE)]
+#[case::unavailable("Bearer unlucky", StatusCode::SERVICE_UNAVAILABLE)]
 #[case::with_the_right("Bearer scraper", StatusCode::OK)]
 #[case::scheme_in_another_case("bearer scraper", StatusCode::OK)]
 #[tokio::test]

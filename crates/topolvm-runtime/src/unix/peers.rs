@@ -81,16 +81,16 @@ mod tests {
     use super::*;
 
     /// No user of these tests.
-    const SOMEBODY: u32 = 4_000_001;
+    const USER: u32 = 4_000_001;
 
     #[test]
-    fn root_ourselves_and_the_listed_are_let_in_and_nobody_else() {
+    fn peers_are_root_ourselves_and_listed_users_only() {
         let own = rustix::process::geteuid().as_raw();
         let closed = Peers::default();
-        assert!(closed.allow(0, SOMEBODY) && closed.allow(own, SOMEBODY));
-        assert!(!closed.allow(SOMEBODY, 0), "the group root is not root");
-        let peers = Peers { uids: [SOMEBODY].into(), gids: [SOMEBODY + 1].into() };
-        assert!(peers.allow(SOMEBODY, SOMEBODY) && peers.allow(SOMEBODY + 2, SOMEBODY + 1));
-        assert!(!peers.allow(SOMEBODY + 1, SOMEBODY), "a uid is no gid");
+        assert!(closed.allow(0, USER) && closed.allow(own, USER));
+        assert!(!closed.allow(USER, 0), "the group root is not root");
+        let peers = Peers { uids: [USER].into(), gids: [USER + 1].into() };
+        assert!(peers.allow(USER, USER) && peers.allow(USER + 2, USER + 1));
+        assert!(!peers.allow(USER + 1, USER), "a uid is no gid");
     }
 }

@@ -44,7 +44,7 @@ fn the_options_are_those_that_they_say(#[case] file: &str, #[case] listen: &str,
 #[case("scheduler-config-v1beta2.yaml", "kubescheduler.config.k8s.io/v1beta2", &[HOST, SERVICE], &GROUPS)]
 #[case("scheduler-config-v1beta1.yaml", "kubescheduler.config.k8s.io/v1beta1", &[HOST, SERVICE], &GROUPS)]
 #[case("scheduler-policy.yaml", "v1", &[HOST, SERVICE], &GROUPS)]
-fn kube_scheduler_is_told_the_same_in_every_version_of_its_api(
+fn examples_agree_in_every_version_of_the_scheduler_api(
     #[case] file: &str,
     #[case] version: &str,
     #[case] addresses: &[&str],

@@ -105,7 +105,7 @@ async fn names_are_answered_with_names_and_reasons() {
     assert_eq!(extender.answer("/predicate", &any).await, json!({"nodenames": ["b", "a"]}));
 }
 
-/// kube-scheduler tries a pod again when a Node changes, and may ask before the watch has told of the change.
+/// kube-scheduler tries a pod again when a Node changes, and may ask before the watch has reported the change.
 #[tokio::test(start_paused = true)]
 async fn predicate_waits_for_a_pending_node_change_before_refusing() {
     let extender = Extender::with_three_nodes().await;
@@ -127,7 +127,7 @@ async fn predicate_waits_for_a_pending_node_change_before_refusing() {
 }
 
 #[tokio::test]
-async fn names_are_scored_by_what_the_watch_told() {
+async fn names_are_scored_by_the_nodes_of_the_watch() {
     let extender = Extender::with_three_nodes().await;
     assert_eq!(
         extender.answer("/prioritize", &of_names(&["a", "b", "c", "d"])).await,
@@ -150,7 +150,7 @@ async fn node_changes_are_followed_and_whole_nodes_are_answered() {
     extender.api.delete("nodes", "", "b");
     let refused = json!({"a": "out of VG free space", "b": "topolvm-scheduler has not received this Node yet"});
     extender.wait_until(&names, &kept_and_refused(&["d"], &refused)).await;
-    // The watch begins anew with a list, in which a Node is missing
+    // The watch restarts with a list in which a Node is missing
     extender.api.disconnect();
     extender.api.delete("nodes", "", "a");
     extender.api.reconnect();

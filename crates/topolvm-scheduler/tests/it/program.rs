@@ -67,7 +67,7 @@ impl Drop for Running {
     }
 }
 
-/// kube-scheduler is told 127.0.0.1 in the shipped file, and somebody else may have told it `localhost` or `[::1]`.
+/// The shipped file names 127.0.0.1 for kube-scheduler, and an administrator's may name `localhost` or `[::1]`.
 #[test]
 fn shipped_listen_address_answers_on_both_loopback_addresses() {
     let shipped = include_str!("../../../../scheduler-config/scheduler-options.yaml");

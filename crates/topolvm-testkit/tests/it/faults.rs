@@ -11,7 +11,7 @@ use topolvm_testkit::fixtures::logical_volume;
 use crate::support::{refusal, volumes};
 
 #[tokio::test]
-async fn the_next_requests_fail_as_told_and_no_others() {
+async fn next_requests_fail_as_injected_and_no_others() {
     let server = ApiServer::new();
     let api = volumes(&server);
     server.fail_next("create", "logicalvolumes", 2, 503);
@@ -43,7 +43,7 @@ async fn a_request_can_hang() {
 }
 
 #[tokio::test]
-async fn somebody_else_can_be_faster() {
+async fn update_conflicts_with_a_faster_client() {
     let server = ApiServer::new();
     let api = volumes(&server);
     server.apply_json(logical_volume("a").build());

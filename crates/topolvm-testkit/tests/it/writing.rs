@@ -186,7 +186,7 @@ async fn server_side_apply_creates_and_removes_dropped_fields() {
 }
 
 #[tokio::test]
-async fn applying_what_belongs_to_somebody_else_needs_force() {
+async fn applying_a_field_of_another_manager_needs_force() {
     let server = ApiServer::new();
     let api = volumes(&server);
     created(&server, "a").await;

@@ -20,7 +20,7 @@ use crate::files::FILES;
 #[case::a_name_that_leads_here(&[("host", "evil.example:8082"), ("sec-fetch-site", "same-origin")], 421)]
 #[case::no_name(&[], 421)]
 #[tokio::test]
-async fn nobody_is_answered_through_a_page_of_another_site(#[case] headers: &[(&str, &str)], #[case] status: u16) {
+async fn scripts_of_other_sites_and_foreign_hosts_are_refused(#[case] headers: &[(&str, &str)], #[case] status: u16) {
     let harness = Harness::new(Vec::new(), Vec::new());
     for path in ["/", "/api/summary", "/api/volumes", "/api/usage", "/api/events"] {
         assert_eq!(harness.send_with(path, headers).await.status(), status, "{path}");

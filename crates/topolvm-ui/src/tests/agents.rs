@@ -69,7 +69,7 @@ async fn volume_usage_has_pod_and_io_and_is_cached_for_a_viewer() {
     assert_eq!((&usage["pod"], &usage["reads"], &usage["writes"]), (&json!("db-0"), &json!(12.0), &Value::Null));
     harness.get("/api/usage?volume=pvc-1").await;
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    // Nothing is kept when nobody looks
+    // Nothing is cached without a viewer
     drop(viewer);
     harness.get("/api/usage?volume=pvc-1").await;
     harness.get("/api/usage?volume=pvc-1").await;
@@ -77,7 +77,7 @@ async fn volume_usage_has_pod_and_io_and_is_cached_for_a_viewer() {
 }
 
 #[tokio::test]
-async fn what_is_not_known_is_told_with_the_reason() {
+async fn unknown_usage_is_reported_with_the_reason() {
     let harness = page();
     harness.server.apply_json(pod("n2", 1, &["--secure-metrics-server"]));
     harness.server.apply_json(pod("n3", 1, &["--secure-metrics-server=true", "--secure-metrics-server=false"]));

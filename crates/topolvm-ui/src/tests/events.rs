@@ -1,4 +1,4 @@
-//! Changes, as browsers are told of them.
+//! Changes, as they are sent to browsers.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn next(events: &mut BodyDataStream) -> Option<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_are_told_at_once_and_those_soon_after_together() {
+async fn changes_are_sent_at_once_and_those_soon_after_together() {
     let mut harness = Harness::new(Vec::new(), Vec::new());
     let mut events = follow(&harness).await;
     assert!(next(&mut events).await.unwrap().contains("event: change\ndata: first"));

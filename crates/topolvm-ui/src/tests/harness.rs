@@ -68,7 +68,7 @@ impl Harness {
         }
     }
 
-    /// Applies what the watch of volumes would tell.
+    /// Applies a volume as the watch of volumes does.
     pub(super) fn apply(&mut self, volume: LogicalVolume) {
         self.apply_event(Event::Apply(volume));
     }

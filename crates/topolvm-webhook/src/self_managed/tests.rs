@@ -147,7 +147,7 @@ fn names() -> [String; 2] {
     [NAME.to_owned(), format!("{NAME}.cluster.local")]
 }
 
-/// A call of somebody who trusts this bundle.
+/// A call of a client that trusts this bundle.
 async fn call(served: &ServedCertificate, bundle: &str) -> Result<(), String> {
     let provider = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
@@ -180,11 +180,11 @@ impl SlowApiServer {
     /// Less than the twelfth of a certificate's life that we give them.
     const LAG: Duration = Duration::from_secs(8);
 
-    fn trusts(&mut self, told: Option<String>) -> Option<&str> {
-        if let Some(told) = told
-            && self.heard.last().is_none_or(|(_, last)| *last != told)
+    fn trusts(&mut self, published: Option<String>) -> Option<&str> {
+        if let Some(published) = published
+            && self.heard.last().is_none_or(|(_, last)| *last != published)
         {
-            self.heard.push((Instant::now(), told));
+            self.heard.push((Instant::now(), published));
         }
         let heard = self.heard.iter().rev().find(|(at, _)| at.elapsed() >= Self::LAG)?;
         Some(&heard.1)
@@ -229,7 +229,7 @@ async fn certificates_are_renewed_without_a_refused_request() {
     // A renewal every 77 s
     let certificates = call_every_second(&harness, &replicas, 15).await;
     assert!((9..=12).contains(&certificates), "{certificates}");
-    // All of the same authority: nobody has to hear of anything
+    // All of the same authority: the bundle need not change
     assert_eq!(harness.bundle().unwrap(), first);
     assert_eq!(harness.api.count("patch", CONFIGURATIONS), patches);
     harness.shutdown.cancel();
@@ -329,7 +329,7 @@ async fn only_the_bundles_of_the_configuration_are_changed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bundle_that_somebody_removes_is_written_again_at_once() {
+async fn removed_bundle_is_written_again_at_once() {
     let harness = Harness::with_configuration();
     harness.replica();
     let bundle = harness.until_published().await;

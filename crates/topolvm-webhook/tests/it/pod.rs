@@ -136,7 +136,7 @@ async fn other_resources_and_annotations_stay() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_wrote_in_our_place_is_overwritten() {
+async fn foreign_capacity_values_are_overwritten() {
     let harness = harness().await;
     harness.api.apply_json(claim("data").class("topolvm").build());
     let annotated = pod("user").claim("data").annotation("capacity.topolvm.io/00default", "7").build();
@@ -246,7 +246,7 @@ async fn a_device_class_that_is_empty_is_the_default_one() {
 #[tokio::test]
 async fn a_class_that_was_made_together_with_the_pod_is_known() {
     let harness = harness().await;
-    // The watch does not tell about it
+    // The watch does not report it
     harness.api.inject("watch", "storageclasses", usize::MAX, Failure::Hang);
     harness.api.close_watches();
     harness.api.apply_json(storage_class("new").device_class("ssd").build());
@@ -312,7 +312,7 @@ async fn a_pod_without_containers_is_refused() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_fails_is_told_so() {
+async fn failure_of_the_api_server_is_returned() {
     let harness = harness().await;
     harness.api.fail_next("get", "persistentvolumeclaims", 1, 500);
     let response = harness.ask("/pod/mutate", &creation_review("pods", pod("user").claim("data").build())).await;

@@ -252,7 +252,7 @@ fn create_webhook_with(fixture: &Fixture, namespaces: &Value, authority: &str) -
             },
             "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
                 "resources": ["persistentvolumeclaims"]}],
-            "namespaceSelector": namespaces, "objectSelector": {"matchLabels": {"nobody": "has-this"}},
+            "namespaceSelector": namespaces, "objectSelector": {"matchLabels": {"no-object": "has-this"}},
             "failurePolicy": "Ignore",
         }],
     }))

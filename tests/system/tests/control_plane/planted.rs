@@ -136,7 +136,7 @@ fn inject_in_pods_and_claims(shared: &TestCluster) -> Result<()> {
     let one = json!({"topolvm.io/capacity": "1"});
     marked["spec"]["containers"][0]["resources"] = json!({"requests": one, "limits": one});
     // Kept away from kube-scheduler, whose message would be another fault
-    marked["spec"]["schedulerName"] = json!("nobody");
+    marked["spec"]["schedulerName"] = json!("absent");
     shared.apply(&marked)
 }
 
@@ -219,7 +219,7 @@ fn inject_in_programs(shared: &TestCluster) -> Result<()> {
             },
             "rules": [{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
                 "resources": ["persistentvolumeclaims"]}],
-            "namespaceSelector": {"matchLabels": {"nobody": "has-this"}},
+            "namespaceSelector": {"matchLabels": {"no-object": "has-this"}},
         }],
     }))
 }

@@ -44,7 +44,7 @@ fn serves_volumes_of_a_class_that_has_moved() {
     wait(async {
         let patience = NoticeTimeout::now();
         let made = lvmd.connect().await.create(UID, 2 * EXTENT).await.unwrap();
-        fs::write(&made.path, "nobody else is to read this").unwrap();
+        fs::write(&made.path, "no other user may read this").unwrap();
         lvmd.terminate();
         // Only the volume records its former class.
         let lvmd = Lvmd::start(&class("myvg2", "none"));
@@ -57,7 +57,7 @@ fn serves_volumes_of_a_class_that_has_moved() {
         let is_gone = async || run_ok("lvs", &["--noheadings", "-o", "lv_name", "myvg1"]).trim().is_empty();
         patience.until("a wiped volume", is_gone).await;
         run_ok("lvcreate", &["-qy", "-Wn", "-Zn", "-L12m", "-n", "next", "myvg1"]);
-        assert!(!fs::read("/dev/myvg1/next").unwrap().starts_with(b"nobody"), "it was not wiped");
+        assert!(!fs::read("/dev/myvg1/next").unwrap().starts_with(b"no other"), "it was not wiped");
         assert_eq!(find_volume(&client, UID).await, None);
     });
 }

@@ -19,7 +19,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 ];
 
 /// Content of each sector of a volume that is to be wiped.
-const SECRET: &[u8] = b"nobody else is to read this";
+const SECRET: &[u8] = b"no other user may read this";
 
 fn classes(wipe: &str) -> String {
     format!("device-classes: [{{name: ssd, volume-group: myvg1, default: true, spare-gb: 0, wipe: {wipe}}}]")

@@ -42,7 +42,7 @@ fn has_log(device: &Path) -> bool {
     u64::from_le_bytes(log_root) != 0
 }
 
-/// Writes a file and lets it be on the disk as fsync(2) promises, which for btrfs is its log.
+/// Writes a file and flushes it to the disk with fsync(2), which btrfs does by writing its log.
 fn write_and_fsync(path: &Path, text: &str) {
     let mut file = std::fs::File::create(path).unwrap();
     std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();

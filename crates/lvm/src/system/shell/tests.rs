@@ -31,7 +31,7 @@ fn started(dir: &TempDir) -> Vec<i32> {
     text.lines().map(|line| line.parse().unwrap()).collect()
 }
 
-/// Tells whether a process is gone, or a zombie for as long as nobody collects it.
+/// Returns true if a process is gone or a zombie that its parent has not collected yet.
 fn is_gone(pid: i32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state.is_empty() || state.contains(") Z ")
@@ -111,7 +111,7 @@ async fn a_shell_that_asks_is_not_answered() {
         r#"printf 'Really? [y/n]: ' >&2; while read -r answer; do echo "answered $answer"; done; echo unanswered"#;
     let runner = shell(&dir, body);
     let output = runner.run(&[change(), read()]).await.unwrap();
-    // The report was taken for an answer, and nobody was left hanging
+    // The report was taken as an answer, and the caller does not hang
     assert!(output.stdout.ends_with(b"unanswered\n"), "{output:?}");
     assert_eq!(output.code, Some(0));
 }

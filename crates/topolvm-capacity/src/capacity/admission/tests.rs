@@ -77,7 +77,7 @@ async fn claims_of_pods_that_can_go_elsewhere_do_not_stand_in_the_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn room_for_volumes_that_nobody_asks_for_is_free_again() {
+async fn space_of_volumes_that_are_never_requested_is_freed() {
     let capacity = with_node(9);
     assert_eq!(create(&capacity, &wanted("pvc-1", 3), &[wanted("pvc-2", 4)]), Ok(()));
     tokio::time::sleep_until(capacity.next_release().unwrap()).await;
@@ -121,13 +121,13 @@ async fn node_avoidance_also_begins_when_selected_node_is_removed() {
     let capacity = with_node(6);
     capacity.apply_class(&Event::Apply(storage_class("fast").device_class("ssd").build()));
     let bytes = || capacity.free_bytes("n1", &"ssd".into(), &Exemption::default()).unwrap();
-    let tell = |name: &str, size: &str, node: &str| {
+    let apply = |name: &str, size: &str, node: &str| {
         let mut claim = claim(name).class("fast").sized(size).selected_node(node).build();
         claim.metadata.uid = Some(format!("uid-of-{name}"));
         let namespace = claim.metadata.namespace.clone().unwrap_or_default();
         (capacity.apply_claim(&Event::Apply(claim)), namespace)
     };
-    let select = |node| ["data", "log"].map(|name| tell(name, if name == "data" { "3Gi" } else { "4Gi" }, node));
+    let select = |node| ["data", "log"].map(|name| apply(name, if name == "data" { "3Gi" } else { "4Gi" }, node));
     let names = ["data", "log"].map(str::to_owned);
     let give_back = || {
         select("n1");

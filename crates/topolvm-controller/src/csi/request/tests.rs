@@ -275,7 +275,7 @@ fn capacity_is_asked_of_the_cluster_or_of_one_segment(
 #[case::of_the_class(None, ("csi.storage.k8s.io/fstype", "xfs"), 64)]
 #[case::of_the_class_as_older_classes_say_it(None, ("fstype", "btrfs"), 64)]
 #[case::of_the_class_as_older_classes_write_it(None, ("fsType", "btrfs"), 64)]
-#[case::of_the_class_as_nobody_writes_it(None, ("CSI.storage.k8s.io/fsType", "xfs"), 64)]
+#[case::of_the_class_in_another_case(None, ("CSI.storage.k8s.io/fsType", "xfs"), 64)]
 #[case::of_an_unknown_filesystem(None, ("csi.storage.k8s.io/fstype", "zfs"), 0)]
 fn the_minimum_volume_size_depends_on_capability_and_class(
     #[case] capability: Option<VolumeCapability>,

@@ -49,7 +49,7 @@ async fn finalizers_of_old_versions_are_taken_off(#[case] before: &[&str], #[cas
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_somebody_adds_meanwhile_is_kept() {
+async fn finalizer_added_meanwhile_is_kept() {
     let server = ApiServer::new();
     server.apply_json(with_finalizers(&["topolvm.io/pvc"]));
     server.before_next("patch", CLAIMS, |server| {

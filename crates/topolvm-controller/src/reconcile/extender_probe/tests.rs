@@ -150,7 +150,7 @@ async fn a_new_leader_begins_with_what_the_one_before_has_proven() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_is_the_reason_that_users_are_told() {
+async fn missing_permission_is_the_reported_reason() {
     let server = ApiServer::new();
     server.fail_next("create", "pods", 1, 403);
     let leader = Leader::start(&server);

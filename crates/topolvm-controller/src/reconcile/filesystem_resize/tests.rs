@@ -35,12 +35,11 @@ fn claim(size: &str, pending: bool) -> Value {
     })
 }
 
-fn pod(name: &str, claim: &str, told: Option<&str>) -> Value {
+fn pod(name: &str, claim: &str, requested_at: Option<&str>) -> Value {
+    let annotations = requested_at.map(|time| json!({RESIZEFS_REQUESTED_AT: time}));
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {
-            "name": name, "namespace": "ns", "annotations": told.map(|told| json!({RESIZEFS_REQUESTED_AT: told})),
-        },
+        "metadata": {"name": name, "namespace": "ns", "annotations": annotations},
         "spec": {
             "nodeName": "n1", "containers": [],
             "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}],
@@ -77,7 +76,7 @@ impl Resizing {
     }
 }
 
-fn told(pod: &Value) -> Option<String> {
+fn requested_at(pod: &Value) -> Option<String> {
     pod["metadata"]["annotations"][RESIZEFS_REQUESTED_AT].as_str().map(str::to_owned)
 }
 
@@ -86,14 +85,14 @@ async fn pods_of_a_pending_claim_are_annotated() {
     let server = ApiServer::new();
     server.apply_json(pod("user", "data", None));
     // By a clock that is ahead, or for another growth within the same second
-    server.apply_json(pod("told", "data", Some("2026-01-01T00:00:05.1Z")));
+    server.apply_json(pod("annotated", "data", Some("2026-01-01T00:00:05.1Z")));
     server.apply_json(pod("other", "else", None));
     let resizing = Resizing::start(&server);
     assert_eq!(resizing.annotations_after(claim("2Gi", true)).await, 2);
-    for name in ["user", "told"] {
-        assert_eq!(told(&server.get_json("pods", "ns", name).unwrap()), Some(now().to_string()), "{name}");
+    for name in ["user", "annotated"] {
+        assert_eq!(requested_at(&server.get_json("pods", "ns", name).unwrap()), Some(now().to_string()), "{name}");
     }
-    assert_eq!(told(&server.get_json("pods", "ns", "other").unwrap()), None);
+    assert_eq!(requested_at(&server.get_json("pods", "ns", "other").unwrap()), None);
     resizing.end().await;
 }
 
@@ -110,11 +109,11 @@ async fn resize_annotation_is_set_once_for_each_requested_size() {
     assert_eq!(resizing.annotations_after(claim("3Gi", false)).await, 2, "kubelet has done it");
     assert_eq!(resizing.annotations_after(claim("4Gi", true)).await, 3, "a growth within the same second");
     resizing.server.delete(CLAIMS, "ns", "data");
-    assert_eq!(resizing.annotations_after(claim("4Gi", true)).await, 4, "the claim was made anew");
+    assert_eq!(resizing.annotations_after(claim("4Gi", true)).await, 4, "the claim was recreated");
     resizing.end().await;
 }
 
-/// Writes of kubelet's own attempts trigger no annotation, which would make it try again at once, for ever.
+/// Writes of kubelet's own attempts trigger no annotation, which would make it try again at once, forever.
 #[tokio::test(start_paused = true)]
 async fn resize_annotation_ignores_kubelet_failures_but_not_new_sizes() {
     let state = |state: &str, allocated: &str, requested: &str| {

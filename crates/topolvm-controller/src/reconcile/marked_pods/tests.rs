@@ -81,7 +81,7 @@ async fn pods_are_named_also_where_the_proof_cannot_be_deleted() {
 #[case(None)]
 #[case(Some(SchedulingMode::Extender))]
 #[tokio::test(start_paused = true)]
-async fn in_another_mode_nobody_looks_for_them(#[case] mode: Option<SchedulingMode>) {
+async fn marked_pods_are_not_listed_in_other_modes(#[case] mode: Option<SchedulingMode>) {
     let server = ApiServer::new();
     server.apply_json(pending("marked", None, INSUFFICIENT));
     server.apply_json(proof());
@@ -97,7 +97,7 @@ async fn in_another_mode_nobody_looks_for_them(#[case] mode: Option<SchedulingMo
 #[case::daemon_set(Some(("DaemonSet", "log")), "DaemonSet log", "rollout restart daemonset/log")]
 #[case::stateful_set(Some(("StatefulSet", "vault")), "StatefulSet vault", "delete pod p")]
 #[case::job(Some(("Job", "backup")), "Job backup", "delete pod p")]
-#[case::nobody(None, "Pod p", "delete pod p, and apply its manifest again without the resource")]
+#[case::no_owner(None, "Pod p", "delete pod p, and apply its manifest again without the resource")]
 fn each_owner_has_its_command(#[case] of: Option<(&str, &str)>, #[case] owner: &str, #[case] command: &str) {
     let pod: Pod = serde_json::from_value(pending("p", of, INSUFFICIENT)).unwrap();
     let expected = Remedy { owner: owner.to_owned(), command: format!("kubectl -n default {command}") };

@@ -204,7 +204,7 @@ async fn node_deletion_removes_immediately_bound_claims() {
 #[case::under_another_name("by-hand", "topolvm.io", "id-n1", false)]
 #[case::a_volume_of_another_node("pvc-n2", "topolvm.io", "id-n2", true)]
 #[case::a_volume_of_another_node_under_the_name_of_one_of_this("pvc-n1", "topolvm.io", "id-n2", true)]
-#[case::a_volume_of_which_nobody_knows_where_it_is("pvc-lost", "topolvm.io", "id-lost", true)]
+#[case::a_volume_without_an_object("pvc-lost", "topolvm.io", "id-lost", true)]
 #[case::a_volume_of_another_driver("pvc-n1", "ebs.example", "id-n1", true)]
 #[tokio::test(start_paused = true)]
 async fn of_a_bound_claim_only_its_volume_decides(
@@ -321,7 +321,7 @@ async fn a_claim_that_was_sent_to_another_node_meanwhile_stays() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_somebody_adds_meanwhile_is_not_dropped() {
+async fn finalizer_added_meanwhile_is_not_removed() {
     let server = cluster();
     let add = |object: &mut Value| object["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("other/one"));
     server.edit("nodes", "", "n2", add);

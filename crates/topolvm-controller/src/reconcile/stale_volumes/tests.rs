@@ -77,10 +77,10 @@ async fn stale_volume_event_is_repeated_for_another_reason() {
     server.delete("nodes", "", "n1");
     server.wait_for_requests("create", "events", 2).await;
     harness.settle().await;
-    let told = server.list_json("events.events.k8s.io");
-    let tells = |text: &str| told.iter().filter(|event| event["note"].as_str().unwrap().contains(text)).count();
-    assert_eq!((tells("topolvm-node runs on Node n1"), tells("PersistentVolume by-any-name still refers")), (1, 1));
-    for event in told {
+    let events = server.list_json("events.events.k8s.io");
+    let count = |text: &str| events.iter().filter(|event| event["note"].as_str().unwrap().contains(text)).count();
+    assert_eq!((count("topolvm-node runs on Node n1"), count("PersistentVolume by-any-name still refers")), (1, 1));
+    for event in events {
         let what = ["type", "reason", "reportingController"].map(|key| event[key].clone());
         assert_eq!(json!(what), json!(["Warning", "StaleVolume", "topolvm-controller"]));
         let regarding = &event["regarding"];

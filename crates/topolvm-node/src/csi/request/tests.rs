@@ -60,7 +60,7 @@ fn the_pod_is_the_one_that_kubelet_names() {
 }
 
 #[test]
-fn block_access_is_told_apart_from_a_filesystem() {
+fn block_access_differs_from_a_filesystem() {
     let request = csi::NodePublishVolumeRequest {
         volume_capability: Some(capability(Some(AccessType::Block(BlockVolume {})))),
         ..publish()

@@ -54,7 +54,7 @@ fn volume_series_use_node_exporter_names_and_kubernetes_labels() {
 }
 
 #[test]
-fn limits_are_shown_as_they_are_in_force_and_as_they_are_wished() {
+fn limits_are_exported_as_requested_and_as_in_force() {
     let mut limited = series(("shop", "db"), "db-0");
     limited.io_limits.requested = IoLimits::default().with(IoLimit::WriteBytes, Some(10 << 20));
     limited.io_limits.in_force = IoLimits::default().with(IoLimit::ReadOperations, Some(500));

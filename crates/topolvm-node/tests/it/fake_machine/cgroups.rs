@@ -40,10 +40,10 @@ impl Cgroups {
         &mut self,
         pod: &str,
         device: DeviceNumber,
-        wished: &IoLimits,
+        requested: &IoLimits,
     ) -> Result<LimitsInForce, LimitError> {
         self.asked += 1;
-        if self.lacks_controller && !wished.is_empty() {
+        if self.lacks_controller && !requested.is_empty() {
             return Err(LimitError::NoController);
         }
         if let Some(left) = self.missing.checked_sub(1) {
@@ -51,11 +51,11 @@ impl Cgroups {
             return Err(LimitError::NoPod(pod.to_owned()));
         }
         let key = (pod.to_owned(), device.minor);
-        if wished.is_empty() {
+        if requested.is_empty() {
             self.limits.remove(&key);
         } else {
-            self.limits.insert(key, wished.clone());
+            self.limits.insert(key, requested.clone());
         }
-        Ok(LimitsInForce { limits: wished.clone(), exception: None })
+        Ok(LimitsInForce { limits: requested.clone(), exception: None })
     }
 }

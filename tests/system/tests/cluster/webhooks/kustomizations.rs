@@ -272,7 +272,7 @@ impl Objects<'_> {
         let may_delete = rules.iter().any(|rule| deletes(&rule));
         ensure!(
             may_delete == (has_finalizer || is_rebuilding),
-            "pods may be deleted: {may_delete}, finalizers: {has_finalizer}, claims made again: {is_rebuilding}"
+            "pods may be deleted: {may_delete}, finalizers: {has_finalizer}, claims recreated: {is_rebuilding}"
         );
         Ok(())
     }
