@@ -15,8 +15,8 @@ use crate::process::{Process, spawn, stop_file};
 /// Time that a program has to become ready. The slowest known machine needs a tenth of it.
 const START_TIMEOUT: Duration = Duration::from_mins(3);
 /// First interval of the checks that a program is ready, and the longest. It grows with the time that was waited, for
-/// many a check starts kubectl, and would take most of a CPU.
-const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
+/// many a check starts kubectl, which takes a tenth of a second of CPU time.
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
 
 /// Starts and stops the programs of one cluster, each with `run/NAME.pid` and `log/NAME.log`.
 #[derive(Debug, Clone)]
