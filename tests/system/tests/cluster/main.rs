@@ -105,7 +105,8 @@ const IN_SOAK: InSoak = InSoak {
         "crash::lvmd_dies_after_lvremove",
         "crash::the_agent_dies_after_lvremove",
     ],
-    also: &[],
+    // With more sizes
+    also: &["copies_may_request_what_the_claim_of_their_source_requests"],
 };
 
 /// The function of a test, which runs with a cluster.
@@ -150,7 +151,8 @@ fn main() -> ExitCode {
     let in_pods = in_pods.into_iter().flatten();
     let with_processes = with_processes.into_iter().flatten();
     // The longest first, so that none is left alone at the end
-    let mut tests: Vec<Trial> = [pods::tests(), helm::tests(), install::tests()].into_iter().flatten().collect();
+    let mut tests: Vec<Trial> =
+        [pods::tests(), helm::tests(), pages::tests(), install::tests()].into_iter().flatten().collect();
     tests.extend(in_pods.map(|(name, body)| suite::test(name, move || fixture::with_pods(body))));
     tests.extend(with_processes.map(|(name, body)| suite::test(name, move || fixture::with_processes(body))));
     let crashes = crashes::ALL.iter();
@@ -164,7 +166,6 @@ fn main() -> ExitCode {
     tests.extend(etcd_backup::tests());
     tests.extend(orphan_causes::tests());
     tests.extend(undelete::tests());
-    tests.extend(pages::tests());
     let code = suite::on_host(IN_SOAK.select(tests));
     if let Err(error) = fixture::down() {
         eprintln!("cluster: taking it down failed: {error:#}");

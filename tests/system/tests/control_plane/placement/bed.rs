@@ -30,6 +30,8 @@ pub(super) const SLOW: &str = "slow";
 pub(super) const THIN: &str = "thin";
 
 const GIB: u64 = 1 << 30;
+/// Time after which a pod was tried again: kube-scheduler 1.30 retries one that an extender refused after five minutes.
+const RETRIED: Duration = Duration::from_mins(6);
 const LVMD_CONFIG: &str = "
 device-classes:
 - {name: fast, volume-group: fast, default: true, spare-gb: 0}
@@ -166,7 +168,7 @@ impl Bed<'_> {
 
     /// Waits until the pod is scheduled to a node.
     pub(super) fn wait_scheduled(&self, pod: &str, node: &str) -> Result<()> {
-        self.fixture.cluster.ready("apiserver", || {
+        self.fixture.cluster.ready_within("apiserver", RETRIED, || {
             let on = self.fixture.value("pod", pod, ".spec.nodeName")?;
             ensure!(on == node, "the pod {pod} is on {on:?} and not on {node}");
             Ok(())
