@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
+use testbed::assets;
 use topolvm_api::{ApiFlavor, IoLimit};
 
 use crate::Body;
@@ -117,6 +118,18 @@ fn change_limits(fixture: &Fixture) -> Result<()> {
     annotate(fixture, "limited", &json!({CARINA_WRITES: null, CARINA_READS: null, WRITE_BYTES: null}))?;
     device.wait_line("rbps=2097152 wbps=1048576 riops=max wiops=max")?;
 
+    if has_attributes_classes() {
+        change_limits_by_class(fixture, &device)?;
+    }
+    fixture.delete_pod_and_claim("limited")?;
+    if has_attributes_classes() {
+        fixture.kubectl(&["delete", "volumeattributesclass", "busy", "free"])?;
+    }
+    fixture.kubectl(&["delete", "storageclass", "limited"])?;
+    fixture.check_volumes(0)
+}
+
+fn change_limits_by_class(fixture: &Fixture, device: &Device<'_>) -> Result<()> {
     let parameters = json!({"topolvm.io/write-operations-per-second": "80", WRITE_BYTES: "8Mi"});
     set_attributes(fixture, "limited", "busy", &parameters)?;
     wait_modified(fixture, "limited", "busy")?;
@@ -129,11 +142,12 @@ fn change_limits(fixture: &Fixture) -> Result<()> {
     let conditions =
         fixture.value("logicalvolumes.topolvm.io", &fixture.volume_name("limited")?, ".status.conditions")?;
     ensure!(!conditions.contains("IOLimited"), "{conditions}");
+    Ok(())
+}
 
-    fixture.delete_pod_and_claim("limited")?;
-    fixture.kubectl(&["delete", "volumeattributesclass", "busy", "free"])?;
-    fixture.kubectl(&["delete", "storageclass", "limited"])?;
-    fixture.check_volumes(0)
+/// Returns whether the API server has VolumeAttributesClasses in a stable version.
+fn has_attributes_classes() -> bool {
+    !assets::is_oldest_kubernetes()
 }
 
 /// Waits until csi-resizer has given a volume its class.
@@ -219,12 +233,16 @@ fn refuse_nonsense(fixture: &Fixture) -> Result<()> {
     let message = wait_io_condition(fixture, "conflict", "InvalidIOLimits")?;
     ensure!(message.contains("in force: nothing"), "{message}");
     device.wait_line("")?;
-    set_attributes(fixture, "conflict", "nonsense", &json!({WRITE_BYTES: "0"}))?;
-    let message = fixture.wait_event_with("conflict", "VolumeModifyFailed", WRITE_BYTES)?;
-    ensure!(message.contains("would block all I/O"), "{message}");
-    device.wait_line("")?;
+    if has_attributes_classes() {
+        set_attributes(fixture, "conflict", "nonsense", &json!({WRITE_BYTES: "0"}))?;
+        let message = fixture.wait_event_with("conflict", "VolumeModifyFailed", WRITE_BYTES)?;
+        ensure!(message.contains("would block all I/O"), "{message}");
+        device.wait_line("")?;
+    }
     fixture.delete_pod_and_claim("conflict")?;
-    fixture.kubectl(&["delete", "volumeattributesclass", "nonsense"])?;
+    if has_attributes_classes() {
+        fixture.kubectl(&["delete", "volumeattributesclass", "nonsense"])?;
+    }
     fixture.check_volumes(0)
 }
 
