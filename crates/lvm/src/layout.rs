@@ -1,5 +1,6 @@
 //! The extents that a volume takes from its group, by segment type, and the size of the largest volume that LVM makes.
 
+mod option_values;
 mod options;
 
 use std::cmp::Reverse;

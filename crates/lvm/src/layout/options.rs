@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::option_values::expected_instead_of;
 use super::{SegmentType, Shape};
 use crate::Striping;
 
@@ -183,6 +184,9 @@ impl<'a> Parser<'a> {
         let name = option.long;
         if self.purpose.excludes(name) {
             return Err(format!("{word}: with --{name} lvcreate does not create a volume of the requested size"));
+        }
+        if let Some(expected) = expected_instead_of(name, value) {
+            return Err(format!("--{name} {value}: the value must be {expected}"));
         }
         if self.given.insert(name, value).is_some() && !REPEATABLE.contains(&name) {
             return Err(format!("{word}: lvmd or the class already sets --{name}, and LVM refuses a second one"));

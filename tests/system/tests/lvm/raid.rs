@@ -113,6 +113,17 @@ fn options_that_we_take_for_wrong_are_refused_by_lvm() {
         "--s 2",
         "--alloc=cling -Cy",
         "--nosync=y",
+        "--zero=maybe",
+        "-C1",
+        "--setautoactivation yes",
+        "--setactivationskip q",
+        "--monitor 0",
+        "--autobackup 3",
+        "--persistent 2",
+        "--permission x",
+        "--readahead x",
+        "-m1 --regionsize x",
+        "--minor x",
     ];
     let mut shell = Shell::default();
     for (number, words) in wrong.iter().enumerate() {
