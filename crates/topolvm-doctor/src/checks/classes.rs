@@ -58,10 +58,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let found = format!("no StorageClass has the provisioner {}", facts.flavor.driver_name());
         let remedy = match facts.flavor {
             ApiFlavor::TopoLvm => "apply a StorageClass such as deploy/manifests/base/storageclass.yaml",
-            ApiFlavor::Legacy => {
-                "apply a StorageClass such as deploy/manifests/base/storageclass.yaml, with the provisioner \
-                    topolvm.cybozu.com and the parameter topolvm.cybozu.com/device-class"
-            }
+            ApiFlavor::Legacy => "apply a StorageClass such as deploy/manifests/components/legacy/storageclass.yaml",
         };
         return Ok(vec![Finding::warn(found, remedy)]);
     }

@@ -240,7 +240,8 @@ fn storage_remedies_name_device_filters_and_lvmd_yaml_faults() {
         (missing, Outcome::Fail, "global_filter"),
         (stale, Outcome::Fail, "lvmdevices --adddev"),
         (stale, Outcome::Fail, "global_filter"),
-        (stale, Outcome::Fail, "vgrename UUID"),
+        (stale, Outcome::Fail, "rename the one that lvmd does not use (vgrename UUID NAME)"),
+        (stale, Outcome::Fail, "Do not change a group on a loop device"),
         (refused, Outcome::Warn, "they name the same volume group or thin pool"),
     ] {
         let mut facts = sound();
