@@ -35,7 +35,7 @@ impl Objects<'_> {
         ensure!(policy["podSelector"]["matchLabels"] == service["spec"]["selector"], "{policy}");
         let rules = policy["ingress"].as_array().context("nothing is let in")?;
         let ports: Vec<&Value> = rules.iter().filter_map(|rule| rule["ports"].as_array()).flatten().collect();
-        for wanted in [WEBHOOK_PORT, 8080, 8081, 9808] {
+        for wanted in [WEBHOOK_PORT, 8080, 8081, 9809, 9811] {
             let is_open = |port: &&&Value| {
                 let first = port["port"].as_u64().unwrap_or(0);
                 (first..=port["endPort"].as_u64().unwrap_or(first)).contains(&wanted)
