@@ -129,6 +129,7 @@ fn change_limits(fixture: &Fixture) -> Result<()> {
     fixture.check_volumes(0)
 }
 
+/// Gives a claim other classes, and creates one that has a class from the beginning.
 fn change_limits_by_class(fixture: &Fixture, device: &Device<'_>) -> Result<()> {
     let parameters = json!({"topolvm.io/write-operations-per-second": "80", WRITE_BYTES: "8Mi"});
     set_attributes(fixture, "limited", "busy", &parameters)?;
@@ -142,7 +143,16 @@ fn change_limits_by_class(fixture: &Fixture, device: &Device<'_>) -> Result<()> 
     let conditions =
         fixture.value("logicalvolumes.topolvm.io", &fixture.volume_name("limited")?, ".status.conditions")?;
     ensure!(!conditions.contains("IOLimited"), "{conditions}");
-    Ok(())
+
+    let mut classed = claim("classed", "immediate", "64Mi", VolumeMode::Filesystem);
+    classed["spec"]["volumeAttributesClassName"] = json!("busy");
+    fixture.apply(&classed)?;
+    fixture.wait_bound("classed")?;
+    wait_modified(fixture, "classed", "busy")?;
+    let volume = fixture.volume_name("classed")?;
+    let annotations = fixture.value("logicalvolumes.topolvm.io", &volume, ".metadata.annotations")?;
+    ensure!(annotations.contains(&format!("\"{WRITE_BYTES}\":\"8Mi\"")), "{annotations}");
+    fixture.delete_claim("classed")
 }
 
 /// Returns whether the API server has VolumeAttributesClasses in a stable version.
