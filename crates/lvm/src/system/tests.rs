@@ -76,6 +76,12 @@ async fn megabytes_on_both_pipes_do_not_block() {
     assert_eq!((output.stdout.len(), output.stderr.len()), (1_000_000, 2_000_000));
 }
 
+/// Returns whether a process is gone, or a zombie until its parent collects it.
+fn is_gone(pid: &str) -> bool {
+    let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+    state.is_empty() || state.contains(") Z ")
+}
+
 #[tokio::test]
 async fn what_hangs_is_stopped_at_its_deadline_with_its_children() {
     let dir = tempfile::tempdir().unwrap();
@@ -89,12 +95,8 @@ async fn what_hangs_is_stopped_at_its_deadline_with_its_children() {
     assert!(matches!(error, RunError::Timeout(_)), "{error}");
     assert!(start.elapsed() < GRACE);
     let pid = fs::read_to_string(&pid).unwrap();
-    // It is gone, or a zombie until its parent collects it. The kernel takes a moment.
-    let is_gone = || {
-        let state = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-        state.is_empty() || state.contains(") Z ")
-    };
-    while !is_gone() {
+    // The kernel takes a moment.
+    while !is_gone(&pid) {
         assert!(start.elapsed() < GRACE, "it goes on");
         tokio::task::yield_now().await;
     }
@@ -108,20 +110,24 @@ async fn lvm_change_survives_a_dropped_caller_and_a_read_does_not() {
         rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     }
     let body = format!(
-        "echo >{}; read line <{}; echo out; echo err >&2; echo $1 >{}",
+        "echo $$ >{}; read line <{}; echo out; echo err >&2; echo $1 >{}",
         started.display(),
         go.display(),
         done.display()
     );
     let runner = program(&dir, &body);
-    for command in [read(), change()] {
+    for (command, survives) in [(read(), false), (change(), true)] {
         let commands = [command];
         let mut running = Box::pin(runner.run(&commands));
-        tokio::select! {
+        let pid = tokio::select! {
             _ = &mut running => panic!("it waits for us"),
-            _ = tokio::fs::read(&started) => {}
-        }
+            pid = tokio::fs::read_to_string(&started) => pid.unwrap(),
+        };
         drop(running);
+        // A read that is about to end would take what is written for the change
+        while !survives && !is_gone(&pid) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
     // Opening the pipe for writing waits for its reader: the change, the only one left.
     tokio::fs::write(&go, "\n").await.unwrap();
