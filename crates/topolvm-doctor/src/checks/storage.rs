@@ -176,9 +176,9 @@ fn find_group_problem(node: &str, sample: &Sample) -> Option<Finding> {
         "topolvm_lvmd_volume_group_stale" if is_set => Finding::fail(
             format!("node {node}: LVM cannot report the volume group {group}"),
             format!(
-                "lvmd logs the message of LVM; vgs -o +vg_uuid,pv_name on the node lists the groups. If two on disks of \
-                 the node have the same name, rename the one that lvmd does not use (vgrename UUID NAME). Do not \
-                 change a group on a loop device, an LV or a disk of another machine: it is the contents of a pod's \
+                "lvmd logs the message of LVM; vgs -o +vg_uuid,pv_name on the node lists the groups. If two on disks \
+                 of the node have the same name, rename the one that lvmd does not use (vgrename UUID NAME). Do \
+                 not change a group on a loop device, an LV or a disk of another machine: it is in a pod's \
                  volume, or in use there; {HIDDEN_DISK}"
             ),
         ),
