@@ -20,7 +20,7 @@ use crate::machine::Machine;
 pub use evacuation::{EvacuationRequest, evacuation_tags, requests_evacuation};
 pub use former_group::FormerGroup;
 pub use quarantine::{is_quarantine_tag, is_quarantined_at, quarantine_tag};
-pub use quarantine::{quarantine_name, quarantined_at, quarantined_uid};
+pub use quarantine::{object_uid, quarantine_name, quarantined_at, quarantined_uid};
 pub use vacated::VacatedExtents;
 pub use wiping::{claim_name, is_wiping, is_wiping_name, wipe_method, wiping_name, wiping_tag};
 

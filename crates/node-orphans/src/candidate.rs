@@ -2,7 +2,7 @@
 
 use lvm::LvAttr;
 use lvmd_client::Lv;
-use lvmd_config::tags::{MANAGED, quarantined_at, quarantined_uid};
+use lvmd_config::tags::{MANAGED, object_uid, quarantined_at, quarantined_uid};
 use topolvm_api::{ApiFlavor, tag_value};
 
 /// An LV that may be without its object.
@@ -32,13 +32,13 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// Reads an LV of a device class; `None` if its name shows that it was not created for an object.
     pub(crate) fn of(flavor: ApiFlavor, class: &str, lv: Lv) -> Option<Self> {
-        let kept = quarantined_uid(&lv.name);
-        let uid = kept.or_else(|| lvm::is_uuid(&lv.name).then_some(&*lv.name))?.to_owned();
+        let uid = object_uid(&lv.name)?.to_owned();
+        let is_quarantined = quarantined_uid(&lv.name).is_some();
         let value = |key: &str| tag_value(&lv.tags, key).map(str::to_owned);
         Some(Self {
             uid,
-            is_quarantined: kept.is_some(),
-            quarantined_at: kept.and_then(|_| quarantined_at(&lv.tags)),
+            is_quarantined,
+            quarantined_at: if is_quarantined { quarantined_at(&lv.tags) } else { None },
             object: value(flavor.logical_volume_tag()),
             cluster: value(flavor.cluster_tag()),
             created: value(flavor.created_tag()).and_then(|time| time.parse().ok()),

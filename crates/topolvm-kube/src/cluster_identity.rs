@@ -19,7 +19,7 @@ pub struct ClusterIdentity {
 }
 
 impl ClusterIdentity {
-    /// Makes the identity of the cluster of this client. It is read when somebody asks.
+    /// Makes the identity of the cluster of this client. It is read at its first use.
     pub fn new(client: Client) -> Self {
         Self { namespaces: Api::all(client), first: Arc::default() }
     }

@@ -22,6 +22,12 @@ pub fn quarantined_uid(name: &str) -> Option<&str> {
     name.strip_prefix(NAME_PREFIX).filter(|uid| lvm::is_uuid(uid))
 }
 
+/// Returns the UID of the object that a volume of this name was made for, also of one in quarantine; `None` if it was
+/// not made for an object.
+pub fn object_uid(name: &str) -> Option<&str> {
+    quarantined_uid(name).or_else(|| lvm::is_uuid(name).then_some(name))
+}
+
 /// Returns the time in the tags of a volume in quarantine, in seconds since 1970. A volume that existed before, and was
 /// not restored by us, has an older tag as well.
 pub fn quarantined_at<T: AsRef<str>>(tags: &[T]) -> Option<i64> {

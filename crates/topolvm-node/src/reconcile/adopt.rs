@@ -2,6 +2,7 @@
 //! whose object was gone.
 
 use lvmd_client::{Lv, to_wire};
+use lvmd_config::tags::{object_uid, quarantined_uid};
 use tonic::Code;
 use topolvm_api::{LogicalVolume, parse_bytes, tag_value};
 use topolvm_proto::lvmd::AdoptLvRequest;
@@ -9,7 +10,6 @@ use topolvm_runtime::grpc::GrpcCode as _;
 
 use super::ReconcileError;
 use super::creation::{Created, Creation};
-use super::listing::object_uid;
 
 impl Creation {
     /// Renames the LV to the UID of the object, unless something refers to the volume by its present name.
@@ -29,7 +29,7 @@ impl Creation {
                 format!("LV {lv} belongs to LogicalVolume {owner} and cannot be assigned to another LogicalVolume");
             return self.fail_creation(volume, Code::FailedPrecondition, &why).await;
         }
-        let id = lvmd_config::tags::quarantined_uid(lv).unwrap_or(lv);
+        let id = quarantined_uid(lv).unwrap_or(lv);
         let id = if self.owners.find_reference(id).await?.is_some() { id } else { volume.uid() };
         let request = AdoptLvRequest {
             name: lv.to_owned(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lvmd_client::Lv;
-use lvmd_config::tags::quarantined_uid;
+use lvmd_config::tags::{object_uid, quarantined_uid};
 use topolvm_api::LogicalVolume;
 
 /// The lists of all device classes, as far as orphans need them.
@@ -47,11 +47,6 @@ impl Listing {
         let created = |volume: Arc<LogicalVolume>| Some(volume.metadata.creation_timestamp.as_ref()?.0.as_second());
         self.made.extend(objects.filter(is_made).filter_map(created));
     }
-}
-
-/// Returns the UID of the object that an LV of this name was made for; `None` if it was not made for an object.
-pub(super) fn object_uid(name: &str) -> Option<&str> {
-    quarantined_uid(name).or_else(|| lvm::is_uuid(name).then_some(name))
 }
 
 /// Returns whether an LV of this name is in quarantine.

@@ -2,11 +2,11 @@
 //! empty, and its PersistentVolume refers to the earlier one.
 
 use lvmd_client::Lv;
+use lvmd_config::tags::object_uid;
 use topolvm_api::{ApiFlavor, LogicalVolume, tag_value};
 use topolvm_kube::VolumeReference;
 
 use super::ReconcileError;
-use super::listing::object_uid;
 use super::owner_search::OwnerSearch;
 
 /// An LV that may be the one of an earlier object.
