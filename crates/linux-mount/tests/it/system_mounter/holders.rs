@@ -77,7 +77,7 @@ async fn stacked_devices_loops_and_holding_processes_are_named() {
     }
     let found = holders(&machine, &device).await;
     run("dmsetup", &["remove", "--noudevsync", &mapped]).unwrap();
-    assert_eq!(found, [format!("a part of /dev/mapper/{mapped} (remove it with dmsetup remove {mapped})")]);
+    assert_eq!(found, [format!("used by /dev/mapper/{mapped} (remove it with dmsetup remove {mapped})")]);
 }
 
 #[tokio::test]
