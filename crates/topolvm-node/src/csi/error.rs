@@ -79,10 +79,11 @@ pub(crate) enum CsiError {
     },
     /// A copied volume holds data that is no filesystem. mkfs would destroy it.
     #[error(
-        "volume {id} is a copy of a volume without a filesystem; request it with volumeMode Block, or, if the data is \
-         not needed: {reformat}"
+        "volume {id} contains {found} instead of a filesystem, probably because it is a copy of a raw block volume \
+         (volumeMode Block), or of a volume that was never formatted; request the copy with volumeMode Block, or, if \
+         the data is not needed: {reformat}"
     )]
-    CopiedData { id: String, reformat: String },
+    CopiedData { id: String, reformat: String, found: String },
     /// The target path is in use by something else.
     #[error("{} is already in use: {found}; unmount or remove it", .target.display())]
     TargetTaken { target: PathBuf, found: &'static str },

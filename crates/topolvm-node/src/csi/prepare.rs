@@ -118,14 +118,15 @@ impl<M: Mounter> FilesystemPreparation<M> {
         }
         let reformat = || self.access.volumes.reformat_command(volume.object, filesystem);
         match contents {
+            // On a thick volume unrecognized data are remains of a deleted volume; copies are thin, and their unwritten
+            // blocks are zero
+            Contents::Other(_) | Contents::Unrecognized if !volume.object.spec.source.is_empty() => {
+                let found = describe_contents(contents);
+                Err(CsiError::CopiedData { id: id.clone(), found, reformat: reformat() })
+            }
             Contents::Filesystem(found) | Contents::Other(found) => {
                 let wanted = filesystem.to_string();
                 Err(CsiError::OtherContents { id: id.clone(), wanted, found, reformat: reformat() })
-            }
-            // On a thick volume these are remains of a deleted volume; copies are thin, and their unwritten blocks are
-            // zero
-            Contents::Unrecognized if !volume.object.spec.source.is_empty() => {
-                Err(CsiError::CopiedData { id: id.clone(), reformat: reformat() })
             }
             Contents::Blank | Contents::Unrecognized if options.is_readonly() => {
                 Err(CsiError::BlankReadOnly(id.clone()))

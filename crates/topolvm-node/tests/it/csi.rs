@@ -118,12 +118,33 @@ async fn unrecognized_data_is_kept_in_a_copy_only(#[case] source: &str, #[case] 
     node.machine.put(&device(), Contents::Unrecognized);
     let published = node.publish(node.filesystem()).await;
     assert_eq!((published.is_ok(), node.machine.formatted()), (formatted == 1, formatted));
-    if let Err(status) = published {
-        assert_eq!(status.code(), Code::FailedPrecondition);
-        assert!(status.message().contains("volumeMode Block"), "{status}");
+    if published.is_err() {
         node.machine.put(&device(), Contents::Blank);
         node.publish(node.filesystem()).await.unwrap();
     }
+}
+
+#[rstest]
+#[case::without_a_signature(Contents::Unrecognized, "data without a signature")]
+#[case::disk_of_a_virtual_machine(Contents::Other("a partition table (gpt)".to_owned()), "a partition table (gpt)")]
+#[tokio::test]
+async fn copy_of_a_raw_block_volume_is_mounted_if_it_is_formatted(#[case] contents: Contents, #[case] found: &str) {
+    let node = Node::start().await;
+    let copy = node.copy_volume();
+    node.machine.put(&copy, contents);
+    let request = NodePublishVolumeRequest { volume_id: "v2".to_owned(), ..node.filesystem() };
+    let status = node.publish(request.clone()).await.unwrap_err();
+    assert_eq!(status.code(), Code::FailedPrecondition);
+    let (reason, fix) = status.message().split_once(';').unwrap();
+    assert!(reason.contains(found) && reason.contains("copy of a raw block volume"), "{status}");
+    let (mode, _) = fix.split_once("topolvm.io/reformat").unwrap();
+    assert!(mode.contains("volumeMode Block"), "{status}");
+    assert_eq!((node.machine.formatted(), node.machine.mounts()), (0, Vec::new()));
+
+    // As mkfs in a pod leaves it
+    node.machine.put(&copy, Contents::Filesystem("ext4".to_owned()));
+    node.publish(request).await.unwrap();
+    assert_eq!((node.machine.formatted(), node.machine.mounts().len()), (0, 1));
 }
 
 #[tokio::test]
