@@ -81,6 +81,11 @@ impl PublishedPods {
         by_uid.collect::<BTreeMap<_, _>>().into_values().cloned().collect()
     }
 
+    /// Returns the pod to which a volume is published at a target path.
+    pub fn pod_at(&self, volume: &str, target: &Path) -> Option<PodInfo> {
+        self.pods.lock().get(volume)?.get(target).cloned()
+    }
+
     /// Returns whether a volume is published to the pod of this UID.
     pub fn contains(&self, volume: &str, uid: &str) -> bool {
         let pods = self.pods.lock();

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 
 /// The pod that kubelet names in the volume context.
@@ -15,6 +16,20 @@ pub struct PodInfo {
     pub name: String,
     /// UID of the pod.
     pub uid: String,
+}
+
+impl PodInfo {
+    /// Returns the reference to the pod for Events about it.
+    pub fn object_ref(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(self.namespace.clone()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
 }
 
 /// A volume that is published to a pod.

@@ -1,14 +1,15 @@
-//! Kubernetes Events of LogicalVolumes and of Nodes, as `kubectl describe` shows them.
+//! Kubernetes Events of LogicalVolumes, pods and Nodes, as `kubectl describe` shows them.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
+use published_pods::PodInfo;
 use topolvm_api::{ApiFlavor, LogicalVolume, Readiness};
 use topolvm_kube::EventRecorder;
 
 /// Field manager of our writes, as `managedFields` shows it.
 pub(crate) const FIELD_MANAGER: &str = "topolvm-node";
 
-/// Publishes Events of LogicalVolumes and Nodes.
+/// Publishes Events of LogicalVolumes, pods and Nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     flavor: ApiFlavor,
@@ -54,6 +55,14 @@ impl Events {
     /// Publishes that the filesystem of the volume was frozen and is no more.
     pub(crate) async fn filesystem_thawed(&self, volume: &LogicalVolume, message: &str) {
         self.publish_warning(volume, "FilesystemThawed", "Thaw", message).await;
+    }
+
+    /// Publishes to a volume, and to the pod that has it, that the volume could not be unmounted.
+    pub(crate) async fn unmount_failed(&self, volume: Option<&LogicalVolume>, pod: Option<&PodInfo>, message: &str) {
+        let volume = volume.map(|volume| volume.object_ref(&self.flavor));
+        for about in pod.map(PodInfo::object_ref).into_iter().chain(volume) {
+            self.recorder.publish_warning(&about, "UnmountFailed", "Unmount", message).await;
+        }
     }
 
     /// Publishes that the topology label of the node was wrong or missing, and is right now.

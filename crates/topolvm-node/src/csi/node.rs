@@ -201,20 +201,14 @@ impl<M: Mounter> Node for NodeService<M> {
         Ok(Response::new(csi::NodeStageVolumeResponse {}))
     }
 
-    /// As in unpublish, neither the LogicalVolume nor the LV is looked up. The caller owns the directory (CSI,
-    /// NodeStageVolume).
     async fn node_unstage_volume(
         &self,
         request: Request<csi::NodeUnstageVolumeRequest>,
     ) -> Result<Response<csi::NodeUnstageVolumeResponse>, Status> {
         let (id, staging) = parse_unstage(request.into_inner())?;
         let volume = id.clone();
-        self.run_locked(
-            &self.teardown_slots,
-            &id,
-            |agent| async move { agent.mounts.unmount_all(&volume, &staging).await },
-        )
-        .await?;
+        self.run_locked(&self.teardown_slots, &id, |agent| async move { agent.unstage(&volume, &staging).await })
+            .await?;
         self.notify_published(id);
         Ok(Response::new(csi::NodeUnstageVolumeResponse {}))
     }

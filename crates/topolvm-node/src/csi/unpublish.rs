@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use linux_mount::{FILE_DEADLINE, Mounter, run_blocking};
+use topolvm_runtime::error_chain;
 
 use super::{Agent, CsiError};
 use crate::target_path;
@@ -13,7 +14,7 @@ impl<M: Mounter> Agent<M> {
     /// gone, and a pod must be able to end all the same.
     pub(super) async fn unpublish(&self, id: &str, target: &Path) -> Result<(), CsiError> {
         self.unmount_leftover_staging(id, target).await;
-        self.mounts.unmount_all(id, target).await?;
+        self.unmount_or_report(id, target).await?;
         run_blocking(FILE_DEADLINE, target, target_path::remove_target).await?;
         self.published_pods.remove(id, target).await;
         if is_file_name(id) {
@@ -24,6 +25,23 @@ impl<M: Mounter> Agent<M> {
             }
         }
         Ok(())
+    }
+
+    /// Unmounts a volume from its staging path. As in unpublish, neither the LogicalVolume nor the LV is looked up. The
+    /// caller owns the directory (CSI, NodeStageVolume).
+    pub(super) async fn unstage(&self, id: &str, staging: &Path) -> Result<(), CsiError> {
+        self.unmount_or_report(id, staging).await
+    }
+
+    /// Unmounts a volume from a path, and publishes a failure: of the error the kubelet makes no Event, while the pod
+    /// stays in Terminating.
+    async fn unmount_or_report(&self, id: &str, path: &Path) -> Result<(), CsiError> {
+        let unmounted = self.mounts.unmount_all(id, path).await;
+        if let Err(error) = &unmounted {
+            let (volume, pod) = (self.access.volumes.find(id).await.ok(), self.published_pods.pod_at(id, path));
+            self.access.volumes.events.unmount_failed(volume.as_ref(), pod.as_ref(), &error_chain(error)).await;
+        }
+        unmounted
     }
 }
 

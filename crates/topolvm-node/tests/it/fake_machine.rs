@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use linux_mount::{
     BlockDevice, Contents, DeviceNumber, DeviceUse, DiskStatistics, Filesystem, FilesystemUsage, HungTask, LimitError,
-    LimitsInForce, MkfsOptions, Mount, MountError, MountOptions, Mounter, OpenDevice, PathKind, PodLimits, UsageBatch,
+    LimitsInForce, MkfsOptions, Mount, MountError, MountHolder, MountOptions, Mounter, OpenDevice, PathKind, PodLimits,
+    UsageBatch,
 };
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use tokio::sync::watch;
@@ -57,6 +58,8 @@ struct State {
     frozen: BTreeSet<PathBuf>,
     /// Holders of each device.
     holders: Vec<DeviceUse>,
+    /// Holders of each mount, which cannot be unmounted while there are any.
+    mount_holders: Vec<MountHolder>,
     /// Number of times that a filesystem was to grow.
     growths: usize,
     /// The growth that waits until its filesystem is thawed.
@@ -183,6 +186,11 @@ impl Machine {
     /// Sets what holds each device.
     pub(crate) fn hold(&self, holder: DeviceUse) {
         self.state().holders.push(holder);
+    }
+
+    /// Sets what holds each mount.
+    pub(crate) fn hold_mounts(&self, holders: Vec<MountHolder>) {
+        self.state().mount_holders = holders;
     }
 
     /// Freezes the filesystem on a device.
@@ -474,6 +482,9 @@ impl Mounter for Machine {
 
     async fn unmount(&self, target: &Path) -> Result<(), MountError> {
         let mut state = self.state();
+        if !state.mount_holders.is_empty() {
+            return Err(MountError::Busy { path: target.to_owned(), holders: state.mount_holders.clone() });
+        }
         state.failed.remove(target);
         let top = state.mounts.iter().rposition(|mount| mount.target == target);
         state.mounts.remove(top.unwrap());

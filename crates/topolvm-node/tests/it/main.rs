@@ -37,6 +37,7 @@ mod registrar;
 mod restored;
 mod staging;
 mod topology_label;
+mod unmount_failures;
 mod volume_metrics;
 mod whole_agent;
 mod wrong_device;
