@@ -33,6 +33,13 @@
 {{- if and (include "topolvm.hasWebhook" .) (not .Values.scheduler.external) }}true{{ end -}}
 {{- end }}
 
+{{/* Not empty if topolvm-node reads annotations of pods. The value is missing after an upgrade with --reuse-values from
+a version without it. */}}
+{{- define "topolvm.readsPods" -}}
+{{- $given := .Values.node.podIOLimits -}}
+{{- if kindIs "invalid" $given | ternary true $given }}true{{ end -}}
+{{- end }}
+
 {{/* true or false: whether kube-scheduler reads CSIStorageCapacity objects */}}
 {{- define "topolvm.tracksCapacity" -}}
 {{- $given := .Values.controller.storageCapacityTracking.enabled -}}

@@ -1,6 +1,7 @@
 //! I/O limits of volumes: the limits that objects and pods request, set in the kernel for each pod that uses a volume,
 //! and the report about them.
 
+mod args;
 mod enforcement;
 mod events;
 mod limiter;
@@ -9,6 +10,7 @@ mod port;
 mod report;
 mod reports;
 
+pub use args::IoLimitSettings;
 pub use enforcement::VolumeRates;
 pub use limiter::IoLimiter;
 pub use pod_requests::{PodRequests, PodWatch};

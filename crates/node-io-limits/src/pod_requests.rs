@@ -37,7 +37,8 @@ impl PodWatch {
 
     /// Returns what the pods ask for.
     pub fn requests(&self) -> PodRequests {
-        PodRequests { flavor: self.flavor, api: self.api.clone(), cache: self.cache.as_reader() }
+        let watched = Watched { flavor: self.flavor, api: self.api.clone(), cache: self.cache.as_reader() };
+        PodRequests(Some(watched))
     }
 
     /// Keeps the requested limits, and sends the UID of each pod to `changed` after its change: all after the first
@@ -70,27 +71,49 @@ impl PodWatch {
 
 /// Reads what pods ask for. Clones share it.
 #[derive(Clone, Debug)]
-pub struct PodRequests {
-    flavor: ApiFlavor,
-    api: Api<PodMeta>,
-    cache: Cache<PodMeta>,
-}
+pub struct PodRequests(Option<Watched>);
 
 impl PodRequests {
-    /// Returns whether all pods were listed once.
+    /// Makes the requests of pods whose annotations are not read: none asks for limits.
+    pub const fn none() -> Self {
+        Self(None)
+    }
+
+    /// Returns whether all pods were listed once, as far as they are read at all.
     pub(crate) fn is_listed(&self) -> bool {
-        self.cache.is_listed()
+        self.0.as_ref().is_none_or(|watched| watched.cache.is_listed())
     }
 
     /// Returns what a pod asks for, as the watch has shown it.
     pub(crate) fn get(&self, uid: &str) -> Option<PodRequest> {
-        let pod = self.cache.find(|pod| pod.metadata.uid.as_deref() == Some(uid))?;
-        Some(self.parse(&pod))
+        self.0.as_ref().map_or_else(|| Some(Ok(IoLimits::default())), |watched| watched.get(uid))
     }
 
     /// Returns the limits that a pod requests, also of one that the watch has not shown yet. `None` if the API server
     /// does not answer in time.
     pub(crate) async fn ask(&self, pod: &PodInfo) -> Option<PodRequest> {
+        match &self.0 {
+            Some(watched) => watched.ask(pod).await,
+            None => Some(Ok(IoLimits::default())),
+        }
+    }
+}
+
+/// The pods of a node that are watched.
+#[derive(Clone, Debug)]
+struct Watched {
+    flavor: ApiFlavor,
+    api: Api<PodMeta>,
+    cache: Cache<PodMeta>,
+}
+
+impl Watched {
+    fn get(&self, uid: &str) -> Option<PodRequest> {
+        let pod = self.cache.find(|pod| pod.metadata.uid.as_deref() == Some(uid))?;
+        Some(self.parse(&pod))
+    }
+
+    async fn ask(&self, pod: &PodInfo) -> Option<PodRequest> {
         if let Some(request) = self.get(&pod.uid) {
             return Some(request);
         }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Parser, ValueEnum};
 use lvm::SystemRunner;
 use lvmd::DEFAULT_CONFIG as DEFAULT_LVMD_CONFIG;
+use node_io_limits::IoLimitSettings;
 use node_orphans::OrphanSettings;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, DEFAULT_LVMD_SOCKET, NodeSelection};
 use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
@@ -79,6 +80,9 @@ pub struct Args {
     extended_resources: bool,
 
     #[command(flatten)]
+    io_limits: IoLimitSettings,
+
+    #[command(flatten)]
     orphans: OrphanSettings,
 
     /// Any value, even "false", makes the agent speak topolvm.cybozu.com instead of topolvm.io.
@@ -138,6 +142,8 @@ pub struct Config<R = SystemRunner> {
     pub node_labels: NodeSelection,
     /// True when sizes are shown as extended resources of the Node.
     pub extended_resources: bool,
+    /// Settings of I/O limits.
+    pub io_limits: IoLimitSettings,
     /// Settings of LVs whose LogicalVolume does not exist.
     pub orphans: OrphanSettings,
 }
@@ -170,6 +176,7 @@ impl TryFrom<Args> for Config {
             kubelet_dir: args.kubelet_dir,
             node_labels: args.node_labels,
             extended_resources: args.extended_resources,
+            io_limits: args.io_limits,
             orphans: args.orphans,
         })
     }

@@ -13,7 +13,7 @@ use linux_mount::{DeviceNumber, Mounter, SystemMounter};
 use lvm::{Host, Placement};
 use lvmd_client::{LvmdClient, LvmdError};
 use node_inventory::Inventory;
-use node_io_limits::{IoLimiter, PodWatch};
+use node_io_limits::{IoLimiter, PodRequests, PodWatch};
 use node_orphans::{LvsWithoutObject, NodeAccess, OrphanHandler};
 use node_storage::StoragePublisher;
 use prometheus_client::registry::Registry;
@@ -176,6 +176,7 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
         kubelet_dir,
         node_labels,
         extended_resources,
+        io_limits,
         orphans,
     } = config;
 
@@ -201,9 +202,10 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let volumes = Volumes::new(flavor, own.as_reader(), client.clone(), node.clone());
     let device_uses = FindDeviceUses::new(mounter.clone());
     let pods = load_published_pods(&csi_socket, &mounter).await;
-    let pod_watch = PodWatch::new(flavor, client.clone(), node.clone());
+    let pod_watch = io_limits.of_pods.then(|| PodWatch::new(flavor, client.clone(), node.clone()));
+    let requests = pod_watch.as_ref().map_or_else(PodRequests::none, PodWatch::requests);
     let events = volumes.events.recorder.clone();
-    let limiter = IoLimiter::new(flavor, lvmd.clone(), mounter.clone(), pod_watch.requests(), pods.clone(), events);
+    let limiter = IoLimiter::new(flavor, lvmd.clone(), mounter.clone(), requests, pods.clone(), events);
     let agent = Agent::new(
         volumes,
         lvmd.clone(),
@@ -242,7 +244,9 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let access = NodeAccess { flavor, node, cluster, events, lvmd, mounter: Some(mounter), now };
     let reconciler = reconciler.handling_orphans(OrphanHandler::new(orphans, client, access));
     tasks.spawn("LogicalVolumes", Arc::new(reconciler).run(own, triggers, reconcile_metrics, shutdown.clone()));
-    tasks.spawn("pods", pod_watch.follow(pod_changes, shutdown.clone()));
+    if let Some(pod_watch) = pod_watch {
+        tasks.spawn("pods", pod_watch.follow(pod_changes, shutdown.clone()));
+    }
     if embeds_registrar {
         // Last, because kubelet calls back as soon as it sees the socket
         tasks.spawn("registrar", Registrar::new(flavor, &kubelet_dir, &csi_socket).run(rpc_metrics, shutdown.clone()));

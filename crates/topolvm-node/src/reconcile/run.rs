@@ -32,7 +32,7 @@ pub struct Triggers {
     /// Ids of volumes that were published or unpublished, so that they may be removed now, or have other pods, and of
     /// those of which limits of I/O have gone.
     pub published: mpsc::UnboundedReceiver<String>,
-    /// UIDs of pods that have changed.
+    /// UIDs of pods that have changed; none where pods are not read.
     pub pods: mpsc::UnboundedReceiver<String>,
     /// Gauges of volumes that are not as they should be.
     pub gauges: VolumeGauges,

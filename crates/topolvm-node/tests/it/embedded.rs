@@ -3,6 +3,7 @@
 use std::fs;
 
 use lvmd::Settings;
+use node_io_limits::IoLimitSettings;
 use node_orphans::OrphanSettings;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -61,6 +62,7 @@ impl Agent {
             kubelet_dir: dir.path().to_owned(),
             node_labels: topolvm_api::NodeSelection::default(),
             extended_resources: false,
+            io_limits: IoLimitSettings::default(),
             orphans: OrphanSettings::default(),
         };
         let (client, credentials) = Credentials::observe(api.client(), CredentialSource::Kubeconfig);

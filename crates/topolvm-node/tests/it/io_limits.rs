@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use node_io_limits::IoLimitSettings;
 use serde_json::{Value, json};
 use topolvm_proto::csi::node_client::NodeClient;
 use topolvm_proto::csi::volume_capability::{AccessType, MountVolume};
@@ -21,6 +22,8 @@ const WRITES: &str = "topolvm.io/write-operations-per-second";
 const CARINA_WRITE_BYTES: &str = "carina.storage.io/blkio.throttle.write_bps_device";
 const VOLUME: &str = "pvc-1";
 const POD: &str = "pod-uid";
+/// Settings of an agent that reads no pods.
+const WITHOUT_PODS: IoLimitSettings = IoLimitSettings { of_pods: false };
 
 /// An agent with a volume and a pod.
 struct Bed {
@@ -32,8 +35,12 @@ struct Bed {
 impl Bed {
     /// Starts it with these annotations of the LogicalVolume and of the pod.
     async fn start(volume: Value, pod: Value) -> Self {
+        Self::start_with(IoLimitSettings::default(), volume, pod).await
+    }
+
+    async fn start_with(settings: IoLimitSettings, volume: Value, pod: Value) -> Self {
         let api = ApiServer::new();
-        let agent = Agent::start(&api).await;
+        let agent = Agent::start_with_io_limits(&api, settings).await;
         let lvmd = agent.lvmd().await;
         api.apply_json(logical_volume(VOLUME).uid("u1").build());
         until_ready(&api, VOLUME).await;
@@ -199,6 +206,40 @@ async fn io_limit_changes_during_an_agent_outage_apply_afterwards() {
         match expected {
             "" => bed.until_condition("", "", "").await,
             _ => bed.until_condition("True", "LimitsInForce", &message).await,
+        }
+        assert_eq!(bed.limits(), expected);
+        bed.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn agent_without_pod_io_limits_reads_no_pods() {
+    let pod = json!({WRITE_BYTES: "1Mi", READ_BYTES: "5Mi"});
+    let bed = Bed::start_with(WITHOUT_PODS, json!({WRITE_BYTES: "10Mi"}), pod).await;
+    bed.publish().await;
+    assert_eq!(bed.limits(), "bytes written 10Mi/s");
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    bed.annotate_volume(json!({WRITE_BYTES: "20Mi"}));
+    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 20Mi/s").await;
+    assert_eq!(bed.limits(), "bytes written 20Mi/s");
+    bed.annotate_volume(json!({}));
+    bed.until_condition("", "", "").await;
+    assert_eq!(bed.limits(), "");
+    let of_pods: Vec<_> = bed.api.requests().into_iter().filter(|(_, path)| path.contains("/pods")).collect();
+    assert!(of_pods.is_empty(), "{of_pods:?}");
+    bed.stop().await;
+}
+
+#[tokio::test]
+async fn pod_io_limits_end_when_they_are_switched_off() {
+    for (volume, expected) in [(json!({WRITE_BYTES: "10Mi"}), "bytes written 10Mi/s"), (json!({}), "")] {
+        let mut bed = Bed::start(volume, json!({WRITE_BYTES: "1Mi"})).await;
+        bed.publish().await;
+        bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
+        bed.agent = bed.agent.restart_with(&bed.api, WITHOUT_PODS).await;
+        match expected {
+            "" => bed.until_condition("", "", "").await,
+            _ => bed.until_condition("True", "LimitsInForce", &format!("pod shop/web-0: {expected}")).await,
         }
         assert_eq!(bed.limits(), expected);
         bed.stop().await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use linux_mount::DeviceUse;
+use node_io_limits::IoLimitSettings;
 use node_orphans::OrphanSettings;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -37,6 +38,19 @@ use crate::node::capability;
 
 const GIB: u64 = 1 << 30;
 
+/// Settings in which the agents of tests differ.
+struct Settings {
+    inventory: Option<InventoryConfig>,
+    io_limits: IoLimitSettings,
+    clock: fn() -> Timestamp,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { inventory: None, io_limits: IoLimitSettings::default(), clock: now }
+    }
+}
+
 /// The agent of node `n1`.
 pub(crate) struct Agent {
     pub(crate) dir: TempDir,
@@ -52,40 +66,45 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) async fn start(api: &ApiServer) -> Self {
-        let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
-        let machine = Machine::new(&lvm);
-        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, None, now).await
+        Self::start_with(api, Settings::default()).await
     }
 
     /// Starts one with this clock.
     async fn start_with_clock(api: &ApiServer, clock: fn() -> Timestamp) -> Self {
-        let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
-        let machine = Machine::new(&lvm);
-        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, None, clock).await
+        Self::start_with(api, Settings { clock, ..Settings::default() }).await
     }
 
     /// Starts one that serves lists.
     pub(crate) async fn start_with_lists(api: &ApiServer, lists: InventoryConfig) -> Self {
+        Self::start_with(api, Settings { inventory: Some(lists), ..Settings::default() }).await
+    }
+
+    /// Starts one with these settings of I/O limits.
+    pub(crate) async fn start_with_io_limits(api: &ApiServer, io_limits: IoLimitSettings) -> Self {
+        Self::start_with(api, Settings { io_limits, ..Settings::default() }).await
+    }
+
+    async fn start_with(api: &ApiServer, settings: Settings) -> Self {
         let lvm = FakeLvm::new().with_group(VG, 10 * GIB);
         let machine = Machine::new(&lvm);
-        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, Some(lists), now).await
+        Self::start_on(tempfile::tempdir().unwrap(), lvm, machine, api, settings).await
     }
 
     /// Ends it in order, and starts it again on the same machine.
     pub(crate) async fn restart(self, api: &ApiServer) -> Self {
-        self.shutdown.cancel();
-        self.tasks.wait().await.unwrap();
-        Self::start_on(self.dir, self.lvm, self.machine, api, None, now).await
+        self.restart_with(api, IoLimitSettings::default()).await
     }
 
-    async fn start_on(
-        dir: TempDir,
-        lvm: FakeLvm,
-        machine: Machine,
-        api: &ApiServer,
-        inventory: Option<InventoryConfig>,
-        clock: fn() -> Timestamp,
-    ) -> Self {
+    /// Restarts it with these settings of I/O limits.
+    pub(crate) async fn restart_with(self, api: &ApiServer, io_limits: IoLimitSettings) -> Self {
+        self.shutdown.cancel();
+        self.tasks.wait().await.unwrap();
+        let settings = Settings { io_limits, ..Settings::default() };
+        Self::start_on(self.dir, self.lvm, self.machine, api, settings).await
+    }
+
+    async fn start_on(dir: TempDir, lvm: FakeLvm, machine: Machine, api: &ApiServer, settings: Settings) -> Self {
+        let Settings { inventory, io_limits, clock } = settings;
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let [metrics, health] = [(); 2].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
@@ -103,6 +122,7 @@ impl Agent {
             kubelet_dir: dir.path().to_owned(),
             node_labels: topolvm_api::NodeSelection::default(),
             extended_resources: false,
+            io_limits,
             orphans: OrphanSettings::default(),
         };
         let (client, credentials) = Credentials::observe(api.client(), CredentialSource::Kubeconfig);

@@ -15,7 +15,7 @@ use crate::objects::Objects;
 /// A set of values, an overlay and its components.
 type Pair = (&'static str, &'static str, &'static [&'static str]);
 
-const PAIRS: [Pair; 17] = [
+const PAIRS: [Pair; 18] = [
     ("default", "lvmd", &[]),
     ("embedded-capacity", "lvmd", &["embedded-capacity"]),
     ("node-label", "lvmd", &["node-label"]),
@@ -23,6 +23,7 @@ const PAIRS: [Pair; 17] = [
     ("rebuild", "lvmd", &["rebuild"]),
     ("extended-resources", "lvmd", &["extended-resources"]),
     ("inventory", "lvmd", &["inventory"]),
+    ("without-pod-io-limits", "lvmd", &["without-pod-io-limits"]),
     ("embedded", "embedded-lvmd", &[]),
     ("host-lvmd", "systemd-lvmd", &[]),
     ("legacy", "legacy", &[]),

@@ -32,7 +32,7 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 18] = [
+const COMPONENTS: [&str; 19] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
@@ -49,6 +49,7 @@ const COMPONENTS: [&str; 18] = [
     "secure-metrics",
     "ui",
     "webhooks",
+    "without-pod-io-limits",
     "without-snapshots",
     "without-workloads",
 ];
@@ -86,7 +87,7 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
     for name in ["legacy", "lvmd", "embedded-lvmd", "objects", "legacy-objects"] {
         try_all(&format!("overlays/{name}"), &plain[..2])?;
     }
-    let alone: &[&[&str]] = &[&["rebuild"], &["extended-resources"], &["inventory", "ui"]];
+    let alone: &[&[&str]] = &[&["rebuild"], &["extended-resources"], &["inventory", "ui"], &["without-pod-io-limits"]];
     try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
     try_all("overlays/lvmd", alone)?;
     for name in ["systemd-lvmd", "storage-capacity"] {
@@ -115,6 +116,7 @@ pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
         "secure-metrics",
         "scheduler-deployment",
         "without-snapshots",
+        "without-pod-io-limits",
         "monitoring",
     ];
     try_all(
@@ -148,6 +150,7 @@ fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
     objects.check_roles()?;
     objects.check_flavor()?;
     objects.check_workloads(base, components)?;
+    objects.check_pod_readers(components)?;
     objects.check_pods()?;
     objects.check_references()?;
     objects.check_monitors()?;
@@ -231,6 +234,20 @@ impl Objects<'_> {
             if name == "topolvm-node" {
                 ensure!(program["args"].to_string().contains(driver.trim_matches('"')), "{program}");
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that the agents may read pods unless they have I/O limits of volumes only.
+    fn check_pod_readers(&self, components: &[&str]) -> Result<()> {
+        let reads = !components.contains(&"without-pod-io-limits");
+        let role = self.find("ClusterRole", &Value::Null, &json!("topolvm-system:node"))?;
+        let rules = role["rules"].as_array().context("a role without rules")?;
+        ensure!(reads == rules.iter().any(|rule| rule["resources"] == json!(["pods"])), "{role}");
+        for workload in self.workloads() {
+            let program = &workload["spec"]["template"]["spec"]["containers"][0];
+            let is_off = program["args"].to_string().contains("--pod-io-limits=false");
+            ensure!(is_off == (!reads && program["name"] == "topolvm-node"), "{program}");
         }
         Ok(())
     }
