@@ -158,6 +158,13 @@ fn find_lvmd_problem(node: &str, sample: &Sample) -> Option<Finding> {
             "no volume can be created in the class: remove foreign LVs from its volume group (lvs), extend it \
              (vgextend), or set another spare-gb in lvmd.yaml",
         ),
+        "topolvm_lvmd_device_class_refused" if is_set => Finding::warn(
+            format!("node {node}: LVM creates no volumes in device class {class}, whatever is free"),
+            format!(
+                "kubectl get nodestorages {node} -o yaml shows the reason (refusal), and so does the log of lvmd. \
+                 Volumes are created on other nodes meanwhile; lvmd uses the class again when the reason is gone"
+            ),
+        ),
         "topolvm_lvmd_config_last_reload_successful" if !is_set => Finding::warn(
             format!("node {node}: lvmd.yaml was changed, but lvmd rejects it"),
             "lvmd logs the mistakes, and lvmd check-config FILE lists them: a syntax error, or device classes that \

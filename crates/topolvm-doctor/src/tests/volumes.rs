@@ -200,6 +200,11 @@ fn node_metrics_report_thin_pools_and_volume_groups() {
             Outcome::Warn,
             "node n1: 4096 bytes of the spare of device class ssd are in use",
         ),
+        (
+            "topolvm_lvmd_device_class_refused{device_class=\"ssd\"} 1",
+            Outcome::Warn,
+            "node n1: LVM creates no volumes in device class ssd",
+        ),
         ("topolvm_stacked_mounts{node=\"n1\"} 31", Outcome::Warn, "node n1: 31 mounts are stacked"),
         ("topolvm_inactive_volumes{node=\"n1\"} 3", Outcome::Warn, "node n1: 3 LVs of ready LogicalVolumes"),
     ] {
@@ -210,6 +215,7 @@ fn node_metrics_report_thin_pools_and_volume_groups() {
     let healthy = "topolvm_inactive_volumes 0\ntopolvm_stacked_mounts 0\n\
         topolvm_lvmd_volume_group_pools_ignoring_discards{volume_group=\"vg\"} 0\n\
         topolvm_lvmd_device_class_used_spare_bytes{device_class=\"ssd\"} 0\n\
+        topolvm_lvmd_device_class_refused{device_class=\"ssd\"} 0\n\
         topolvm_thinpool_data_percent{device_class=\"thin\"} 79\ntopolvm_lvmd_connected 1\n\
         topolvm_volumegroup_size_bytes{device_class=\"ssd\"} 1\n\
         topolvm_volumegroup_size_bytes{device_class=\"thin\"} 0\ntopolvm_thinpool_size_bytes{device_class=\"thin\"} 1\n\
@@ -231,10 +237,11 @@ fn a_node_of_which_no_pod_has_metrics_is_not_said_to_be_well() {
 }
 
 #[test]
-fn storage_remedies_name_device_filters_and_lvmd_yaml_faults() {
+fn storage_remedies_name_what_to_look_at_and_to_change() {
     let missing = "topolvm_volumegroup_size_bytes{device_class=\"ssd\"} 0";
     let stale = "topolvm_lvmd_volume_group_stale{volume_group=\"vg\"} 1";
     let refused = "topolvm_lvmd_config_last_reload_successful 0";
+    let without_volumes = "topolvm_lvmd_device_class_refused{device_class=\"ssd\"} 1";
     for (text, result, remedy) in [
         (missing, Outcome::Fail, "lvmdevices --adddev"),
         (missing, Outcome::Fail, "global_filter"),
@@ -243,6 +250,7 @@ fn storage_remedies_name_device_filters_and_lvmd_yaml_faults() {
         (stale, Outcome::Fail, "rename the one that lvmd does not use (vgrename UUID NAME)"),
         (stale, Outcome::Fail, "Do not change a group on a loop device"),
         (refused, Outcome::Warn, "they name the same volume group or thin pool"),
+        (without_volumes, Outcome::Warn, "kubectl get nodestorages n1 -o yaml"),
     ] {
         let mut facts = sound();
         facts.metrics = vec![metrics("n1", text)];

@@ -10,6 +10,7 @@ mod disks;
 mod extender;
 mod full_classes;
 mod leader;
+mod limited_group;
 mod mount;
 mod rights;
 mod slow_lvm;
@@ -42,9 +43,10 @@ struct Group {
 }
 
 /// The groups in their order. kube-scheduler does not call the extender before the end of the first one.
-const GROUPS: [Group; 13] = [
+const GROUPS: [Group; 14] = [
     Group { alerts: &extender::ALERTS, run: extender::leave_extender_unused },
     Group { alerts: &full_classes::ALERTS, run: full_classes::fill_class },
+    Group { alerts: &limited_group::ALERTS, run: limited_group::limit_volumes },
     Group { alerts: &thin_pool::ALERTS, run: thin_pool::fill_pool },
     Group { alerts: &volume::ALERTS, run: volume::fill_filesystem },
     Group { alerts: &disks::ALERTS, run: disks::take_groups_away },

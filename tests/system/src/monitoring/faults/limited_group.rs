@@ -1,0 +1,24 @@
+//! A volume group that has reached its limit of logical volumes, so that LVM creates no more.
+
+use anyhow::Result;
+
+use super::bed::Bed;
+
+pub(super) const ALERTS: [&str; 1] = ["TopolvmDeviceClassRefused"];
+
+const INJECT: &str = "
+lvcreate -qqy -Wn -Zn -l 1 -n only tight
+vgchange -qq -l 1 tight";
+
+const REPAIR: &str = "
+vgchange -qq -l 0 tight
+lvremove -qqfy tight/only";
+
+pub(super) fn limit_volumes(bed: &Bed<'_>) -> Result<()> {
+    bed.script(INJECT)?;
+    let finding = ("LVM creates no volumes in device class tight", "kubectl get nodestorages");
+    let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&[finding]));
+    bed.script(REPAIR)?;
+    fired?;
+    bed.wait_for_end(&ALERTS)
+}
