@@ -22,6 +22,16 @@ pub(crate) fn ready_condition(
     } else {
         ("False", reason(status), summarize(&status.problems))
     };
+    new_condition(truth, reason, &message, before, now)
+}
+
+/// Returns the condition of an object whose agent stops.
+pub(crate) fn stopped_condition(before: &[Condition], now: Timestamp) -> Condition {
+    let message = "topolvm-node has stopped on this node; this is its last report";
+    new_condition("Unknown", "AgentStopped", message, before, now)
+}
+
+fn new_condition(truth: &str, reason: &str, message: &str, before: &[Condition], now: Timestamp) -> Condition {
     let unchanged = before.iter().find(|before| before.type_ == "Ready" && before.status == truth);
     Condition {
         type_: "Ready".to_owned(),

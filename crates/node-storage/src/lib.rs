@@ -80,11 +80,13 @@ impl StoragePublisher {
         tasks.spawn("own NodeStorage", watching);
         let operations = DiskOperations::new(flavor, client.clone(), lvmd, events, now);
         operations.start(client, node.clone(), readings.clone(), nodes.clone(), tasks, shutdown);
-        let publication = Publication { flavor, selection, node, now, disk_events };
+        let mut publication = Publication { flavor, selection, node, now, disk_events };
         let until_shutdown = shutdown.clone();
         tasks.spawn("storage of the Node", async move {
-            let writing = publication.keep_written(api, readings, nodes, objects, WRITE_RETRY);
+            let writing = publication.keep_written(&api, readings, nodes, objects.clone(), WRITE_RETRY);
             until_shutdown.run_until_cancelled(writing).await;
+            let last = objects.borrow().clone().flatten();
+            publication.write_stopped(&api, last).await;
             Ok(())
         });
     }

@@ -13,7 +13,7 @@ use topolvm_api::{ApiFlavor, NodeSelection, NodeState, NodeStorage, NodeStorageS
 use topolvm_kube::{json_patch, node_reference, replace_status};
 use topolvm_runtime::{Backoff, error_chain};
 
-use crate::condition::ready_condition;
+use crate::condition::{ready_condition, stopped_condition};
 use crate::disk_events::DiskEvents;
 use crate::lvmd_watch::Reading;
 use crate::object_watch::Object;
@@ -22,6 +22,9 @@ type NodeMetadata = PartialObjectMeta<Node>;
 
 /// Shortest time between two writes. Each volume of a burst changes the free space, and nothing waits for the object.
 const WRITE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Time that the last write has while the agent stops.
+const STOP_DEADLINE: Duration = Duration::from_secs(2);
 
 /// The publication of a node's storage.
 #[derive(Debug)]
@@ -40,8 +43,8 @@ impl Publication {
     /// The status is compared with that of the object as the watch shows it. If that is older than our own last write,
     /// its event is still to come, and the loop runs again.
     pub(crate) async fn keep_written(
-        mut self,
-        api: Api<NodeStorage>,
+        &mut self,
+        api: &Api<NodeStorage>,
         mut readings: watch::Receiver<Option<Reading>>,
         mut nodes: watch::Receiver<Option<NodeMetadata>>,
         mut objects: watch::Receiver<Option<Object>>,
@@ -53,7 +56,7 @@ impl Publication {
             let node = nodes.borrow_and_update().clone();
             let object = objects.borrow_and_update().clone();
             let written = match (reading, node, object) {
-                (Some(reading), Some(node), Some(object)) => self.write(&api, reading, &node, object).await,
+                (Some(reading), Some(node), Some(object)) => self.write(api, reading, &node, object).await,
                 _ => Ok(false),
             };
             match written {
@@ -76,6 +79,22 @@ impl Publication {
                 return;
             }
         }
+    }
+
+    /// Writes into the condition of the object that the agent stops: without an agent nothing updates its status.
+    pub(crate) async fn write_stopped(&self, api: &Api<NodeStorage>, object: Object) {
+        let Some(object) = object.filter(|object| !is_deleted(object)) else { return };
+        let Some(before) = object.status else { return };
+        let condition = stopped_condition(&before.conditions, (self.now)());
+        let patch = replace_status(&object.metadata, &NodeStorageStatus { conditions: vec![condition], ..before });
+        let (patch, parameters) = (json_patch(patch), PatchParams::default());
+        let writing = api.patch_status(&self.node, &parameters, &patch);
+        let error = match tokio::time::timeout(STOP_DEADLINE, writing).await {
+            Ok(Ok(_)) => return,
+            Ok(Err(error)) => error_chain(&error),
+            Err(late) => error_chain(&late),
+        };
+        tracing::info!(node = self.node, error, "cannot write into the NodeStorage that the agent stops");
     }
 
     fn log_failure(&self, error: &kube::Error, is_logged: bool) {

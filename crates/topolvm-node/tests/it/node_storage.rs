@@ -138,7 +138,7 @@ async fn the_object_is_the_nodes_and_says_what_lvmd_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn node_storage_is_not_rewritten_by_restarts_without_changes() {
+async fn node_storage_says_that_its_agent_has_stopped_until_it_restarts() {
     let (api, lvm) = (ApiServer::new(), lvm());
     lvm.add_volume(VG, "pool", FakeVolume::thin_pool(4 * GIB));
     let lvmd = LvmdProcess::start(&lvm, THIN_CLASS).await;
@@ -149,11 +149,17 @@ async fn node_storage_is_not_rewritten_by_restarts_without_changes() {
     // Less than a percent
     lvm.edit_volume(VG, "pool", |pool| (pool.data_percent, pool.metadata_percent) = (0.4, 0.9));
     sleep(HOUR).await;
+    assert_eq!((api.count("create", STORAGE), api.count("patch", STORAGE)), (1, 1));
     agent.stop().await;
+    let stopped = api.get_json(STORAGE, "", "n1").unwrap();
+    let condition = &stopped["status"]["conditions"][0];
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("Unknown"), &json!("AgentStopped")));
+    assert_eq!(stopped["status"]["free"], before["status"]["free"]);
+
     let agent = Agent::start(&api, lvmd.client());
     sleep(HOUR).await;
-    assert_eq!((api.count("create", STORAGE), api.count("patch", STORAGE)), (1, 1));
-    assert_eq!(api.get_json(STORAGE, "", "n1"), Some(before));
+    assert_eq!(api.count("patch", STORAGE), 3);
+    assert_eq!(api.get_json(STORAGE, "", "n1").unwrap()["status"], before["status"]);
     agent.stop().await;
 }
 
