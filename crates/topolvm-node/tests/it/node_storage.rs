@@ -91,6 +91,10 @@ pub(crate) async fn until_ready(api: &ApiServer, expected: &str) {
     until_said(api, "/status/conditions/0/status", &json!(expected)).await;
 }
 
+async fn until_reason(api: &ApiServer, expected: &str) {
+    until_said(api, "/status/conditions/0/reason", &json!(expected)).await;
+}
+
 /// Counts the requests about the object.
 fn requests(api: &ApiServer) -> usize {
     api.requests().iter().filter(|(_, path)| path.contains("nodestorages")).count()
@@ -264,20 +268,21 @@ async fn node_storage_is_written_despite_concurrent_changes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn node_storage_reports_a_long_lvmd_outage_and_no_restart() {
+async fn node_storage_reports_a_long_lvmd_outage_after_a_restart() {
     let (api, lvm) = (ApiServer::new(), lvm());
     let lvmd = LvmdProcess::start(&lvm, ONE_CLASS).await;
     let agent = Agent::start(&api, lvmd.client());
     until_ready(&api, "True").await;
     agent.stop().await;
 
+    // lvmd may start later than the agent
     let agent = Agent::start(&api, unreachable_lvmd());
     sleep(Duration::from_secs(8)).await;
-    until_ready(&api, "True").await;
-    until_ready(&api, "Unknown").await;
+    until_reason(&api, "AgentStopped").await;
+    until_reason(&api, "LvmdUnavailable").await;
     until_said(&api, "/status/free", &json!("10Gi")).await;
     sleep(HOUR).await;
-    assert_eq!(api.count("patch", STORAGE), 2);
+    assert_eq!(api.count("patch", STORAGE), 3);
     agent.stop().await;
 
     let agent = Agent::start(&api, lvmd.client());
