@@ -56,7 +56,7 @@ pub struct NodeAccess<M> {
     /// The lvmd that has the LVs.
     pub lvmd: LvmdClient,
     /// Finds uses of devices, so that no LV is touched whose device is in use; without one no device counts as in use.
-    pub mounter: Option<M>,
+    pub mounter: M,
     /// The clock.
     pub now: fn() -> Timestamp,
 }
@@ -71,7 +71,7 @@ pub struct OrphanHandler<M> {
     /// The API server, for questions whose answers are proofs.
     server: Server,
     events: Events,
-    mounter: Option<M>,
+    mounter: M,
     now: fn() -> Timestamp,
     state: Mutex<OrphanState>,
 }
@@ -342,8 +342,8 @@ impl<M: Mounter> OrphanHandler<M> {
 
     /// Returns whether a device node of an LV is in use; true if that is unknown.
     async fn is_in_use(&self, candidate: &Candidate) -> bool {
-        let Some((mounter, number)) = self.mounter.as_ref().zip(candidate.lv.number) else { return false };
-        mounter.find_device_uses(number, &candidate.lv.path).await.map_or(true, |uses| !uses.is_empty())
+        let Some(number) = candidate.lv.number else { return false };
+        self.mounter.find_device_uses(number, &candidate.lv.path).await.map_or(true, |uses| !uses.is_empty())
     }
 
     /// Writes the state of each LV to the Node, if that has changed, and reports new ones in an Event.

@@ -15,6 +15,7 @@ use topolvm_runtime::{ConfigError, LogArgs, RetiredArgs};
 use topolvm_webhook::{CapacityResource, WebhookArgs, WebhookConfig};
 
 use crate::MinimumAllocation;
+use crate::driver::DriverSettings;
 use crate::leader::{ElectionTiming, LeaseName};
 use crate::reconcile::{CleanupSettings, ControllerSettings};
 use crate::scheduling::{SchedulingArgs, SchedulingConfig, SchedulingMode};
@@ -153,10 +154,8 @@ pub struct Config {
     pub inventory: Option<InventoryConfig>,
     /// Access to agents, which are asked for them.
     pub(crate) agent_access: AgentAccess,
-    /// The smallest sizes of volumes.
-    pub minimums: MinimumAllocation,
-    /// True if snapshots and copies are enabled.
-    pub snapshots: bool,
+    /// The settings of the CSI services.
+    pub driver: DriverSettings,
     /// The Lease of the leader election; `None` where there is one replica.
     pub(crate) lease: Option<(LeaseName, ElectionTiming)>,
     /// The settings of the controllers.
@@ -171,10 +170,6 @@ pub struct Config {
     pub(crate) doctor: DoctorArgs,
     /// True if the leader publishes capacity.
     pub publishes_capacity: bool,
-    /// The selection of the nodes that have storage.
-    pub node_labels: NodeSelection,
-    /// The strategy by which a node is preferred where none was selected.
-    pub node_strategy: Option<NodeStrategy>,
     /// The scheduling mode.
     pub(crate) scheduling: SchedulingConfig,
     /// The name of this pod; empty is the host name.
@@ -201,8 +196,12 @@ impl TryFrom<Args> for Config {
             ui: ui_address(args.ui_bind_address)?,
             inventory: args.inventory.config(),
             agent_access: args.agent_access,
-            minimums: args.minimums,
-            snapshots: args.enable_snapshots,
+            driver: DriverSettings {
+                minimums: args.minimums,
+                node_labels: args.node_labels,
+                node_strategy: args.node_strategy,
+                snapshots: args.enable_snapshots,
+            },
             lease: args.leader_election.then(|| {
                 let namespace = Some(args.leader_election_namespace).filter(|namespace| !namespace.is_empty());
                 (LeaseName { namespace, name: args.leader_election_id }, args.election_timing)
@@ -213,8 +212,6 @@ impl TryFrom<Args> for Config {
             cleanup: args.cleanup,
             doctor: args.doctor,
             publishes_capacity: args.embed.contains(&Embedded::Capacity),
-            node_labels: args.node_labels,
-            node_strategy: args.node_strategy,
             scheduling: args.scheduling.config(webhooks.is_some(), namespace)?,
             pod_name: args.pod_name,
             pod_namespace: args.pod_namespace,

@@ -25,6 +25,20 @@ use crate::scheduling::Scheduling;
 use crate::volume_informer::VolumeInformer;
 use crate::volumes::{NodeChoice, VolumeObjects, Volumes};
 
+/// Settings of the CSI services.
+#[derive(Clone, Debug)]
+pub struct DriverSettings {
+    /// Smallest sizes of volumes.
+    pub minimums: MinimumAllocation,
+    /// Labels that select the nodes that have storage.
+    pub node_labels: NodeSelection,
+    /// Prefers nodes for volumes without a selected node; `None` keeps the order of the request.
+    pub node_strategy: Option<NodeStrategy>,
+    /// True if snapshots, restored volumes and clones are enabled: where no node has a thin device class, nothing
+    /// should announce them.
+    pub snapshots: bool,
+}
+
 /// The CSI Identity and Controller services.
 #[expect(missing_debug_implementations, reason = "the client in it has none")]
 #[derive(Clone)]
@@ -40,24 +54,24 @@ impl Driver {
     pub fn start(
         client: Client,
         flavor: ApiFlavor,
-        minimums: MinimumAllocation,
-        selection: NodeSelection,
+        settings: DriverSettings,
         now: fn() -> jiff::Timestamp,
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> Self {
+        let DriverSettings { minimums, node_labels, node_strategy, snapshots } = settings;
         let capacity = Capacity::new(flavor, minimums, now);
         let volume_api = Api::all_with(client.clone(), &flavor);
         let (informer, volume_task) = VolumeInformer::new(volume_api, capacity.clone(), shutdown.clone());
         let node_api = Api::all(client.clone());
-        let (nodes, node_task) = NodeInformer::new(node_api, flavor, selection, capacity.clone(), shutdown.clone());
+        let (nodes, node_task) = NodeInformer::new(node_api, flavor, node_labels, capacity.clone(), shutdown.clone());
         tasks.spawn("watch of LogicalVolumes", volume_task);
         tasks.spawn("watch of Nodes", node_task);
         let pods = PodClaims::default();
         let objects = VolumeObjects { client, flavor, informer };
-        let node_choice = NodeChoice { objects: objects.clone(), nodes, capacity, node_strategy: None, pods };
+        let node_choice = NodeChoice { objects: objects.clone(), nodes, capacity, node_strategy, pods };
         let volumes = Volumes { objects, node_choice, now };
-        let controller = ControllerService::new(volumes.clone(), minimums);
+        let controller = ControllerService::new(volumes.clone(), minimums, snapshots);
         Self { identity: IdentityService { volumes }, controller, claims: ClaimWatch::default() }
     }
 
@@ -69,21 +83,6 @@ impl Driver {
         let classes = watch_classes(capacity.clone(), client.clone(), shutdown.clone());
         tasks.spawn("watch of StorageClasses", classes);
         tasks.spawn("watch of claims", self.claims.clone().run(client, capacity, pods, shutdown.clone()));
-    }
-
-    /// Turns off snapshots, restored volumes and clones: where no node has a thin device class, nothing should announce
-    /// them.
-    #[must_use]
-    pub fn without_snapshots(mut self) -> Self {
-        self.controller.snapshots = false;
-        self
-    }
-
-    /// Sets the strategy that prefers nodes for volumes without a selected node; `None` keeps the order of the request.
-    #[must_use]
-    pub const fn with_node_strategy(mut self, strategy: Option<NodeStrategy>) -> Self {
-        self.controller.volumes.node_choice.node_strategy = strategy;
-        self
     }
 
     /// Returns the controllers, which share the informers of the services. `instance` names this process in Events.

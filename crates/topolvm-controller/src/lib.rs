@@ -37,5 +37,5 @@ mod volumes;
 use topolvm_capacity::minimum_allocation;
 
 pub use args::{Args, Config};
-pub use driver::Driver;
+pub use driver::{Driver, DriverSettings};
 pub use topolvm_capacity::MinimumAllocation;

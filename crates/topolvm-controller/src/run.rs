@@ -39,7 +39,7 @@ impl Program for Args {
     }
 
     async fn run(config: Config, tasks: Tasks, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let (flavor, minimums) = (config.flavor, config.minimums);
+        let (flavor, minimums) = (config.flavor, config.driver.minimums);
         let (client, credentials) =
             topolvm_kube::client(concat!("topolvm-controller/", env!("CARGO_PKG_VERSION"))).await?;
         tasks.spawn("credentials", credentials.clone().run(shutdown.clone()));
@@ -54,9 +54,7 @@ impl Program for Args {
         let extender = config.scheduling.probe.as_ref().map(start);
         let context = WebhookContext { client: client.clone(), flavor, minimums, extender: extender.clone(), now };
         let webhooks = serve_webhooks(config.webhooks, context, &mut registry, &tasks, &shutdown)?;
-        let driver = Driver::start(client.clone(), flavor, minimums, config.node_labels, now, &tasks, &shutdown);
-        let driver = driver.with_node_strategy(config.node_strategy);
-        let driver = if config.snapshots { driver } else { driver.without_snapshots() };
+        let driver = Driver::start(client.clone(), flavor, config.driver, now, &tasks, &shutdown);
         driver.reserve_for_claims(&tasks, &shutdown);
         let identity = process_identity();
         let elect = |(lease, timing)| Election::new(&client, lease, identity.clone(), timing, now, &mut registry);

@@ -12,7 +12,7 @@ use published_pods::PodInfo;
 use topolvm_api::{IoLimits, LogicalVolume, io_limited_condition};
 
 /// Limits the I/O of the pods that have volumes.
-pub(crate) trait LimitIo: fmt::Debug + Send + Sync {
+pub trait LimitIo: fmt::Debug + Send + Sync {
     /// Limits a pod that is about to get a volume. A failure does not keep the pod from starting.
     fn limit_before_use<'a>(
         &'a self,
@@ -39,16 +39,16 @@ pub(crate) trait LimitIo: fmt::Debug + Send + Sync {
 
 /// Limits of a volume as its metrics show them: of several pods the lowest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct VolumeRates {
+pub struct VolumeRates {
     /// The limits that are to be in force.
-    pub(crate) requested: IoLimits,
+    pub requested: IoLimits,
     /// The limits that the kernel has shown.
-    pub(crate) in_force: IoLimits,
+    pub in_force: IoLimits,
 }
 
 /// Limits nothing, and leaves what another process has written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct NoLimits;
+pub struct NoLimits;
 
 impl LimitIo for NoLimits {
     fn limit_before_use<'a>(&'a self, _: &'a LogicalVolume, _: DeviceNumber, _: &'a PodInfo) -> BoxFuture<'a, ()> {

@@ -27,7 +27,8 @@ mod source;
 mod watch;
 mod write_cache;
 
-pub(crate) use device_uses::FindDeviceUses;
+pub use clients::Clients;
+pub use device_uses::FindDeviceUses;
 pub use differences::VolumeGauges;
 pub use error::ReconcileError;
 pub use handle_orphans::HandleOrphans;

@@ -30,9 +30,11 @@ use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredA
 
 use crate::args::{Args, Config, LvmdConfig};
 use crate::capacity::Capacity;
-use crate::csi::{Agent, IdentityService, NodeService, ReadinessCheck, Registrar};
+use crate::csi::{Agent, AgentOptions, IdentityService, NodeService, ReadinessCheck, Registrar};
 use crate::limit_io::{LimitIo, VolumeRates};
-use crate::reconcile::{FindDeviceUses, HandleOrphans, HostAccess, Listing, Reconciler, Triggers, VolumeGauges};
+use crate::reconcile::{
+    Clients, FindDeviceUses, HandleOrphans, HostAccess, Listing, Reconciler, Triggers, VolumeGauges,
+};
 use crate::stacked_mounts;
 use crate::topology_label::TopologyLabel;
 use crate::volume_devices::VolumeDevices;
@@ -206,16 +208,14 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     let requests = pod_watch.as_ref().map_or_else(PodRequests::none, PodWatch::requests);
     let events = volumes.events.recorder.clone();
     let limiter = IoLimiter::new(flavor, lvmd.clone(), mounter.clone(), requests, pods.clone(), events);
-    let agent = Agent::new(
-        volumes,
-        lvmd.clone(),
-        mounter.clone(),
-        device_classes.clone(),
-        LEGACY_DEVICES.into(),
-        stage_volumes,
-    )
-    .storing_pods(pods)
-    .limiting_io(Arc::new(limiter.clone()));
+    let io_limiter: Arc<dyn LimitIo> = Arc::new(limiter.clone());
+    let options = AgentOptions {
+        legacy_devices: LEGACY_DEVICES.into(),
+        stages: stage_volumes,
+        published_pods: pods,
+        io_limiter: Arc::clone(&io_limiter),
+    };
+    let agent = Agent::new(volumes, lvmd.clone(), mounter.clone(), device_classes.clone(), options);
     let devices = VolumeDevices::default();
     let page = agent.volume_metrics(devices.clone()).into_page(registry);
     let reports = agent.growth_reports(devices.clone(), client.clone());
@@ -238,11 +238,11 @@ pub async fn start<M: Mounter + Clone, R: Host + Clone>(
     tasks.spawn("topology label", label.run(capacity.node_object(), shutdown.clone()));
     let lvmd_returns = capacity.start(client.clone(), tasks, shutdown);
     let triggers = Triggers { lvmd_returns, device_classes, published, pods, gauges };
-    let host = HostAccess { device_uses: Some(device_uses), devices, io_limiter: Arc::new(limiter) };
-    let reconciler = Reconciler::new(flavor, node.clone(), client.clone(), lvmd.clone(), now, host);
-    let (cluster, events) = (reconciler.cluster(), reconciler.event_recorder());
-    let access = NodeAccess { flavor, node, cluster, events, lvmd, mounter: Some(mounter), now };
-    let reconciler = reconciler.handling_orphans(OrphanHandler::new(orphans, client, access));
+    let clients = Clients::new(flavor, node.clone(), client.clone(), lvmd.clone(), now);
+    let (cluster, events) = (clients.cluster(), clients.event_recorder());
+    let access = NodeAccess { flavor, node, cluster, events, lvmd, mounter, now };
+    let orphans = Box::new(OrphanHandler::new(orphans, client, access));
+    let reconciler = Reconciler::new(clients, HostAccess { device_uses, devices, io_limiter, orphans });
     tasks.spawn("LogicalVolumes", Arc::new(reconciler).run(own, triggers, reconcile_metrics, shutdown.clone()));
     if let Some(pod_watch) = pod_watch {
         tasks.spawn("pods", pod_watch.follow(pod_changes, shutdown.clone()));

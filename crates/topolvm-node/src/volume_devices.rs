@@ -22,7 +22,7 @@ type Devices = HashMap<String, HashMap<Box<str>, VolumeDevice>>;
 
 /// The devices of the node's volumes. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct VolumeDevices(Arc<Mutex<Devices>>);
+pub struct VolumeDevices(Arc<Mutex<Devices>>);
 
 impl VolumeDevices {
     /// Replaces the devices of a device class by those of these LVs.

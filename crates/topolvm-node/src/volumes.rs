@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::{Api, Client};
-use tonic::Code;
 use topolvm_api::{ApiFlavor, LogicalVolume};
 use topolvm_kube::api_server::{self, ApiError, DEADLINE};
 use topolvm_kube::{LogicalVolumes, list_selected};
-use topolvm_runtime::grpc::GrpcCode;
 
 use crate::events::Events;
 
@@ -44,15 +42,6 @@ pub(crate) enum LookupError {
     NotListed,
 }
 
-impl GrpcCode for LookupError {
-    fn code(&self) -> Code {
-        match self {
-            Self::Unknown { .. } => Code::NotFound,
-            Self::Api { .. } | Self::NotListed => Code::Unavailable,
-        }
-    }
-}
-
 /// Error of writing the record of a filesystem. The call that needs it fails; when it is repeated, it finds the
 /// filesystem.
 #[derive(Debug, thiserror::Error)]
@@ -63,12 +52,6 @@ impl GrpcCode for LookupError {
 pub(crate) struct RecordError {
     name: String,
     source: ApiError,
-}
-
-impl GrpcCode for RecordError {
-    fn code(&self) -> Code {
-        Code::Unavailable
-    }
 }
 
 impl Volumes {

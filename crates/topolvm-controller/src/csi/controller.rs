@@ -41,11 +41,11 @@ pub(crate) struct ControllerService {
 }
 
 impl ControllerService {
-    pub(crate) fn new(volumes: Volumes, minimums: MinimumAllocation) -> Self {
+    pub(crate) fn new(volumes: Volumes, minimums: MinimumAllocation, snapshots: bool) -> Self {
         Self {
             flavor: volumes.objects.flavor,
             minimums,
-            snapshots: true,
+            snapshots,
             volumes,
             names: OperationLocks::default(),
             ids: OperationLocks::default(),

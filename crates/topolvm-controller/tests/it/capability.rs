@@ -1,13 +1,15 @@
 //! The announced CSI capabilities, and no others, are served.
 
 use tonic::{Code, Request};
+use topolvm_controller::DriverSettings;
 use topolvm_proto::csi::controller_service_capability::{Type, rpc};
 use topolvm_proto::csi::{
     ControllerGetCapabilitiesRequest, ControllerPublishVolumeRequest, GetPluginCapabilitiesRequest, GetSnapshotRequest,
     ListSnapshotsRequest,
 };
 
-use crate::harness::{Harness, cloned, on_nodes, refusal, volume};
+use crate::agent::Agent;
+use crate::harness::{GIB, Harness, cloned, on_nodes, refusal, settings, volume};
 
 async fn announced(harness: &Harness) -> Vec<rpc::Type> {
     let answer = harness.csi.clone().controller_get_capabilities(ControllerGetCapabilitiesRequest {}).await.unwrap();
@@ -43,7 +45,8 @@ async fn only_what_is_implemented_is_announced() {
 
 #[tokio::test(start_paused = true)]
 async fn a_controller_whose_classes_cannot_snapshot_says_so() {
-    let harness = Harness::with_agent().await.without_snapshots();
+    let harness = Harness::configured(DriverSettings { snapshots: false, ..settings() }).await;
+    harness.start(&Agent::with_free(100 * GIB));
     let source = harness.made("pvc-1").await;
     assert_eq!(announced(&harness).await, WITHOUT_SNAPSHOTS);
 

@@ -3,12 +3,13 @@
 use rstest::rstest;
 use tonic::Code;
 use topolvm_api::{ApiFlavor, NodeStrategy};
+use topolvm_controller::DriverSettings;
 use topolvm_proto::csi::{GetCapacityRequest, Topology, VolumeCapability};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node, storage_class};
 
 use crate::harness::{
-    GIB, Harness, MIB, block, create, mount, on_nodes, refusal, sized, topology, volume, with_parameter,
+    GIB, Harness, MIB, block, create, mount, on_nodes, refusal, settings, sized, topology, volume, with_parameter,
 };
 
 const OPTION_CLASS: &str = "topolvm.io/lvcreate-option-class";
@@ -214,8 +215,7 @@ async fn volume_without_selected_node_is_placed_by_the_strategy(
     #[case] selected: Option<&str>,
     #[case] expected: &str,
 ) {
-    let harness = Harness::new().await;
-    let harness = strategy.into_iter().fold(harness, Harness::with_node_strategy);
+    let harness = Harness::configured(DriverSettings { node_strategy: strategy, ..settings() }).await;
     harness.api.apply_json(node("n3").capacity("", 15).build());
     harness.api.apply_json(node("n4").capacity("", 12).build());
     harness.until_free("", 57 * GIB).await;

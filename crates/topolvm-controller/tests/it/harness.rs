@@ -7,8 +7,8 @@ use kube::Client;
 use serde_json::Value;
 use tonic::service::Routes;
 use tonic::{Request, Status};
-use topolvm_api::{ApiFlavor, NodeStrategy};
-use topolvm_controller::{Driver, MinimumAllocation};
+use topolvm_api::{ApiFlavor, NodeSelection, NodeStrategy};
+use topolvm_controller::{Driver, DriverSettings, MinimumAllocation};
 use topolvm_proto::csi::controller_client::ControllerClient;
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode};
@@ -39,13 +39,28 @@ pub(crate) struct Harness {
     pub(crate) tasks: Tasks,
 }
 
+/// Settings of a controller with snapshots and without a strategy.
+pub(crate) fn settings() -> DriverSettings {
+    DriverSettings {
+        minimums: MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB },
+        node_labels: NodeSelection::default(),
+        node_strategy: None,
+        snapshots: true,
+    }
+}
+
 impl Harness {
     /// A controller that has listed everything, and nodes n1 and n2 with 10 and 20 GiB of the default class.
     pub(crate) async fn new() -> Self {
+        Self::configured(settings()).await
+    }
+
+    /// The same with these settings.
+    pub(crate) async fn configured(settings: DriverSettings) -> Self {
         let api = ApiServer::new();
         api.apply_json(node("n1").capacity("", 10).build());
         api.apply_json(node("n2").capacity("", 20).capacity("ssd", 5).build());
-        let harness = Self::on(&api, ApiFlavor::TopoLvm);
+        let harness = Self::with_settings(&api, api.client(), ApiFlavor::TopoLvm, settings);
         harness.synced().await;
         harness
     }
@@ -64,18 +79,13 @@ impl Harness {
 
     /// A controller that reaches this server through this client.
     pub(crate) fn over(api: &ApiServer, client: Client, flavor: ApiFlavor) -> Self {
+        Self::with_settings(api, client, flavor, settings())
+    }
+
+    fn with_settings(api: &ApiServer, client: Client, flavor: ApiFlavor, settings: DriverSettings) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
-        let minimums = MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
-        let driver = Driver::start(
-            client,
-            flavor,
-            minimums,
-            topolvm_api::NodeSelection::default(),
-            next_second,
-            &tasks,
-            &shutdown,
-        );
+        let driver = Driver::start(client, flavor, settings, next_second, &tasks, &shutdown);
         Self {
             api: api.clone(),
             csi: ControllerClient::new(driver.routes().prepare()),
@@ -84,21 +94,6 @@ impl Harness {
             shutdown,
             tasks,
         }
-    }
-
-    /// The same controller, configured for classes that cannot snapshot.
-    pub(crate) fn without_snapshots(mut self) -> Self {
-        self.driver = self.driver.without_snapshots();
-        self.csi = ControllerClient::new(self.driver.routes().prepare());
-        self.identity = IdentityClient::new(self.driver.routes().prepare());
-        self
-    }
-
-    /// The same controller, which prefers nodes as this strategy says.
-    pub(crate) fn with_node_strategy(mut self, strategy: NodeStrategy) -> Self {
-        self.driver = self.driver.with_node_strategy(Some(strategy));
-        self.csi = ControllerClient::new(self.driver.routes().prepare());
-        self
     }
 
     /// A claim for the volume `pvc-UID`, of a class that binds with a pod, or of one that binds immediately.

@@ -16,7 +16,7 @@ use super::prepare::{FilesystemPreparation, MissingFilesystems};
 use super::volume_access::VolumeAccess;
 use crate::filesystem_usages::FilesystemUsages;
 use crate::growth_reports::GrowthReports;
-use crate::limit_io::{LimitIo, NoLimits};
+use crate::limit_io::LimitIo;
 use crate::volume_devices::VolumeDevices;
 use crate::volume_metrics::VolumeMetrics;
 use crate::volumes::Volumes;
@@ -36,18 +36,30 @@ pub struct Agent<M> {
     pub(super) io_limiter: Arc<dyn LimitIo>,
 }
 
+/// Settings and further parts of an agent.
+#[derive(Debug)]
+pub struct AgentOptions {
+    /// Directory in which versions before 0.33 created device nodes, which is `/dev/topolvm`; unpublishing removes
+    /// them.
+    pub legacy_devices: PathBuf,
+    /// True when volumes are staged before they are published.
+    pub stages: bool,
+    /// Stores to which pods volumes are published.
+    pub published_pods: PublishedPods,
+    /// Limits the I/O of pods before they have their volumes.
+    pub io_limiter: Arc<dyn LimitIo>,
+}
+
 impl<M: Mounter> Agent<M> {
-    /// Creates an agent for the volumes of this node. `device_classes` is the last state that lvmd reported. Versions
-    /// before 0.33 created device nodes in `legacy_devices`, which is `/dev/topolvm`; unpublishing removes them. With
-    /// `stages`, volumes are staged before they are published.
+    /// Creates an agent for the volumes of this node. `device_classes` is the last state that lvmd reported.
     pub fn new(
         volumes: Volumes,
         lvmd: LvmdClient,
         mounter: M,
         device_classes: watch::Receiver<DeviceClasses>,
-        legacy_devices: PathBuf,
-        stages: bool,
+        options: AgentOptions,
     ) -> Self {
+        let AgentOptions { legacy_devices, stages, published_pods, io_limiter } = options;
         let access = Arc::new(VolumeAccess { volumes, lvmd, mounter });
         let mounts = Arc::new(Mounts::new(Arc::clone(&access)));
         let missing = MissingFilesystems::default();
@@ -67,21 +79,9 @@ impl<M: Mounter> Agent<M> {
             mounts,
             legacy_devices,
             stages,
-            published_pods: PublishedPods::default(),
-            io_limiter: Arc::new(NoLimits),
+            published_pods,
+            io_limiter,
         }
-    }
-
-    /// Has the agent limit the I/O of pods before they have their volumes.
-    #[must_use]
-    pub(crate) fn limiting_io(self, io_limiter: Arc<dyn LimitIo>) -> Self {
-        Self { io_limiter, ..self }
-    }
-
-    /// Has the agent store there to which pods volumes are published.
-    #[must_use]
-    pub fn storing_pods(self, published_pods: PublishedPods) -> Self {
-        Self { published_pods, ..self }
     }
 
     /// Makes the metrics of the volumes, whose devices are found in `devices`.

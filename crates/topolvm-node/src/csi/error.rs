@@ -1,13 +1,10 @@
-//! Errors of the Node service, and the CSI code of each.
+//! Errors of the Node service. The gRPC code of each is in `status_code`.
 
 use std::path::PathBuf;
 
 use linux_mount::{HungTask, MkfsOptionError, MountError, OptionError, UnsupportedFilesystem};
 use lvmd_client::LvmdError;
-use tonic::{Code, Status};
-use topolvm_runtime::grpc::{GrpcCode, into_status};
 
-use super::mount_code;
 use crate::volumes::{LookupError, RecordError};
 
 /// Error of a call of the Node service.
@@ -157,49 +154,6 @@ impl CsiError {
     }
 }
 
-impl GrpcCode for CsiError {
-    fn code(&self) -> Code {
-        match self {
-            Self::Request(error) => error.code(),
-            Self::Lookup(error) | Self::ObjectGone { error, .. } | Self::NeitherObjectNorLv(error) => error.code(),
-            Self::Record(error) => error.code(),
-            Self::Lvmd(error) => error.code(),
-            Self::Mount(error) => mount_code::code_of(error),
-            Self::NoLv(_) | Self::NotPublished { .. } => Code::NotFound,
-            Self::Busy(_) => Code::Aborted,
-            Self::OtherMode { .. } | Self::OtherFilesystem { .. } => Code::AlreadyExists,
-            Self::BlankReadOnly(_)
-            | Self::OtherContents { .. }
-            | Self::FilesystemMissing { .. }
-            | Self::CopiedData { .. }
-            | Self::TargetTaken { .. }
-            | Self::PublishedElsewhere { .. }
-            | Self::UsedRaw { .. }
-            | Self::ReadOnlyElsewhere { .. }
-            | Self::ReadOnlyDevice(_)
-            | Self::NoStagingPath(_)
-            | Self::NotStaged { .. }
-            | Self::GrowReadOnly(_)
-            | Self::TooSmall { .. } => Code::FailedPrecondition,
-            Self::CannotGrow { .. } => Code::Unimplemented,
-            Self::ConditionUnknown { .. } => Code::DeadlineExceeded,
-            Self::BrokenOff(_) => Code::Internal,
-        }
-    }
-}
-
-impl From<CsiError> for Status {
-    fn from(error: CsiError) -> Self {
-        into_status(error)
-    }
-}
-
-impl From<RequestError> for Status {
-    fn from(error: RequestError) -> Self {
-        into_status(error)
-    }
-}
-
 /// Error in a request, whatever the state of the node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {
@@ -224,19 +178,4 @@ pub(crate) enum RequestError {
     /// The capacity range has a negative size, or a limit below the required size.
     #[error("capacity range from {required} to {limit} bytes is invalid")]
     CapacityRange { required: i64, limit: i64 },
-}
-
-impl GrpcCode for RequestError {
-    fn code(&self) -> Code {
-        match self {
-            // CSI: a volume capability that this node cannot provide
-            Self::AccessMode(_) => Code::FailedPrecondition,
-            Self::Missing(_)
-            | Self::RelativePath { .. }
-            | Self::Filesystem(_)
-            | Self::Options(_)
-            | Self::MkfsOptions(_)
-            | Self::CapacityRange { .. } => Code::InvalidArgument,
-        }
-    }
 }

@@ -6,10 +6,8 @@ use kube::Client;
 use lvmd_client::{LvmdClient, LvmdError};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tonic::{Code, Status};
 use topolvm_kube::api_server::{self, ApiError};
 use topolvm_kube::{Credentials, CredentialsRejected};
-use topolvm_runtime::grpc::{GrpcCode, into_status};
 
 /// Time for which an answer of the API server is cached. The liveness probe asks every few seconds on every node.
 const FRESH: Duration = Duration::from_mins(1);
@@ -36,21 +34,6 @@ pub(crate) enum ProbeError {
     /// The API server answered with an error, or not at all.
     #[error("not ready: the Kubernetes API server cannot be reached")]
     Api(#[from] ApiError),
-}
-
-impl GrpcCode for ProbeError {
-    fn code(&self) -> Code {
-        match self {
-            // CSI's code for "not healthy" in Probe
-            Self::Lvmd(_) | Self::Credentials(_) | Self::Api(_) => Code::FailedPrecondition,
-        }
-    }
-}
-
-impl From<ProbeError> for Status {
-    fn from(error: ProbeError) -> Self {
-        into_status(error)
-    }
 }
 
 impl ReadinessCheck {

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use kube::Api;
 use lvmd_client::LvmdClient;
 use topolvm_api::{ApiFlavor, LogicalVolume, lvm_tags};
-use topolvm_kube::{ClusterIdentity, VolumeReferences};
+use topolvm_kube::{ClusterIdentity, EventRecorder, VolumeReferences};
 
 use crate::events::Events;
 
 /// Clients of the API server and of lvmd, and the identity of the node.
 #[derive(Debug)]
-pub(super) struct Clients {
+pub struct Clients {
     pub(super) flavor: ApiFlavor,
     pub(super) node: String,
     pub(super) api: Api<LogicalVolume>,
@@ -25,6 +25,36 @@ pub(super) struct Clients {
 }
 
 impl Clients {
+    /// Makes the clients of the reconciler of `node`. `now` is the clock of the conditions that it writes.
+    pub fn new(
+        flavor: ApiFlavor,
+        node: String,
+        client: kube::Client,
+        lvmd: LvmdClient,
+        now: fn() -> Timestamp,
+    ) -> Self {
+        Self {
+            flavor,
+            events: Events::new(flavor, &node, client.clone()),
+            references: VolumeReferences::new(flavor, client.clone()),
+            cluster: ClusterIdentity::new(client.clone()),
+            node,
+            api: Api::all_with(client, &flavor),
+            lvmd,
+            now,
+        }
+    }
+
+    /// Returns the identity of the cluster that is in the tags of the LVs.
+    pub fn cluster(&self) -> ClusterIdentity {
+        self.cluster.clone()
+    }
+
+    /// Returns the recorder of its Events.
+    pub fn event_recorder(&self) -> EventRecorder {
+        self.events.recorder.clone()
+    }
+
     /// Returns the tags of the LV of an object.
     pub(super) async fn lvm_tags(&self, volume: &LogicalVolume) -> Vec<String> {
         lvm_tags(self.flavor, volume, self.cluster.uid().await)

@@ -32,7 +32,7 @@ pub(super) struct LvmComparison {
     /// Devices of the volumes, for their metrics.
     pub(super) devices: VolumeDevices,
     /// Handles the LVs without an object; if there is none, these are only counted.
-    pub(super) orphans: Option<Box<dyn HandleOrphans>>,
+    pub(super) orphans: Box<dyn HandleOrphans>,
 }
 
 impl LvmComparison {
@@ -57,9 +57,7 @@ impl LvmComparison {
                 found.log_new(&before);
                 gauges.show(&found);
                 before = found;
-                if let Some(orphans) = &self.orphans {
-                    orphans.handle(listing).await;
-                }
+                self.orphans.handle(listing).await;
             }
             tokio::time::sleep(COMPARE_INTERVAL).await;
             if let Ok(Err(_)) = tokio::time::timeout(self.compare_again(), device_classes.changed()).await {
@@ -71,8 +69,7 @@ impl LvmComparison {
     /// Returns the longest time until the next comparison. If LVs without an object are put into quarantine, it is the
     /// time between two checks of them.
     fn compare_again(&self) -> Duration {
-        let next_check = self.orphans.as_ref().and_then(|orphans| orphans.next_check());
-        next_check.map_or(COMPARE_AGAIN, |interval| COMPARE_AGAIN.min(interval))
+        self.orphans.next_check().map_or(COMPARE_AGAIN, |interval| COMPARE_AGAIN.min(interval))
     }
 
     /// Compares all objects with the lists of their device classes and of the `configured` ones.

@@ -27,18 +27,18 @@ pub(super) struct Removal {
     writer: Arc<ObjectWriter>,
     owners: Arc<OwnerSearch>,
     attempts: Arc<CreateAttempts>,
-    device_uses: Option<FindDeviceUses>,
+    device_uses: FindDeviceUses,
     failed_removals: FailedRemovals,
 }
 
 impl Removal {
-    /// Makes the part that removes LVs; without `device_uses` also those whose device node is in use.
+    /// Makes the part that removes LVs.
     pub(super) fn new(
         clients: Arc<Clients>,
         writer: Arc<ObjectWriter>,
         owners: Arc<OwnerSearch>,
         attempts: Arc<CreateAttempts>,
-        device_uses: Option<FindDeviceUses>,
+        device_uses: FindDeviceUses,
     ) -> Self {
         Self { clients, writer, owners, attempts, device_uses, failed_removals: FailedRemovals::default() }
     }
@@ -179,25 +179,23 @@ impl Removal {
     /// Checks that the node of the LV's device is nowhere but where LVM has made it. An LV that cannot be listed has
     /// no known device; its removal then fails with what is wrong.
     async fn check_device_unused(&self, volume: &LogicalVolume, lv: &str) -> Result<(), ReconcileError> {
-        let Some(device_uses) = &self.device_uses else { return Ok(()) };
         let lv = match self.clients.lvmd.find(lv, &volume.spec.device_class).await {
             Ok(Some(lv)) => lv,
             Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
             Ok(None) | Err(_) => return Ok(()),
         };
         let Some(number) = lv.number else { return Ok(()) };
-        let uses = device_uses.find(number, lv.path).await.map_err(ReconcileError::DeviceUses)?;
+        let uses = self.device_uses.find(number, lv.path).await.map_err(ReconcileError::DeviceUses)?;
         if uses.is_empty() { Ok(()) } else { Err(ReconcileError::InUse(uses)) }
     }
 
     /// Makes the error of an LV that lvmd does not remove: with what holds its device, if that can be found out.
     async fn explain_refusal(&self, volume: &LogicalVolume, lv: &str, refusal: LvmdError) -> ReconcileError {
-        let Some(device_uses) = &self.device_uses else { return ReconcileError::Remove(refusal) };
         let Ok(Some(lv)) = self.clients.lvmd.find(lv, &volume.spec.device_class).await else {
             return ReconcileError::Remove(refusal);
         };
         let Some(number) = lv.number else { return ReconcileError::Remove(refusal) };
-        match device_uses.find_holders(number, lv.path).await {
+        match self.device_uses.find_holders(number, lv.path).await {
             Ok(holders) if !holders.is_empty() => ReconcileError::Held { holders, refusal },
             Ok(_) => ReconcileError::Remove(refusal),
             Err(error) => {

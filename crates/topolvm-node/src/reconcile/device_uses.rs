@@ -12,14 +12,14 @@ use linux_mount::{DeviceNumber, DeviceUse, MountError, Mounter};
 type Find = dyn Fn(DeviceNumber, PathBuf) -> BoxFuture<'static, Result<Vec<DeviceUse>, MountError>> + Send + Sync;
 
 /// The port: functions from a device and the path of its LV to the uses of the device.
-pub(crate) struct FindDeviceUses {
+pub struct FindDeviceUses {
     uses: Box<Find>,
     holders: Box<Find>,
 }
 
 impl FindDeviceUses {
     /// Makes the port of a machine.
-    pub(crate) fn new(mounter: impl Mounter) -> Self {
+    pub fn new(mounter: impl Mounter) -> Self {
         let mounter = Arc::new(mounter);
         let other = Arc::clone(&mounter);
         Self {

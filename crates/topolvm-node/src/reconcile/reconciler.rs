@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use kube::Api;
-use lvmd_client::LvmdClient;
-use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_kube::{ClusterIdentity, EventRecorder, VolumeReferences};
+use topolvm_api::LogicalVolume;
 
 use super::clients::Clients;
 use super::comparison::LvmComparison;
@@ -16,8 +12,7 @@ use super::expand::Expansion;
 use super::object_writer::ObjectWriter;
 use super::owner_search::OwnerSearch;
 use super::{FindDeviceUses, HandleOrphans, ReconcileError};
-use crate::events::Events;
-use crate::limit_io::{LimitIo, NoLimits};
+use crate::limit_io::LimitIo;
 use crate::volume_devices::VolumeDevices;
 
 /// Reconciles the LogicalVolumes of a node.
@@ -31,44 +26,24 @@ pub struct Reconciler {
     pub(super) comparison: LvmComparison,
 }
 
-/// Parts of the machine that a reconciler uses. By default it uses none.
+/// Parts of the machine that a reconciler uses.
 #[derive(Debug)]
 pub struct HostAccess {
     /// Finds uses of devices, so that no LV is removed whose device is in use.
-    pub(crate) device_uses: Option<FindDeviceUses>,
+    pub device_uses: FindDeviceUses,
     /// Receives the devices of volumes whenever LVs are listed.
-    pub(crate) devices: VolumeDevices,
+    pub devices: VolumeDevices,
     /// Limits the I/O of the pods that use volumes.
-    pub(crate) io_limiter: Arc<dyn LimitIo>,
-}
-
-impl Default for HostAccess {
-    fn default() -> Self {
-        Self { device_uses: None, devices: VolumeDevices::default(), io_limiter: Arc::new(NoLimits) }
-    }
+    pub io_limiter: Arc<dyn LimitIo>,
+    /// Handles the LVs whose object does not exist.
+    pub orphans: Box<dyn HandleOrphans>,
 }
 
 impl Reconciler {
-    /// Makes the reconciler of the objects of `node`. `now` is the clock of the conditions that it writes.
-    pub fn new(
-        flavor: ApiFlavor,
-        node: String,
-        client: kube::Client,
-        lvmd: LvmdClient,
-        now: fn() -> Timestamp,
-        host: HostAccess,
-    ) -> Self {
-        let clients = Arc::new(Clients {
-            flavor,
-            events: Events::new(flavor, &node, client.clone()),
-            references: VolumeReferences::new(flavor, client.clone()),
-            cluster: ClusterIdentity::new(client.clone()),
-            node,
-            api: Api::all_with(client, &flavor),
-            lvmd,
-            now,
-        });
-        let HostAccess { device_uses, devices, io_limiter } = host;
+    /// Makes the reconciler of the objects of a node.
+    pub fn new(clients: Clients, host: HostAccess) -> Self {
+        let clients = Arc::new(clients);
+        let HostAccess { device_uses, devices, io_limiter, orphans } = host;
         let writer = Arc::new(ObjectWriter::new(Arc::clone(&clients), io_limiter));
         let owners = Arc::new(OwnerSearch { clients: Arc::clone(&clients) });
         let attempts = Arc::new(CreateAttempts::default());
@@ -82,32 +57,10 @@ impl Reconciler {
             ),
             creation: Creation { clients: Arc::clone(&clients), writer: Arc::clone(&writer), owners, attempts },
             expansion: Expansion::new(Arc::clone(&clients), Arc::clone(&writer)),
-            comparison: LvmComparison {
-                clients: Arc::clone(&clients),
-                writer: Arc::clone(&writer),
-                devices,
-                orphans: None,
-            },
+            comparison: LvmComparison { clients: Arc::clone(&clients), writer: Arc::clone(&writer), devices, orphans },
             clients,
             writer,
         }
-    }
-
-    /// Sets what handles the LVs whose object does not exist.
-    #[must_use]
-    pub fn handling_orphans(mut self, orphans: impl HandleOrphans + 'static) -> Self {
-        self.comparison.orphans = Some(Box::new(orphans));
-        self
-    }
-
-    /// Returns the identity of the cluster that is in the tags of the LVs.
-    pub fn cluster(&self) -> ClusterIdentity {
-        self.clients.cluster.clone()
-    }
-
-    /// Returns the recorder of its Events.
-    pub fn event_recorder(&self) -> EventRecorder {
-        self.clients.events.recorder.clone()
     }
 
     /// Reconciles one object: adds the finalizer, creates, limits, grows, or removes its LV.

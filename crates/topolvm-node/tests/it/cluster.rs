@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use linux_mount::SystemMounter;
 use lvmd_client::LvmdClient;
 use node_orphans::{NodeAccess, OrphanHandler, OrphanSettings};
 use serde_json::{Value, json};
 use topolvm_api::{ApiFlavor, LogicalVolume};
-use topolvm_node::reconcile::{HostAccess, ReconcileError, Reconciler};
+use topolvm_node::reconcile::{Clients, FindDeviceUses, HostAccess, ReconcileError, Reconciler};
+use topolvm_node::{NoLimits, VolumeDevices};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, logical_volume};
 use topolvm_testkit::lvm::FakeLvm;
 
+use crate::fake_machine::Machine;
 use crate::lvmd_process::{LvmdProcess, ONE_CLASS, VG, unreachable_lvmd};
 
 pub(crate) const GIB: u64 = 1 << 30;
@@ -97,11 +98,14 @@ pub(crate) fn reconciler_of(
     lvmd: LvmdClient,
     orphans: OrphanSettings,
 ) -> Reconciler {
-    let (node, client, mounter) = ("n1".to_owned(), api.client(), None::<SystemMounter>);
-    let reconciler = Reconciler::new(flavor, node.clone(), client.clone(), lvmd.clone(), now, HostAccess::default());
-    let (cluster, events) = (reconciler.cluster(), reconciler.event_recorder());
+    let (node, client, mounter) = ("n1".to_owned(), api.client(), Machine::new(&FakeLvm::new()));
+    let clients = Clients::new(flavor, node.clone(), client.clone(), lvmd.clone(), now);
+    let (cluster, events) = (clients.cluster(), clients.event_recorder());
+    let device_uses = FindDeviceUses::new(mounter.clone());
     let access = NodeAccess { flavor, node, cluster, events, lvmd, mounter, now };
-    reconciler.handling_orphans(OrphanHandler::new(orphans, client, access))
+    let orphans = Box::new(OrphanHandler::new(orphans, client, access));
+    let (devices, io_limiter) = (VolumeDevices::default(), Arc::new(NoLimits));
+    Reconciler::new(clients, HostAccess { device_uses, devices, io_limiter, orphans })
 }
 
 /// As the controller creates it.

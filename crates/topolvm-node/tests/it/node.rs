@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex};
 
 use kube::runtime::watcher::Event;
 use lvmd_client::{DeviceClasses, LvmdClient};
+use published_pods::PublishedPods;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tonic::{Request, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::LogicalVolumeWriter;
-use topolvm_node::Volumes;
-use topolvm_node::csi::{Agent, NodeService};
+use topolvm_node::csi::{Agent, AgentOptions, NodeService};
+use topolvm_node::{NoLimits, Volumes};
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -215,7 +216,13 @@ fn service(
     tasks: &Tasks,
     stages: bool,
 ) -> Arc<NodeService<Machine>> {
-    let agent = Agent::new(volumes.clone(), lvmd, machine.clone(), device_classes.subscribe(), dir.join("old"), stages);
+    let options = AgentOptions {
+        legacy_devices: dir.join("old"),
+        stages,
+        published_pods: PublishedPods::default(),
+        io_limiter: Arc::new(NoLimits),
+    };
+    let agent = Agent::new(volumes.clone(), lvmd, machine.clone(), device_classes.subscribe(), options);
     Arc::new(NodeService::new(ApiFlavor::TopoLvm, "n1".to_owned(), Arc::new(agent), tasks.clone()))
 }
 

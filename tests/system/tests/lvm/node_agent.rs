@@ -10,12 +10,13 @@ use lvmd_client::{DeviceClasses, LvmdClient};
 use lvmd_config::Config;
 use lvmd_config::tags::InstanceId;
 use lvmd_engine::Engine;
+use published_pods::PublishedPods;
 use tokio::sync::watch;
 use tonic::{Request, Status};
 use topolvm_api::ApiFlavor;
 use topolvm_kube::LogicalVolumeWriter;
-use topolvm_node::Volumes;
-use topolvm_node::csi::{Agent, NodeService};
+use topolvm_node::csi::{Agent, AgentOptions, NodeService};
+use topolvm_node::{NoLimits, Volumes};
 use topolvm_proto::csi::node_server::Node as _;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType};
@@ -57,8 +58,13 @@ impl NodeAgent {
         }
         let volumes = Volumes::new(ApiFlavor::TopoLvm, own.as_reader(), api.client(), "n1".to_owned());
         let device_classes = watch::Sender::new(DeviceClasses::default());
-        let agent =
-            Agent::new(volumes, lvmd, SystemMounter::new(), device_classes.subscribe(), "/dev/topolvm".into(), false);
+        let options = AgentOptions {
+            legacy_devices: "/dev/topolvm".into(),
+            stages: false,
+            published_pods: PublishedPods::default(),
+            io_limiter: Arc::new(NoLimits),
+        };
+        let agent = Agent::new(volumes, lvmd, SystemMounter::new(), device_classes.subscribe(), options);
         let node = NodeService::new(ApiFlavor::TopoLvm, "n1".to_owned(), Arc::new(agent), tasks.clone());
         Self { api, node, tasks, shutdown }
     }
