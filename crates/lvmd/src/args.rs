@@ -28,6 +28,11 @@ pub struct Args {
     #[arg(long, default_value = ":8080", value_name = "ADDRESS")]
     pub(crate) metrics_bind_address: Listen,
 
+    /// Address of /healthz and /readyz over HTTP, such as :8081; ready when `lvmd health` succeeds. Empty or 0 disables
+    /// them.
+    #[arg(long, default_value = "", value_name = "ADDRESS", hide_default_value = true)]
+    pub(crate) health_probe_bind_address: Listen,
+
     #[command(flatten)]
     pub(crate) log: LogArgs,
 

@@ -101,15 +101,7 @@ pub(crate) async fn ping(socket: &Path) -> anyhow::Result<()> {
 /// Fails if the lvmd behind a socket does not answer or its LVM does not work. Prints problems that affect only a part.
 pub(crate) async fn check_health(socket: &Path) -> anyhow::Result<()> {
     let lvmd = format!("lvmd on {}", socket.display());
-    let mut client = HealthClient::new(connect(socket).await?);
-    if call_check(&mut client, PROCESS, socket).await? != CheckResult::Serving {
-        bail!("{lvmd} is not serving; see its log");
-    }
-    for service in SERVICES {
-        if is_not_serving(&mut client, service, socket).await {
-            bail!("{lvmd} is not serving {service}: LVM does not work; see its log");
-        }
-    }
+    let mut client = check_lvm(socket).await?;
     let partial = [
         (
             CONFIGURATION,
@@ -124,6 +116,21 @@ pub(crate) async fn check_health(socket: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Fails if the lvmd behind a socket does not answer or its LVM does not work. Returns the client that asked it.
+pub(crate) async fn check_lvm(socket: &Path) -> anyhow::Result<HealthClient<Channel>> {
+    let lvmd = format!("lvmd on {}", socket.display());
+    let mut client = HealthClient::new(connect(socket).await?);
+    if call_check(&mut client, PROCESS, socket).await? != CheckResult::Serving {
+        bail!("{lvmd} is not serving; see its log");
+    }
+    for service in SERVICES {
+        if is_not_serving(&mut client, service, socket).await {
+            bail!("{lvmd} is not serving {service}: LVM does not work; see its log");
+        }
+    }
+    Ok(client)
 }
 
 async fn is_not_serving(client: &mut HealthClient<Channel>, service: &str, socket: &Path) -> bool {

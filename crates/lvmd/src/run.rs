@@ -3,7 +3,6 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use block_device::SystemMachine;
@@ -16,9 +15,7 @@ use topolvm_proto::lvmd::disk_service_client::DiskServiceClient;
 use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::listen::Listen;
 use topolvm_runtime::systemd::Systemd;
-use topolvm_runtime::{
-    Backoff, CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, error_chain, grpc, unix,
-};
+use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 
 use crate::args::{Args, Command, DiskOutput};
 use crate::daemon::{Daemon, lvm_of_this_machine};
@@ -27,9 +24,12 @@ use crate::reload::Mode;
 use crate::settings::Settings;
 use crate::{check_config, convert_config, health};
 
-/// Back-off after metrics could not be served.
-const METRICS_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
-
+/// Advice where metrics cannot be served.
+const METRICS_ADVICE: &str =
+    "cannot serve metrics; set a free port with --metrics-bind-address, or disable metrics with 0";
+/// Advice where probes cannot be answered.
+const HEALTH_ADVICE: &str =
+    "cannot serve health probes; set a free port with --health-probe-bind-address, or disable them with 0";
 /// The command to run, with its checked arguments.
 #[derive(Debug)]
 pub enum Job {
@@ -57,6 +57,7 @@ pub enum Job {
 pub struct Server {
     settings: Settings,
     metrics_address: Listen,
+    health_address: Listen,
     systemd: Systemd,
 }
 
@@ -91,6 +92,7 @@ impl Program for Args {
             None => Ok(Job::Serve(Box::new(Server {
                 settings: Settings::read(self.config, &self.lvm_path)?,
                 metrics_address: self.metrics_bind_address,
+                health_address: self.health_probe_bind_address,
                 systemd: Systemd::new(&self.systemd),
             }))),
         }
@@ -131,10 +133,17 @@ async fn ask_for_labels(socket: &Path) -> Option<NodeLabels> {
 }
 
 async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> anyhow::Result<()> {
-    let Server { settings, metrics_address, systemd } = server;
+    let Server { settings, metrics_address, health_address, systemd } = server;
     let (socket, peers) = (settings.config.socket.clone(), settings.config.peers.clone());
     let mut registry = Registry::default();
     let rpc_metrics = RpcMetrics::register(&mut registry);
+    // Also while another lvmd serves the socket: with `maxSurge` that one ends when this pod is ready
+    let probed = socket.clone();
+    let readiness = admin::health_router(move || {
+        let socket = probed.clone();
+        async move { health::check_lvm(&socket).await.map(drop).map_err(|error| format!("{error:#}")) }
+    });
+    tasks.spawn("health probes", admin::keep_serving(health_address, readiness, HEALTH_ADVICE, shutdown.clone()));
     // Two of the same socket would take each other's unfinished volumes for their own
     if !unix::wait_until_free(&socket, shutdown).await {
         return Ok(());
@@ -148,8 +157,8 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     let routes = daemon.serve_engine(&engine, tasks, shutdown);
     let token = shutdown.clone();
     tasks.spawn("gRPC server", async move { grpc::serve(listener, routes, &rpc_metrics, token).await });
-    let token = shutdown.clone();
-    tasks.spawn("metrics server", serve_metrics(metrics_address, Arc::new(registry), token));
+    let metrics = admin::metrics_router(Arc::new(registry));
+    tasks.spawn("metrics server", admin::keep_serving(metrics_address, metrics, METRICS_ADVICE, shutdown.clone()));
     systemd.ready();
     // systemd restarts a process that hangs, and not one whose LVM does not work: another process would not get
     // further.
@@ -159,26 +168,5 @@ async fn serve(server: Server, tasks: &Tasks, shutdown: &CancellationToken) -> a
     };
     let watchdog = systemd.watchdog(ping, shutdown.clone());
     tasks.spawn("watchdog", watchdog);
-    Ok(())
-}
-
-/// Serves metrics until the shutdown begins. Where the port is taken volumes are served without metrics, and the port
-/// is tried again.
-async fn serve_metrics(address: Listen, registry: Arc<Registry>, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let mut backoff = METRICS_BACKOFF;
-    let mut last = String::new();
-    while let Err(error) = admin::serve_metrics(address.clone(), Arc::clone(&registry), shutdown.clone()).await {
-        let error = error_chain(&error);
-        if last != error {
-            tracing::error!(
-                error,
-                "cannot serve metrics; set a free port with --metrics-bind-address, or disable metrics with 0"
-            );
-            last = error;
-        }
-        if shutdown.run_until_cancelled(tokio::time::sleep(backoff.fail())).await.is_none() {
-            break;
-        }
-    }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Plain HTTP servers for metrics and for the health of a process.
 
 use std::future::ready;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
@@ -8,9 +9,9 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 
-use crate::MetricsPage;
 use crate::http_server::{self, Limit};
 use crate::listen::{Listen, ListenAddress, ListenError};
+use crate::{Backoff, MetricsPage, error_chain};
 
 /// Connections of probes and of those who collect metrics: a few, each with one request at a time.
 pub const MOST_CONNECTIONS: usize = 32;
@@ -22,6 +23,32 @@ pub async fn serve_metrics(
     shutdown: CancellationToken,
 ) -> Result<(), ListenError> {
     serve(address, metrics_router(page), shutdown).await
+}
+
+/// Back-off after a port could not be served.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+
+/// Serves a router for probes or metrics like [`serve`], for a process that works without them: where the port is taken,
+/// it is tried again, and `advice` is logged.
+pub async fn keep_serving(
+    address: Listen,
+    router: Router,
+    advice: &'static str,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let mut backoff = RETRY;
+    let mut last = String::new();
+    while let Err(error) = serve(address.clone(), router.clone(), shutdown.clone()).await {
+        let error = error_chain(&error);
+        if last != error {
+            tracing::error!(error, "{advice}");
+            last = error;
+        }
+        if shutdown.run_until_cancelled(tokio::time::sleep(backoff.fail())).await.is_none() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Serves a router for probes or metrics in plain text until `shutdown` is cancelled.

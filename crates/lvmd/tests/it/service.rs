@@ -223,3 +223,46 @@ fn volumes_are_served_while_the_metrics_port_is_taken() {
     }
     assert_eq!(server.stop(), Some(0));
 }
+
+/// Returns an address of a free port.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// Starts lvmd with probes at this address, and waits until it is ready.
+fn start_ready(place: &Place, address: &str) -> Server {
+    let probes = format!("--health-probe-bind-address={address}");
+    let child = place.lvmd(&["--metrics-bind-address=", "--log-level=off", &probes]).spawn().unwrap();
+    let server = Server { child, log: None };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !probe(address).starts_with("HTTP/1.1 200") {
+        assert!(Instant::now() < deadline, "{}", probe(address));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    server
+}
+
+/// Returns the answer of `/readyz`; empty where nothing listens.
+fn probe(address: &str) -> String {
+    let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
+    write!(stream, "GET /readyz HTTP/1.1\r\nHost: lvmd\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// With `maxSurge` the second one is ready so that the first one ends.
+#[test]
+fn readyz_succeeds_while_a_second_lvmd_waits_for_the_socket() {
+    let place = Place::new();
+    let (first, second) = (free_address(), free_address());
+    let mut serving = start_ready(&place, &first);
+    let mut waiting = start_ready(&place, &second);
+    assert_eq!(serving.stop(), Some(0));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while UnixStream::connect(place.socket()).is_err() {
+        assert!(Instant::now() < deadline, "the second lvmd does not serve");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(waiting.stop(), Some(0));
+}
