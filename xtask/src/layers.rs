@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -15,7 +16,7 @@ use testbed::times::TIME;
 
 use crate::deb;
 use crate::lint;
-use crate::tools::{cargo, repository, run as run_command};
+use crate::tools::{cargo, repository, run as run_command, target_directory};
 
 /// A layer of tests. Each can be run alone: `make test-LAYER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -310,8 +311,10 @@ fn measure(layer: Layer, purpose: Purpose) -> Row {
 /// Prints what matters most last: of a long output people and machines often keep the end alone.
 fn print_summary(rows: &[Row], build_time: Duration, total: &Counts) {
     println!("\nlongest tests, in seconds:");
-    for (layer, time, test) in longest(rows) {
-        println!("{time:>8.1} {}: {test}", layer.name());
+    times_of_tests(rows).iter().take(MOST_TIMES).for_each(|line| println!("{line}"));
+    match keep_times(rows) {
+        Ok(file) => println!("all times: {}", file.display()),
+        Err(error) => eprintln!("{error:#}"),
     }
     println!("\n{:<14} {:>7} {:>7} {:>8} {:>8}", "layer", "passed", "failed", "skipped", "seconds");
     println!("{:<39} {:>8.1}", "(build)", build_time.as_secs_f64());
@@ -328,15 +331,21 @@ fn print_summary(rows: &[Row], build_time: Duration, total: &Counts) {
     println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
 }
 
-/// Returns the tests that took longest, with their layers.
-fn longest(rows: &[Row]) -> Vec<(Layer, f64, &str)> {
+/// Writes the times of all tests of this run into the target directory, so that two runs can be compared.
+fn keep_times(rows: &[Row]) -> anyhow::Result<PathBuf> {
+    let file = target_directory()?.join(format!("test-times-{}.txt", jiff::Zoned::now().strftime("%Y%m%dT%H%M%S")));
+    fs::write(&file, times_of_tests(rows).join("\n") + "\n").with_context(|| format!("write {}", file.display()))?;
+    Ok(file)
+}
+
+/// Returns a line for each test with its time and layer, the longest first.
+fn times_of_tests(rows: &[Row]) -> Vec<String> {
     let mut times: Vec<_> = rows
         .iter()
         .flat_map(|(layer, counts, _)| counts.times.iter().map(|(time, test)| (*layer, *time, test.as_str())))
         .collect();
     times.sort_by(|(_, one, _), (_, other, _)| other.total_cmp(one));
-    times.truncate(MOST_TIMES);
-    times
+    times.into_iter().map(|(layer, time, test)| format!("{time:>8.1} {}: {test}", layer.name())).collect()
 }
 
 /// Returns true for the line of a test whose guest was killed while it ran, and for the line with the reason.
@@ -405,11 +414,10 @@ mod tests {
 
     #[test]
     fn summary_shows_the_longest_tests_first() {
-        let times = (1..=MOST_TIMES + 1).filter_map(|time| parse_time(&format!("{TIME}{time}.5 t{time}")));
+        let times = (1..=21).filter_map(|time| parse_time(&format!("{TIME}{time}.5 t{time}")));
         let rows = [(Layer::Lvm, Counts { times: times.collect(), ..Counts::default() }, Duration::ZERO)];
-        let longest = longest(&rows);
-        assert_eq!(longest.len(), MOST_TIMES);
-        assert_eq!(longest[0], (Layer::Lvm, 21.5, "t21"));
+        let times = times_of_tests(&rows);
+        assert_eq!((times.len(), times[0].as_str()), (21, "    21.5 lvm: t21"));
         assert_eq!(parse_time("test timed ... ok"), None);
     }
 
