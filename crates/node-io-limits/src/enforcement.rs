@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use linux_mount::{DeviceNumber, PodLimits};
 use published_pods::PodInfo;
-use topolvm_api::IoLimits;
+use topolvm_api::{IoLimits, VolumeIoLimits};
 
 /// Reason of an Event on a pod whose annotations cannot be meant.
 pub(crate) const INVALID: &str = "InvalidIOLimits";
@@ -57,21 +57,10 @@ impl Enforcement {
 /// States of pods by their UID.
 pub(crate) type ByPod = HashMap<String, Enforcement>;
 
-/// Limits of a volume as its metrics show them: of several pods the lowest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VolumeRates {
-    /// The limits that are to be in force.
-    pub requested: IoLimits,
-    /// The limits that the kernel has shown.
-    pub in_force: IoLimits,
-}
-
-impl VolumeRates {
-    /// Computes the limits of a volume.
-    pub(crate) fn of(pods: &ByPod) -> Self {
-        pods.values().fold(Self::default(), |rates, pod| Self {
-            requested: rates.requested.lower(&pod.requested),
-            in_force: rates.in_force.lower(&pod.in_force),
-        })
-    }
+/// Returns the limits of a volume, given the states of its pods.
+pub(crate) fn volume_limits(pods: &ByPod) -> VolumeIoLimits {
+    pods.values().fold(VolumeIoLimits::default(), |limits, pod| VolumeIoLimits {
+        requested: limits.requested.lower(&pod.requested),
+        in_force: limits.in_force.lower(&pod.in_force),
+    })
 }

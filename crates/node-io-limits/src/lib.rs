@@ -11,6 +11,5 @@ mod report;
 mod reports;
 
 pub use args::IoLimitSettings;
-pub use enforcement::VolumeRates;
 pub use limiter::IoLimiter;
 pub use pod_requests::{PodRequests, PodWatch};

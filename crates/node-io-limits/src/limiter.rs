@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use published_pods::{PodInfo, PublishedPods};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
-use topolvm_api::{ApiFlavor, IoLimits, LogicalVolume};
+use topolvm_api::{ApiFlavor, IoLimits, LogicalVolume, VolumeIoLimits};
 use topolvm_kube::EventRecorder;
 use topolvm_runtime::{CancellationToken, error_chain};
 
-use crate::enforcement::{ByPod, Enforcement, FAILED, INVALID, Trouble, VolumeRates};
+use crate::enforcement::{ByPod, Enforcement, FAILED, INVALID, Trouble, volume_limits};
 use crate::events::Events;
 use crate::pod_requests::{PodRequest, PodRequests};
 use crate::port::LimitIo;
@@ -122,8 +122,8 @@ impl IoLimiter {
     }
 
     /// Returns the limits of a volume, for its metrics.
-    pub fn rates(&self, id: &str) -> VolumeRates {
-        self.0.known.lock().get(id).map(VolumeRates::of).unwrap_or_default()
+    pub fn rates(&self, id: &str) -> VolumeIoLimits {
+        self.0.known.lock().get(id).map(volume_limits).unwrap_or_default()
     }
 
     /// Forgets an object that is gone.

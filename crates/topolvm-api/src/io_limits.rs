@@ -87,6 +87,15 @@ pub enum IoLimitError {
     },
 }
 
+/// Limits of a volume as its metrics show them: of several pods the lowest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeIoLimits {
+    /// The limits that are to be in force.
+    pub requested: IoLimits,
+    /// The limits that the kernel has shown.
+    pub in_force: IoLimits,
+}
+
 impl IoLimits {
     /// Parses the limits in parameters of a class or annotations of a `LogicalVolume`, which `get` returns by their
     /// key. An empty value counts as none.

@@ -44,7 +44,7 @@ pub use growth::{
     Amount, GROWTH_ENABLED, GROWTH_INCREASE, GROWTH_INODES_THRESHOLD, GROWTH_LIMIT, GROWTH_THRESHOLD, GrowthThresholds,
     ParseAmountError, ParseThresholdsError,
 };
-pub use io_limits::{IoLimit, IoLimitError, IoLimits};
+pub use io_limits::{IoLimit, IoLimitError, IoLimits, VolumeIoLimits};
 pub use layout_capacity::LayoutCapacity;
 pub use logical_volume::{AccessType, LogicalVolume, LogicalVolumeSpec, LogicalVolumeStatus};
 pub use lvm_tags::{lvm_tags, tag_value};

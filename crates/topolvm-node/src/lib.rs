@@ -21,7 +21,7 @@ mod volume_metrics;
 mod volumes;
 
 pub use args::{Args, Config, LvmdConfig};
-pub use limit_io::{LimitIo, NoLimits, VolumeRates};
+pub use limit_io::{LimitIo, NoLimits};
 pub use run::start;
 pub use volume_devices::VolumeDevices;
 pub use volumes::Volumes;

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use linux_mount::DeviceNumber;
 use lvmd_client::LvmdError;
 use published_pods::PodInfo;
-use topolvm_api::{IoLimits, LogicalVolume, io_limited_condition};
+use topolvm_api::{LogicalVolume, VolumeIoLimits, io_limited_condition};
 
 /// Limits the I/O of the pods that have volumes.
 pub trait LimitIo: fmt::Debug + Send + Sync {
@@ -31,19 +31,10 @@ pub trait LimitIo: fmt::Debug + Send + Sync {
     fn volumes_of_pod(&self, uid: &str) -> Vec<String>;
 
     /// Returns the limits of a volume, for its metrics.
-    fn rates(&self, id: &str) -> VolumeRates;
+    fn rates(&self, id: &str) -> VolumeIoLimits;
 
     /// Forgets an object that is gone.
     fn forget(&self, volume: &LogicalVolume);
-}
-
-/// Limits of a volume as its metrics show them: of several pods the lowest.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct VolumeRates {
-    /// The limits that are to be in force.
-    pub requested: IoLimits,
-    /// The limits that the kernel has shown.
-    pub in_force: IoLimits,
 }
 
 /// Limits nothing, and leaves what another process has written.
@@ -67,8 +58,8 @@ impl LimitIo for NoLimits {
         Vec::new()
     }
 
-    fn rates(&self, _: &str) -> VolumeRates {
-        VolumeRates::default()
+    fn rates(&self, _: &str) -> VolumeIoLimits {
+        VolumeIoLimits::default()
     }
 
     fn forget(&self, _: &LogicalVolume) {}

@@ -20,7 +20,7 @@ use prometheus_client::registry::Registry;
 use published_pods::{PodInfo, PublishedPods};
 use tokio::sync::mpsc;
 use tonic::service::Routes;
-use topolvm_api::{ApiFlavor, INVENTORY_AUDIENCE, LogicalVolume};
+use topolvm_api::{ApiFlavor, INVENTORY_AUDIENCE, LogicalVolume, VolumeIoLimits};
 use topolvm_kube::{AccessReviews, Credentials, LogicalVolumeWriter, ReconcileMetrics};
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_proto::csi::node_server::NodeServer;
@@ -31,7 +31,7 @@ use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredA
 use crate::args::{Args, Config, LvmdConfig};
 use crate::capacity::Capacity;
 use crate::csi::{Agent, AgentOptions, IdentityService, NodeService, ReadinessCheck, Registrar};
-use crate::limit_io::{LimitIo, VolumeRates};
+use crate::limit_io::LimitIo;
 use crate::reconcile::{
     Clients, FindDeviceUses, HandleOrphans, HostAccess, Listing, Reconciler, Triggers, VolumeGauges,
 };
@@ -143,9 +143,8 @@ impl LimitIo for IoLimiter {
         Self::volumes_of_pod(self, uid)
     }
 
-    fn rates(&self, id: &str) -> VolumeRates {
-        let node_io_limits::VolumeRates { requested, in_force } = Self::rates(self, id);
-        VolumeRates { requested, in_force }
+    fn rates(&self, id: &str) -> VolumeIoLimits {
+        Self::rates(self, id)
     }
 
     fn forget(&self, volume: &LogicalVolume) {

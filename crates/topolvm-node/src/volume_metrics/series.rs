@@ -2,10 +2,9 @@
 //! thousands.
 
 use linux_mount::{DiskStatistics, FilesystemUsage};
-use topolvm_api::IoLimit;
+use topolvm_api::{IoLimit, VolumeIoLimits};
 
 use super::labels::push_label;
-use crate::limit_io::VolumeRates;
 
 /// Values of the series of a volume.
 #[derive(Clone, Debug)]
@@ -20,7 +19,7 @@ pub(super) struct VolumeSeries {
     pub(super) thin_used_bytes: Option<u64>,
     pub(super) filesystem: Option<FilesystemUsage>,
     pub(super) statistics: Option<DiskStatistics>,
-    pub(super) io_limits: VolumeRates,
+    pub(super) io_limits: VolumeIoLimits,
 }
 
 /// A metric of a volume.

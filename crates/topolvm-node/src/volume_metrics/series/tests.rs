@@ -1,4 +1,4 @@
-use topolvm_api::IoLimits;
+use topolvm_api::{IoLimits, VolumeIoLimits};
 
 use super::super::labels::write_labels;
 use super::*;
@@ -33,7 +33,7 @@ fn series(claim: (&str, &str), pods: &str) -> VolumeSeries {
             io_ms: 2_234_567,
             weighted_ms: 3_234_560,
         }),
-        io_limits: VolumeRates::default(),
+        io_limits: VolumeIoLimits::default(),
     }
 }
 
