@@ -28,6 +28,7 @@ fn minimum_allocations_of_all_filesystems_are_configured() {
         "--minimum-allocation-xfs=3Mi",
         "--minimum-allocation-btrfs=-1",
     ])
+    .driver
     .minimums;
     assert_eq!(minimums, MinimumAllocation { block: 1 << 20, ext4: 2 << 20, xfs: 3 << 20, btrfs: 0 });
 }
@@ -101,7 +102,7 @@ fn every_flag_of_topolvm_reaches_the_configuration() {
     assert_eq!(taken.lease, Some((lease, timing)));
     assert!(taken.controllers.skip_node_finalize);
     let minimums = MinimumAllocation { block: 1 << 20, ext4: 2 << 20, xfs: 3 << 20, btrfs: 4 << 20 };
-    assert_eq!(taken.minimums, minimums);
+    assert_eq!(taken.driver.minimums, minimums);
 }
 
 #[rstest::rstest]
@@ -109,14 +110,14 @@ fn every_flag_of_topolvm_reaches_the_configuration() {
 #[case(&["--enable-snapshots=false"], false)]
 #[case(&["--enable-snapshots"], true)]
 fn snapshots_can_be_turned_off(#[case] args: &[&str], #[case] snapshots: bool) {
-    assert_eq!(config(args).snapshots, snapshots);
+    assert_eq!(config(args).driver.snapshots, snapshots);
 }
 
 #[test]
 fn nodes_are_preferred_by_a_strategy_on_demand() {
-    assert_eq!(config(&[]).node_strategy, None);
-    assert_eq!(config(&["--node-strategy=binpack"]).node_strategy, Some(NodeStrategy::Binpack));
-    assert_eq!(config(&["--node-strategy=spreadout"]).node_strategy, Some(NodeStrategy::Spread));
+    assert_eq!(config(&[]).driver.node_strategy, None);
+    assert_eq!(config(&["--node-strategy=binpack"]).driver.node_strategy, Some(NodeStrategy::Binpack));
+    assert_eq!(config(&["--node-strategy=spreadout"]).driver.node_strategy, Some(NodeStrategy::Spread));
     let error = Args::try_parse_from(["topolvm-controller", "--node-strategy=best"]).unwrap_err().to_string();
     assert!(error.contains("must be spread or binpack"), "{error}");
 }

@@ -94,7 +94,7 @@ impl Harness {
             snapshots: true,
         };
         let driver = Driver::start(server.client(), flavor, settings, now, tasks, shutdown);
-        driver.reserve_for_claims(tasks, shutdown);
+        driver.watch_claims(tasks, shutdown);
         let metrics = ReconcileMetrics::register(&mut Registry::default());
         driver.controllers(DEFAULTS, CLEANUP, "me".to_owned(), metrics, Scheduling::default(), "system".to_owned())
     }

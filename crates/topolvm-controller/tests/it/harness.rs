@@ -7,7 +7,7 @@ use kube::Client;
 use serde_json::Value;
 use tonic::service::Routes;
 use tonic::{Request, Status};
-use topolvm_api::{ApiFlavor, NodeSelection, NodeStrategy};
+use topolvm_api::{ApiFlavor, NodeSelection};
 use topolvm_controller::{Driver, DriverSettings, MinimumAllocation};
 use topolvm_proto::csi::controller_client::ControllerClient;
 use topolvm_proto::csi::identity_client::IdentityClient;
