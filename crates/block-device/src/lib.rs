@@ -7,7 +7,7 @@
 mod attachment;
 mod contents;
 mod disk;
-mod inventory;
+mod disk_list;
 mod line;
 mod mounts;
 mod open;

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::open::OpenDevice;
-use crate::{Disk, Machine, OpenDisk, inventory};
+use crate::{Disk, Machine, OpenDisk, disk_list};
 
 /// This machine.
 #[derive(Clone, Debug)]
@@ -23,14 +23,14 @@ impl SystemMachine {
 
 impl Machine for SystemMachine {
     fn disks(&self) -> io::Result<Vec<Disk>> {
-        inventory::read(&self.root)
+        disk_list::read(&self.root)
     }
 
     fn open(&self, disk: &Disk) -> io::Result<Box<dyn OpenDisk>> {
         let path = self.root.join(disk.path.trim_start_matches('/'));
         let open = OpenDevice::open(&path, disk.number)?;
-        // The number may have gone to another disk since the inventory, but not any more
-        if inventory::read_sequence(&self.root, &disk.name) != disk.sequence {
+        // The number may have gone to another disk since the disks were listed, but not any more
+        if disk_list::read_sequence(&self.root, &disk.name) != disk.sequence {
             return Err(io::Error::new(io::ErrorKind::NotFound, "another disk now has this device name"));
         }
         Ok(Box::new(open))

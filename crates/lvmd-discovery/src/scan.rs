@@ -33,11 +33,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The errors of a scan of all disks.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ScanError {
-    /// The inventory cannot be read.
+    /// The disks cannot be listed.
     #[error(
         "cannot list the disks of the machine; in a container, lvmd needs hostPID and a privileged security context"
     )]
-    Inventory(#[source] io::Error),
+    Disks(#[source] io::Error),
     /// LVM does not list its physical volumes.
     #[error("LVM does not list the physical volumes of the machine")]
     Lvm(#[source] lvm::Error),
@@ -138,7 +138,7 @@ impl<M: Machine, R: Host> Scanner<M, R> {
     async fn disks(&self) -> Result<Vec<Disk>, ScanError> {
         let machine = Arc::clone(&self.machine);
         let disks = spawn_blocking(move || machine.disks()).await.map_err(io::Error::other);
-        disks.and_then(|disks| disks).map_err(ScanError::Inventory)
+        disks.and_then(|disks| disks).map_err(ScanError::Disks)
     }
 
     /// Lists LVM's physical volumes. While LVM does not answer, reports which of these disks do not answer either.

@@ -7,9 +7,9 @@
 mod disk_addition;
 mod engine;
 mod error;
-mod inventory;
 mod lvm_reader;
 pub mod process_count;
+mod storage_report;
 mod watch_stream;
 
 pub use disk_addition::DiskAddition;
@@ -18,5 +18,7 @@ pub use engine::{
     StartError, WipeStatus,
 };
 pub use error::Error;
-pub use inventory::{ClassEntry, DiskVolume, EvacuationEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry};
 pub use lvm_reader::LvmReader;
+pub use storage_report::{
+    ClassEntry, DiskVolume, EvacuationEntry, GroupEntry, PhysicalVolumeEntry, PoolEntry, StorageReport,
+};

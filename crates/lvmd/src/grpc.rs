@@ -4,10 +4,10 @@
 pub(crate) mod disk_message;
 mod disk_service;
 mod invalid_request;
-mod inventory_message;
 mod lv_service;
 mod message;
 mod orphan_service;
+mod storage_message;
 mod storage_service;
 mod vg_service;
 

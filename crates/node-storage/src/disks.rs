@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_has_room_for_any_machine() {
+    fn an_object_has_space_for_any_machine() {
         let disk = |number: usize| {
             let state = if number < 500 { "not-selected" } else { "candidate" };
             DiskItem { message: "ä".repeat(100_000), ..item(&format!("/dev/sd{number}"), state) }

@@ -173,8 +173,8 @@ fn assert_named(facts: &Facts, check: &str, result: Outcome, found: &str, remedy
     assert_eq!(faults[0].result, result, "{faults:#?}");
     assert_eq!(report.has_failed(), result == Outcome::Fail);
     let named = faults[0].findings.iter().any(|finding| {
-        let mends = |text: &String| text.contains(remedy);
-        finding.found.contains(found) && (finding.remedy.iter().any(mends) || finding.commands.iter().any(mends))
+        let fixes = |text: &String| text.contains(remedy);
+        finding.found.contains(found) && (finding.remedy.iter().any(fixes) || finding.commands.iter().any(fixes))
     });
     assert!(named, "{faults:#?}");
     assert!(!faults[0].explanation.is_empty());

@@ -55,7 +55,7 @@ mod tests {
     #[case::two_classes(&[("a", "2147483648"), ("b", "2147483648")], &[("a", GIB), ("b", GIB)], Ok(()))]
     #[case::one_of_two_full(&[("a", "2147483648"), ("b", "1")], &[("a", GIB), ("b", GIB)], Err(FilterReason::Full))]
     #[case::one_of_two_missing(&[("a", "2147483648")], &[("a", GIB), ("b", GIB)], Err(FilterReason::NoAnnotation))]
-    fn a_node_fits_when_every_class_has_room(
+    fn a_node_fits_when_every_class_has_space(
         #[case] capacity: &[(&str, &str)],
         #[case] requested: &[(&str, u64)],
         #[case] expected: Result<(), FilterReason>,

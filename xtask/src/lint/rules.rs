@@ -10,13 +10,14 @@ use crate::tools::repository;
 /// Finds all breaches of a rule.
 type Rule = fn(&[Source]) -> Vec<Finding>;
 
-const RULES: [Rule; 10] = [
+const RULES: [Rule; 11] = [
     places::find_misplaced,
     cycles::find_cycles,
     impl_blocks::find_large_types,
     doc_comments::find_questions,
     documented::find_undocumented,
     words::find_unusual_words,
+    words::find_unusual_names,
     code_blocks::find_unaccounted,
     crate_sizes::find_large_crates,
     files::find_long_lines,

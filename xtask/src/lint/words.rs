@@ -1,15 +1,16 @@
-//! Words of public texts: what users read is in the terms of Kubernetes, LVM and CSI, for which they search.
+//! Words of public texts and of names: they are the terms of Kubernetes, LVM and CSI, for which readers search.
 
 use std::fs;
 use std::path::Path;
 
-use proc_macro2::{Literal, TokenStream, TokenTree};
+use heck::ToSnakeCase as _;
+use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 
 use super::finding::Finding;
 use super::source::{Source, is_punct, skip_item};
 use crate::tools::repository;
 
-/// Words and phrases that public texts do not use, and what to write. A word that ends with `*` may go on.
+/// Words and phrases that public texts and names do not use, and what to write. A word that ends with `*` may go on.
 const REPLACEMENTS: [(&str, &str); 36] = [
     ("anew", "again, or recreate"),
     ("anybody", "the actor: a user, the caller"),
@@ -49,9 +50,20 @@ const REPLACEMENTS: [(&str, &str); 36] = [
     ("wish*", "request, desired"),
 ];
 
-/// Files and directories that users read, besides the texts in the programs.
-const PUBLIC: [&str; 9] =
-    ["README.md", "CHANGELOG.md", "docs", "deploy", "charts", "examples", "proto", "scheduler-config", "systemd"];
+/// Files and directories that users and contributors read, besides the texts in the programs.
+const PUBLIC: [&str; 11] = [
+    "README.md",
+    "CHANGELOG.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs",
+    "deploy",
+    "charts",
+    "examples",
+    "proto",
+    "scheduler-config",
+    "systemd",
+];
 
 /// Finds words of the table in public texts: documentation, manifests, the chart, strings of the programs and the help
 /// of their flags.
@@ -62,6 +74,35 @@ pub(crate) fn find_unusual_words(sources: &[Source]) -> Vec<Finding> {
         find_in_files(Path::new(path), &mut findings);
     }
     findings
+}
+
+/// Finds words of the table in the names of functions, types, variables and modules, those of tests too.
+pub(crate) fn find_unusual_names(sources: &[Source]) -> Vec<Finding> {
+    sources.iter().flat_map(find_in_names).collect()
+}
+
+fn find_in_names(source: &Source) -> Vec<Finding> {
+    let mut names = Vec::new();
+    // Parsed before
+    collect_names(source.text.parse().unwrap_or_default(), &mut names);
+    let check = |name: &Ident| {
+        let words = name.to_string().to_snake_case().replace('_', " ");
+        let found = REPLACEMENTS.iter().find(|(word, _)| contains(&words, word));
+        found.map(|(word, instead)| {
+            Finding::new(source, name.span().start().line, format!("{name} has {word:?}: write {instead}"))
+        })
+    };
+    names.iter().filter_map(check).collect()
+}
+
+fn collect_names(tokens: TokenStream, names: &mut Vec<Ident>) {
+    for token in tokens {
+        match token {
+            TokenTree::Group(group) => collect_names(group.stream(), names),
+            TokenTree::Ident(name) => names.push(name),
+            TokenTree::Punct(_) | TokenTree::Literal(_) => {}
+        }
+    }
 }
 
 fn find_in_program(source: &Source) -> Vec<Finding> {
@@ -157,6 +198,13 @@ mod tests {
         for text in ["mushroom", "headroom-bytes", "a_told_b", "intelligent", "room-size", "/room"] {
             assert_eq!(find_in_text(text).count(), 0, "{text}");
         }
+    }
+
+    #[test]
+    fn names_are_checked_word_by_word() {
+        let find = |text: &str| find_in_names(&Source::parse("crates/lvm/src/a.rs", text.to_owned()).unwrap()).len();
+        assert_eq!(find("struct NobodyAsks; #[cfg(test)] mod tests { fn volume_is_made_again() {} }"), 2);
+        assert_eq!(find("fn mushroom() { intelligent(\"nobody asks\") }"), 0);
     }
 
     #[test]

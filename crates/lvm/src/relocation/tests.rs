@@ -60,7 +60,7 @@ fn a_volume_that_fits_on_no_disk_is_split() {
 }
 
 #[test]
-fn room_that_is_lacking_is_counted() {
+fn missing_free_space_is_counted() {
     let ranges = [range("a", 0, 10, "v"), range("a", 20, 5, "w")];
     assert_eq!(check_space(&ranges, &["a"], &targets(&[("b", 6), ("c", 7)])), Err(Obstacle::NoSpace { lacking: 2 }));
     assert_eq!(check_space(&ranges, &["a"], &targets(&[("b", 6), ("c", 9)])), Ok(()));
@@ -68,7 +68,7 @@ fn room_that_is_lacking_is_counted() {
 }
 
 #[test]
-fn two_disks_that_leave_need_room_for_both() {
+fn two_leaving_disks_need_free_space_for_both() {
     let ranges = [range("a", 0, 10, "v"), range("b", 0, 10, "w")];
     assert_eq!(check_space(&ranges, &["a", "b"], &targets(&[("c", 20)])), Ok(()));
     assert_eq!(check_space(&ranges, &["a", "b"], &targets(&[("c", 19)])), Err(Obstacle::NoSpace { lacking: 1 }));

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_has_grown_when_there_is_room_for_an_extent_more() {
+    fn a_disk_has_grown_when_another_extent_fits() {
         let member = physical_volumes(PVS.as_bytes()).unwrap().remove(0);
         assert!(!member.has_grown());
         let used = member.start + member.size;

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_grow_on_their_own_and_take_twice_the_room() {
+    fn metadata_grow_on_their_own_and_take_twice_the_space() {
         let metadata = |percent, space| due(GROWTH, &pool(10 * GIB, 1.0, percent), space);
         assert_eq!(metadata(80.0, u64::MAX), (None, Some(80 * MIB), None));
         assert_eq!(metadata(79.9, u64::MAX), (None, None, None));

@@ -8,7 +8,7 @@ use topolvm_runtime::error_chain;
 
 use super::group::Group;
 use super::state::Shared;
-use crate::inventory::{DiskVolume, DiskVolumes, VolumeState};
+use crate::storage_report::{DiskVolume, DiskVolumes, VolumeState};
 
 /// Most volumes that are named of a disk.
 const MOST: usize = 16;

@@ -110,7 +110,7 @@ impl<R: Host> Engine<R> {
         self.shared.handle(self.shared.group(vg)?).with_lock(change).await
     }
 
-    /// Stores the report of a scan of the disks, and publishes it with the inventory.
+    /// Stores the report of a scan of the disks, and publishes it with the storage report.
     pub fn publish_disks(&self, report: Arc<DiskReport>) {
         *self.shared.disks.write() = Some(report);
         self.shared.publish();

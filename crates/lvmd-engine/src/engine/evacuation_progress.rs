@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, IncompleteMove};
-use crate::inventory::{DiskVolumes, EvacuationEntry, EvacuationState};
+use crate::storage_report::{DiskVolumes, EvacuationEntry, EvacuationState};
 
 /// Time for which a change of a volume waits for the end of the piece that is being moved.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -236,7 +236,7 @@ impl EvacuationProgress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inventory::{DiskVolume, VolumeState};
+    use crate::storage_report::{DiskVolume, VolumeState};
 
     #[tokio::test(start_paused = true)]
     async fn unreadable_volume_is_skipped_and_reported_until_it_is_gone() {

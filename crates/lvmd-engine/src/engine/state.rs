@@ -21,8 +21,8 @@ use topolvm_runtime::{CancellationToken, Tasks};
 use super::group::Group;
 use crate::disk_addition::DiskAddition;
 use crate::error::Error;
-use crate::inventory::Inventory;
 use crate::lvm_reader::LvmReader;
+use crate::storage_report::StorageReport;
 
 pub(super) use group_handle::GroupHandle;
 pub(super) use locked_group::LockedGroup;
@@ -41,7 +41,7 @@ pub(super) struct Shared<R> {
     pub(super) capacity: watch::Sender<Arc<Capacity>>,
     pub(super) lvm_works: watch::Sender<bool>,
     pub(super) storage_problems: watch::Sender<Vec<String>>,
-    pub(super) inventory: watch::Sender<Arc<Inventory>>,
+    pub(super) storage_report: watch::Sender<Arc<StorageReport>>,
     /// The last report on the disks; `None` before the first.
     pub(super) disks: RwLock<Option<Arc<DiskReport>>>,
     /// The labels of the node; `None` until a client has sent them.
@@ -67,7 +67,7 @@ impl<R: Host> Shared<R> {
             capacity: watch::Sender::default(),
             lvm_works: watch::Sender::new(true),
             storage_problems: watch::Sender::default(),
-            inventory: watch::Sender::default(),
+            storage_report: watch::Sender::default(),
             disks: RwLock::default(),
             node_labels: watch::Sender::default(),
             disk_additions,

@@ -14,8 +14,8 @@ use super::group::Group;
 use super::pool_maintenance::PoolStatus;
 use super::wiping::{WipeStatus, wipe_status};
 use crate::error::Error;
-use crate::inventory::Inventory;
 use crate::lvm_reader::LvmReader;
+use crate::storage_report::StorageReport;
 use crate::watch_stream;
 
 /// The state of the cache of one volume group, for metrics.
@@ -50,14 +50,14 @@ impl<R: Host> Engine<R> {
         watch_stream::changes(&self.shared.capacity, self.shared.shutdown.clone())
     }
 
-    /// Returns the inventory. An optional class without its volume group is left out, and so is the group.
-    pub fn inventory(&self) -> Inventory {
-        self.shared.inventory()
+    /// Returns the storage report. An optional class without its volume group is left out, and so is the group.
+    pub fn storage_report(&self) -> StorageReport {
+        self.shared.storage_report()
     }
 
-    /// Streams the inventory in the same way.
-    pub fn watch_inventory(&self) -> impl Stream<Item = Result<Arc<Inventory>, Error>> + Send + use<R> {
-        watch_stream::changes(&self.shared.inventory, self.shared.shutdown.clone())
+    /// Streams the storage report in the same way.
+    pub fn watch_storage(&self) -> impl Stream<Item = Result<Arc<StorageReport>, Error>> + Send + use<R> {
+        watch_stream::changes(&self.shared.storage_report, self.shared.shutdown.clone())
     }
 
     /// Subscribes to the health of LVM: false while LVM fails for a volume group that a device class needs.

@@ -11,7 +11,7 @@ use super::group::{Failure, Group};
 use super::preconditions::{check_creates_volumes, check_pool_zeroes, thin_pool_missing};
 use super::refusals::CreationOptions;
 use crate::error::Error;
-use crate::inventory::EvacuationEntry;
+use crate::storage_report::EvacuationEntry;
 
 /// Returns all problems of these volume groups, one sentence each.
 pub(super) fn find_problems(groups: &BTreeMap<VgName, Arc<Group>>, classes: &DeviceClasses) -> Vec<String> {

@@ -34,9 +34,9 @@ fn classes(node: &Node) -> Vec<String> {
 fn assert_healthy(node: &Node) {
     assert_eq!(*node.engine.storage_problems().borrow(), [""; 0]);
     assert!(*node.engine.lvm_works().borrow());
-    let inventory = node.engine.inventory();
-    assert!(inventory.problems.is_empty(), "{inventory:?}");
-    assert!(inventory.groups.iter().all(|group| group.report.is_some()), "{inventory:?}");
+    let report = node.engine.storage_report();
+    assert!(report.problems.is_empty(), "{report:?}");
+    assert!(report.groups.iter().all(|group| group.report.is_some()), "{report:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -68,17 +68,17 @@ async fn duplicate_volume_group_name_is_a_problem_and_lvmd_starts() {
         lvm.fail("fullreport", nth, two_of_one_name("vg1"));
     }
     let engine = start(lvm.clone()).await.unwrap();
-    let room = || engine.capacity().classes.iter().map(|class| class.free_bytes).collect::<Vec<_>>();
-    assert_eq!(room(), [0, 10 * GIB]);
-    let inventory = engine.watch_inventory();
-    let first = std::pin::pin!(inventory).next().await.unwrap().unwrap();
+    let free = || engine.capacity().classes.iter().map(|class| class.free_bytes).collect::<Vec<_>>();
+    assert_eq!(free(), [0, 10 * GIB]);
+    let report = engine.watch_storage();
+    let first = std::pin::pin!(report).next().await.unwrap().unwrap();
     assert!(format!("{:?}", first.problems).contains("two volume groups with the name vg1"), "{:?}", first.problems);
     assert_eq!(first.problems.len(), 1, "{:?}", first.problems);
     let other = "9be1a4a3-7f35-4d24-9d6b-5d6f6a3f2f1c".parse().unwrap();
     let error = engine.find("hdd", &other).await.unwrap_err();
     assert!(matches!(error, lvmd_engine::Error::VolumeGroupUnreadable { .. }), "{error}");
     tokio::time::sleep(Duration::from_mins(1)).await;
-    assert_eq!(room(), [10 * GIB, 10 * GIB]);
+    assert_eq!(free(), [10 * GIB, 10 * GIB]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,8 +92,8 @@ async fn unreadable_group_does_not_hide_volumes_of_a_former_class() {
         lvm.fail("fullreport", nth, Fault::says("Volume group broken metadata invalid."));
     }
     let engine = start(lvm).await.unwrap();
-    let inventory = engine.watch_inventory();
-    let first = std::pin::pin!(inventory).next().await.unwrap().unwrap();
+    let report = engine.watch_storage();
+    let first = std::pin::pin!(report).next().await.unwrap().unwrap();
     let names: Vec<_> = first.groups.iter().map(|group| group.name.as_str()).collect();
     assert_eq!(names, ["former", "vg1", "vg2"]);
 }

@@ -134,7 +134,7 @@ async fn thin_pool_needs_a_tagged_complete_group_and_a_free_name() {
     let disks = Disks::start(&lvm, "auto", POOL).await;
     disks.node.notice().await;
     assert_eq!(classes(&disks), [""; 0]);
-    let problems = || disks.node.engine.inventory().problems;
+    let problems = || disks.node.engine.storage_report().problems;
     assert!(problems()[0].contains("`vgchange --addtag topolvm.io/disk-group=ssd ssd`"), "{:?}", problems());
     lvm.add_volume("ssd", "pool", FakeVolume::thick(GIB));
     lvm.set_group_tags("ssd", &[TAG]);
@@ -156,7 +156,7 @@ async fn in_the_mode_report_the_command_is_said() {
     let lvm = with_group(&[TAG]);
     let disks = Disks::start(&lvm, "report", POOL).await;
     disks.node.notice().await;
-    let problems = || disks.node.engine.inventory().problems;
+    let problems = || disks.node.engine.storage_report().problems;
     assert!(problems()[0].contains("would be created with `lvcreate --type thin-pool -n pool"), "{:?}", problems());
     lvm.add_volume("ssd", "pool", FakeVolume { tags: vec![TAG.to_owned()], ..FakeVolume::thin_pool(GIB) });
     disks.node.notice().await;
@@ -205,10 +205,10 @@ async fn thin_pool_creation_is_retried_with_backoff_and_reported() {
     tokio::time::sleep(Duration::from_mins(10)).await;
     let tries = lvm.count("lvcreate");
     assert!((3..=6).contains(&tries), "{tries}");
-    let problems = disks.node.engine.inventory().problems;
+    let problems = disks.node.engine.storage_report().problems;
     assert!(problems[0].contains("no pools here"), "{problems:?}");
     lvm.clear_faults();
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert_eq!(disks.node.engine.inventory().problems, [""; 0]);
+    assert_eq!(disks.node.engine.storage_report().problems, [""; 0]);
     assert_eq!(classes(&disks), ["ssd"]);
 }

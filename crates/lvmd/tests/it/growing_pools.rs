@@ -38,7 +38,7 @@ fn size(node: &Node) -> u64 {
 }
 
 fn problems(node: &Node) -> Vec<String> {
-    node.engine.inventory().problems
+    node.engine.storage_report().problems
 }
 
 #[tokio::test(start_paused = true)]

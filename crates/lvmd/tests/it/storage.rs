@@ -1,4 +1,4 @@
-//! The stream of the inventory: volume groups, physical volumes, device classes, thin pools, and what is wrong.
+//! The stream of the storage report: volume groups, physical volumes, device classes, thin pools, and what is wrong.
 
 use std::time::Duration;
 

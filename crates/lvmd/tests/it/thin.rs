@@ -75,7 +75,7 @@ async fn overcommitted_pool_has_no_free_space() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_room_in_one_pool_is_not_that_in_another_or_in_the_group() {
+async fn the_space_of_a_pool_is_not_that_of_another_or_the_group() {
     let node = Node::start_thin().await;
     let free = |class| {
         let node = &node;
@@ -312,7 +312,7 @@ async fn thin_pool_refused_by_lvm_has_no_capacity_until_it_recovers(
 #[case::failed("twi-aotzF-")]
 #[case::to_be_checked("twi-cotz--")]
 #[tokio::test(start_paused = true)]
-async fn a_broken_pool_has_no_capacity_and_room_is_not_what_it_lacks(#[case] attr: &str) {
+async fn a_broken_pool_has_no_capacity_and_is_not_called_full(#[case] attr: &str) {
     let node = Node::start_thin().await;
     node.lvm.edit_volume("vg", "pool", |pool| attr.clone_into(&mut pool.attr));
     // Noticed when LVM is asked, at the latest: nothing else reports a needed check.

@@ -87,7 +87,7 @@ async fn unfinished_volume_is_recreated_and_not_used(#[case] class: &str, #[case
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unfinished_volume_makes_room_for_itself() {
+async fn an_unfinished_volume_frees_its_own_space() {
     let node = Node::start().await;
     node.lvm.add_volume("vg-ssd", "a", unfinished(FakeVolume::thick(9 * GIB)));
     let old = node.lvm.volume("vg-ssd", "a").unwrap().minor;

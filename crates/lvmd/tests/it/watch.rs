@@ -142,7 +142,7 @@ async fn a_pool_that_fills_up_is_seen_without_a_process() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_group_has_no_room_and_does_not_hide_the_others() {
+async fn a_missing_group_has_no_space_and_does_not_hide_others() {
     let node = Node::start().await;
     node.notice().await;
     node.lvm.remove_group("vg-ssd");

@@ -87,7 +87,7 @@ impl Facts {
 }
 
 #[test]
-fn each_doubt_is_enough() {
+fn proof_fails_with_each_missing_part() {
     let orphan = Facts::of_orphan;
     assert_eq!(orphan().find_blocker(), None);
     for (tag, name) in TAGS.iter().enumerate() {

@@ -31,10 +31,10 @@ mod tests {
     #[rstest]
     #[case::in_order(None, 2, Some("some"))]
     #[case::the_emptiest(Some(NodeStrategy::Spread), 2, Some("most"))]
-    #[case::the_fullest_with_room(Some(NodeStrategy::Binpack), 2, Some("some"))]
+    #[case::the_fullest_with_space(Some(NodeStrategy::Binpack), 2, Some("some"))]
     #[case::exactly_as_much(Some(NodeStrategy::Binpack), 9, Some("most"))]
-    #[case::without_room(Some(NodeStrategy::Spread), 10, None)]
-    fn the_strategy_decides_among_nodes_with_room(
+    #[case::without_space(Some(NodeStrategy::Spread), 10, None)]
+    fn the_strategy_decides_among_nodes_with_space(
         #[case] strategy: Option<NodeStrategy>,
         #[case] wanted: u64,
         #[case] expected: Option<&str>,
@@ -44,7 +44,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_node_with_room_is_found_whenever_there_is_one(
+        fn a_node_with_space_is_found_whenever_one_exists(
             free in prop::collection::vec(0_u64..20, 0..8),
             wanted in 0_u64..20,
             strategy in prop::sample::select(vec![None, Some(NodeStrategy::Spread), Some(NodeStrategy::Binpack)]),

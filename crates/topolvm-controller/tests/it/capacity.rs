@@ -27,7 +27,7 @@ async fn free_space_is_returned_for_the_cluster_or_one_node() {
 
 /// The agent of n2 is TopoLVM's, which does not report option classes.
 #[tokio::test(start_paused = true)]
-async fn an_option_class_has_the_room_that_its_layout_leaves() {
+async fn an_option_class_has_the_space_that_its_layout_leaves() {
     let harness = Harness::new().await;
     harness.api.apply_json(node("n1").capacity("", 9).copies("", "mirrored", 4, 2).build());
     harness.until_free("", 29 * GIB).await;
@@ -204,7 +204,7 @@ async fn node_choice_takes_reservations_into_account() {
 #[rstest]
 #[case::in_order(None, &["n1", "n3", "n2", "n4"], None, "n3")]
 #[case::the_emptiest(Some(NodeStrategy::Spread), &["n1", "n3", "n2", "n4"], None, "n2")]
-#[case::the_fullest_with_room(Some(NodeStrategy::Binpack), &["n1", "n2", "n3", "n4"], None, "n4")]
+#[case::the_fullest_with_space(Some(NodeStrategy::Binpack), &["n1", "n2", "n3", "n4"], None, "n4")]
 #[case::anywhere(None, &[], None, "n2")]
 #[case::the_fullest_anywhere(Some(NodeStrategy::Binpack), &[], None, "n4")]
 #[case::selected(Some(NodeStrategy::Spread), &["n3", "n1", "n2", "n4"], Some("n3"), "n3")]

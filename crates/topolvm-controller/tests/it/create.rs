@@ -132,7 +132,7 @@ async fn mkfs_options_that_are_not_allowed_prevent_creation() {
 /// n1 publishes 10 GiB and n2 20 GiB. For a claim that binds immediately external-provisioner sends all nodes in the
 /// same order each time.
 #[rstest]
-#[case::the_first_has_room(&["n1", "n2"], 10, "n1")]
+#[case::the_first_has_space(&["n1", "n2"], 10, "n1")]
 #[case::the_first_is_full(&["n1", "n2"], 11, "n2")]
 #[case::an_unknown_node_publishes_nothing(&["n9", "n1", "n2"], 1, "n1")]
 #[case::all_are_full(&["n1", "n2"], 21, "n1")]

@@ -92,7 +92,7 @@ async fn object_deleted_meanwhile_is_no_final_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_room_anywhere_lets_the_scheduler_decide_again() {
+async fn no_space_anywhere_lets_the_scheduler_decide_again() {
     let harness = Harness::new().await;
     let (code, message) = refusal(harness.create(sized(volume("pvc-1"), 21 * GIB, 0)).await);
     assert_eq!(code, Code::ResourceExhausted);

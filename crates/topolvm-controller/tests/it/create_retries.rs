@@ -155,7 +155,7 @@ async fn lost_create_answer_is_unavailable_and_a_retry_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_that_is_being_deleted_makes_room_for_a_new_one() {
+async fn a_volume_that_is_being_deleted_frees_space_for_a_new_one() {
     let harness = Harness::with_agent().await;
     harness.api.apply_json(logical_volume("pvc-1").finalizer("topolvm.io/logicalvolume").ready("u-1", "1Gi").build());
     harness.api.delete(LVS, "", "pvc-1");

@@ -28,7 +28,7 @@ const MOST_CLAIMS: usize = 256;
 const MOST_CONNECTIONS: usize = 256;
 
 /// Bytes of the only node.
-const ROOM: i64 = 10 << 30;
+const FREE: i64 = 10 << 30;
 
 /// The program, with webhooks, over a fake API server.
 struct Program {
@@ -111,7 +111,7 @@ async fn webhook_load_neither_blocks_csi_nor_exhausts_memory() {
         }
     };
     // Both have come to know of the node and the certificate
-    while capacity().await.ok() != Some(ROOM) || program.idle().await.is_none() {
+    while capacity().await.ok() != Some(FREE) || program.idle().await.is_none() {
         tokio::task::yield_now().await;
     }
     let before = program.peak();
@@ -121,7 +121,7 @@ async fn webhook_load_neither_blocks_csi_nor_exhausts_memory() {
     let idle: Vec<_> = connecting.filter_map(std::future::ready).collect().await;
     assert!(program.metric("topolvm_webhook_connections").await <= MOST_CONNECTIONS);
     assert!(program.metric("topolvm_webhook_connections_evicted_total").await >= 2000 - 2 * MOST_CONNECTIONS);
-    assert_eq!(capacity().await.unwrap(), ROOM);
+    assert_eq!(capacity().await.unwrap(), FREE);
     let usual = creation_review("pods", pod("user").build()).to_string();
     let answer = program.client.post(&program.address, usual.as_bytes()).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -146,8 +146,8 @@ async fn webhook_load_neither_blocks_csi_nor_exhausts_memory() {
     let answers = loop {
         tokio::select! {
             answers = &mut posts => break answers,
-            room = capacity() => {
-                assert_eq!(room.unwrap(), ROOM);
+            free = capacity() => {
+                assert_eq!(free.unwrap(), FREE);
                 calls += 1;
             }
         }
@@ -164,7 +164,7 @@ async fn webhook_load_neither_blocks_csi_nor_exhausts_memory() {
     let answer = program.client.post(&program.address, many.as_bytes()).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""allowed":true"#), "{answer}");
     assert!(api.count("get", "persistentvolumeclaims") <= MOST_CLAIMS);
-    assert_eq!(capacity().await.unwrap(), ROOM);
+    assert_eq!(capacity().await.unwrap(), FREE);
     drop(still_idle);
 
     // Four long bodies, small ones and connections

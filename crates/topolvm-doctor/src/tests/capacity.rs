@@ -76,7 +76,7 @@ fn a_fault_of_capacity_tracking_is_named(
 }
 
 #[test]
-fn room_for_another_layout_is_that_of_the_lvcreate_option_class() {
+fn space_of_another_layout_is_that_of_its_option_class() {
     let mut facts = with_provisioner(&PUBLISHING);
     let parameters = json!({"topolvm.io/device-class": "ssd", "topolvm.io/lvcreate-option-class": "linear"});
     facts.classes = Ok(vec![of(class(&parameters, "WaitForFirstConsumer"))]);

@@ -19,7 +19,7 @@ fn fstype_is_a_parameter_of_csi_provisioner_in_any_case() {
 }
 
 #[test]
-fn storage_class_with_several_faults_is_mended_by_one_command() {
+fn storage_class_with_several_faults_is_fixed_by_one_command() {
     let mut facts = sound();
     facts.classes = Ok(vec![of(class(&json!({"topolvm.io/device-class": "ssd", "a": "1", "b": "2"}), "Immediate"))]);
     let report = examine(&facts);

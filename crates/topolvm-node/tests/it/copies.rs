@@ -92,7 +92,7 @@ async fn copy_repeated_after_a_lost_answer_is_not_created_twice() {
 #[case::bad_access_type(marked("pvc-1", "u1").from_source("pvc-0", "rwx"), 3)]
 #[case::no_access_type(marked("pvc-1", "u1").from_source("pvc-0", ""), 3)]
 #[case::too_small(marked("pvc-1", "u1").from_source("pvc-0", "rw").sized("512Mi"), 11)]
-#[case::no_room(marked("pvc-1", "u1").from_source("pvc-0", "rw").sized("90Gi"), 8)]
+#[case::no_space(marked("pvc-1", "u1").from_source("pvc-0", "rw").sized("90Gi"), 8)]
 #[tokio::test]
 async fn failed_copy_is_reported_in_the_status(#[case] copy: LogicalVolumeBuilder, #[case] code: i32) {
     let cluster = Cluster::start().await;

@@ -15,7 +15,7 @@ fn names(answer: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn nodes_without_room_fail_with_their_reason() {
+async fn nodes_without_space_fail_with_their_reason() {
     let nodes = [
         node("roomy", &[("ssd", "10737418240")]),
         node("exact", &[("ssd", GIB)]),
@@ -38,7 +38,7 @@ async fn nodes_without_room_fail_with_their_reason() {
 }
 
 #[tokio::test]
-async fn every_requested_class_must_have_room() {
+async fn every_requested_class_must_have_space() {
     let nodes = [node("both", &[("ssd", GIB), ("hdd", GIB)]), node("one", &[("ssd", GIB), ("hdd", "1")])];
     let answer = answer("/predicate", &request(&pod(&[("ssd", 1), ("hdd", 1)]), &nodes)).await;
     assert_eq!(names(&answer), ["both"]);

@@ -1,4 +1,4 @@
-//! Publishes what is cached of the volume groups: capacity, health, problems and inventory.
+//! Publishes what is cached of the volume groups: capacity, health, problems and the storage report.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use lvmd_config::{Capacity, ClassCapacity, DeviceClass, RefusedCreations};
 
 use super::Shared;
 use crate::engine::group::{Failure, Group};
-use crate::engine::inventory::{group_entry, pools};
 use crate::engine::refusals::CreationOptions;
+use crate::engine::report_entries::{group_entry, pools};
 use crate::engine::storage_health::{self, class_refusal};
-use crate::inventory::{ClassEntry, Inventory};
+use crate::storage_report::{ClassEntry, StorageReport};
 
 impl<R: Host> Shared<R> {
     /// Returns the capacity of all device classes. A missing volume group has none; an optional class without its group
@@ -36,8 +36,8 @@ impl<R: Host> Shared<R> {
         Capacity { classes: classes.iter().filter_map(capacity_of).collect() }
     }
 
-    /// Returns the inventory. An optional class without its volume group is left out, and so is the group.
-    pub(in crate::engine) fn inventory(&self) -> Inventory {
+    /// Returns the storage report. An optional class without its volume group is left out, and so is the group.
+    pub(in crate::engine) fn storage_report(&self) -> StorageReport {
         let (groups, classes) = (self.groups(), self.classes());
         // What was published last is at least as new as these groups, or the next publication follows.
         let capacity = self.capacity.borrow().clone();
@@ -49,7 +49,7 @@ impl<R: Host> Shared<R> {
             let configured = classes.get(&class.name)?;
             Some(ClassEntry::of(configured, class))
         });
-        Inventory {
+        StorageReport {
             groups: listed.iter().map(|group| group_entry(group)).collect(),
             classes: class_entries.collect(),
             pools: listed.iter().filter_map(|group| group.cached()).flat_map(|group| pools(&group)).collect(),
@@ -58,7 +58,7 @@ impl<R: Host> Shared<R> {
         }
     }
 
-    /// Publishes capacity, health and inventory from the cache to all watchers that they differ for.
+    /// Publishes capacity, health and the storage report from the cache to all watchers that they differ for.
     pub(in crate::engine) fn publish(&self) {
         // Computed inside, so that of two that publish at the same time the second publishes what both have stored.
         self.capacity.send_if_modified(|published| {
@@ -81,10 +81,10 @@ impl<R: Host> Shared<R> {
             *published = problems;
             differs
         });
-        self.inventory.send_if_modified(|published| {
-            let inventory = self.inventory();
-            let differs = **published != inventory;
-            *published = Arc::new(inventory);
+        self.storage_report.send_if_modified(|published| {
+            let storage_report = self.storage_report();
+            let differs = **published != storage_report;
+            *published = Arc::new(storage_report);
             differs
         });
     }

@@ -41,7 +41,7 @@ fn free(capacity: &Capacity) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_volume_of_a_pod_keeps_the_room_of_the_others() {
+async fn the_first_volume_of_a_pod_keeps_the_space_of_the_others() {
     let capacity = with_node(9);
     let (data, log) = (wanted("pvc-1", 3), wanted("pvc-2", 4));
     assert_eq!(create(&capacity, &data, std::slice::from_ref(&log)), Ok(()));
@@ -53,7 +53,7 @@ async fn the_first_volume_of_a_pod_keeps_the_room_of_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_without_room_for_all_volumes_of_a_pod_gets_none() {
+async fn a_node_without_space_for_all_volumes_of_a_pod_gets_none() {
     let capacity = with_node(6);
     let refused = NotEnoughSpace { device_class: "ssd".to_owned(), wanted: 7 * GIB, free: 6 * GIB };
     assert_eq!(capacity.admit("n1", &wanted("pvc-1", 3), &[wanted("pvc-2", 4)]).unwrap_err(), refused);

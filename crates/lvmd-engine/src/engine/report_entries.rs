@@ -1,9 +1,9 @@
-//! Takes entries of the inventory from the cache of a volume group.
+//! Takes entries of the storage report from the cache of a volume group.
 
 use lvm::{PhysicalVolume, VolumeGroup};
 
 use super::group::Group;
-use crate::inventory::{GroupEntry, GroupReport, PoolEntry};
+use crate::storage_report::{GroupEntry, GroupReport, PoolEntry};
 
 /// Returns the entry of a volume group.
 pub(super) fn group_entry(group: &Group) -> GroupEntry {

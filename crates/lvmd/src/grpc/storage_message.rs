@@ -1,17 +1,17 @@
-//! Turns the inventory into messages.
+//! Turns the storage report into messages.
 
-use lvmd_engine::{ClassEntry, DiskVolume, EvacuationEntry, GroupEntry, Inventory, PhysicalVolumeEntry, PoolEntry};
+use lvmd_engine::{ClassEntry, DiskVolume, EvacuationEntry, GroupEntry, PhysicalVolumeEntry, PoolEntry, StorageReport};
 use topolvm_proto::lvmd as proto;
 
 use super::disk_message;
 
-pub(super) fn watch_response(inventory: &Inventory) -> proto::WatchStorageResponse {
+pub(super) fn watch_response(report: &StorageReport) -> proto::WatchStorageResponse {
     proto::WatchStorageResponse {
-        volume_groups: inventory.groups.iter().map(volume_group).collect(),
-        device_classes: inventory.classes.iter().map(device_class).collect(),
-        thin_pools: inventory.pools.iter().map(thin_pool).collect(),
-        problems: inventory.problems.clone(),
-        disk_report: inventory.disks.as_deref().map(disk_message::disk_report),
+        volume_groups: report.groups.iter().map(volume_group).collect(),
+        device_classes: report.classes.iter().map(device_class).collect(),
+        thin_pools: report.pools.iter().map(thin_pool).collect(),
+        problems: report.problems.clone(),
+        disk_report: report.disks.as_deref().map(disk_message::disk_report),
     }
 }
 

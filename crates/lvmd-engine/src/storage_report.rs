@@ -1,4 +1,4 @@
-//! The inventory of the machine: volume groups with their physical volumes, device classes, thin pools, disks, and what
+//! A report on the storage of the machine: volume groups with their physical volumes, device classes, thin pools, disks, and what
 //! is wrong with them.
 
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use lvm::{Device, LogicalVolume, PhysicalVolume, Problem, VgName, VolumeGroup};
 use lvmd_config::{ClassCapacity, DeviceClass, DiskReport};
 
-/// The inventory at one moment.
+/// The report at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inventory {
+pub struct StorageReport {
     /// The volume groups of device classes, and those with volumes that lvmd made.
     pub groups: Vec<GroupEntry>,
     /// The device classes, in the order of the configuration.
