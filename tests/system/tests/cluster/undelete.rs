@@ -1,5 +1,5 @@
-//! LogicalVolumes that are deleted by hand, with their CRD, or with a Node that is registered again: the data stays as
-//! long as a PersistentVolume refers to it, and can be used again.
+//! LogicalVolumes that are deleted by hand, with their CRD, or with a Node that is registered again, also by a machine
+//! that was reinstalled: the data stays as long as a PersistentVolume refers to it, and can be used again.
 
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
@@ -15,6 +15,9 @@ use crate::orphans::OBJECTS;
 
 /// Claims of the test: the pod of the first is stopped during the deletion.
 const CLAIMS: [&str; 2] = ["asleep", "awake"];
+/// Claims whose PersistentVolumes outlive the Node. That of `asleep` has the reclaim policy Retain; that of `offered`
+/// has Delete and no claim at that time.
+const KEPT: [&str; 2] = ["asleep", "offered"];
 const DEFINITION: &str = "crd/logicalvolumes.topolvm.io";
 
 pub(crate) fn tests() -> Vec<Trial> {
@@ -32,7 +35,7 @@ fn lose_objects(fixture: &Fixture) -> Result<()> {
     delete_objects(fixture).context("all objects")?;
     delete_definition(fixture).context("the definition")?;
     replace_node(fixture).context("the node")?;
-    reinstall_machine(fixture).context("the machine")
+    replace_machine(fixture).context("the machine")
 }
 
 /// Deletes all objects and undeletes them. Unreferenced volumes are removed.
@@ -76,59 +79,114 @@ fn delete_definition(fixture: &Fixture) -> Result<()> {
     check_data(fixture)
 }
 
-/// Deletes the Node and registers it again. The volume of `asleep` is retained, and that of `awake` is not; `waits` has
+/// Deletes the Node and has the same machine register it again. The volume of `awake` goes with its claim; `waits` has
 /// none yet.
 fn replace_node(fixture: &Fixture) -> Result<()> {
-    let (kept, lv) = (fixture.volume_name("asleep")?, lv_of(fixture, "asleep")?);
     let retain = r#"{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}"#;
-    fixture.kubectl(&["patch", "pv", &kept, "-p", retain])?;
+    fixture.kubectl(&["patch", "pv", &fixture.volume_name("asleep")?, "-p", retain])?;
+    fixture.apply_claim("offered", "waiting", "64Mi")?;
+    fixture.start_pod("offered", VolumeMode::Filesystem)?;
+    fixture.write_word("offered", "offered")?;
+    let kept = keep_volumes(fixture)?;
     fixture.delete_pod("awake")?;
-    // The volume of a new claim is not created: lvmd is stopped
+    // The volume of a new claim, for which that of `offered` is too small, is not created: lvmd is stopped
     fixture.node.script("kill -STOP $(pidof lvmd)")?;
-    fixture.apply(&claim("waits", "waiting", "64Mi", VolumeMode::Filesystem))?;
+    fixture.apply_claim("waits", "waiting", "128Mi")?;
     fixture.apply(&pod("waits", "waits", VolumeMode::Filesystem))?;
     let selected = r".metadata.annotations.volume\.kubernetes\.io/selected-node";
     fixture.wait_value_present("pvc", "waits", selected)?;
     let waiting = fixture.value("pvc", "waits", ".metadata.uid")?;
     fixture.node.stop_kept(NODE)?;
     fixture.node.script("kill -CONT $(pidof lvmd)")?;
-    let node = fixture.node.name();
-    fixture.kubectl(&["delete", "node", node, "--timeout=180s"])?;
-    for name in CLAIMS {
-        fixture.kubectl(&["wait", "--for=delete", &format!("pvc/{name}"), "--timeout=180s"])?;
-    }
+    delete_node(fixture, &kept, &CLAIMS)?;
     ensure!(fixture.value("pvc", "waits", ".metadata.uid")? == waiting, "a claim without a volume is another one");
-    ensure!(fixture.value(OBJECTS, &kept, ".status.volumeID")? == lv, "the retained volume is forgotten");
 
-    fixture.node.kill_kept("kubelet")?;
-    fixture.cluster.ready("apiserver", || fixture.kubectl(&["get", "node", node]))?;
-    topolvm::start_agent(&fixture.cluster, &fixture.node, &fixture.spec)?;
-    topolvm::wait_for_driver(&fixture.cluster, &fixture.node, fixture.spec.flavor)?;
+    register_node(fixture)?;
     fixture.wait_ready("waits")?;
-
-    // As everybody takes a retained volume back
-    let release = Commands::of("node-maintenance.md", "A node that comes back under its name")?;
-    release.with("pvc-1c42", &kept)?.run(&fixture.cluster)?;
-    let mut again = claim("asleep", "waiting", "64Mi", VolumeMode::Filesystem);
-    again["spec"]["volumeName"] = json!(kept);
-    fixture.apply(&again)?;
-    fixture.start_pod("asleep", VolumeMode::Filesystem)?;
-    ensure!(fixture.read_word("asleep")? == "asleep", "the retained data has changed");
-    Ok(())
+    take_back(fixture, &kept)?;
+    KEPT.iter().try_for_each(|name| check_word(fixture, name))?;
+    fixture.delete_pod_and_claim("waits")
 }
 
-/// Gives the machine another identity, as a new installation does, and assigns its volume group to it with the command
-/// of the Event.
-fn reinstall_machine(fixture: &Fixture) -> Result<()> {
-    fixture.delete_pod("asleep")?;
+/// Deletes the Node, and gives the machine another identity before it registers, as a new installation does. The volume
+/// group is assigned to it with the command of the Event.
+fn replace_machine(fixture: &Fixture) -> Result<()> {
+    let kept = keep_volumes(fixture)?;
+    fixture.node.stop_kept(NODE)?;
+    delete_node(fixture, &kept, &["asleep"])?;
     fixture.node.script("id=$(tr 0-9a-f 1-9a-f0 </etc/machine-id) && echo \"$id\" >/etc/machine-id")?;
     fixture.restart_lvmd()?;
-    fixture.apply(&pod("asleep", "asleep", VolumeMode::Filesystem))?;
+
+    register_node(fixture)?;
+    take_back(fixture, &kept)?;
     let said = fixture.wait_event_with("asleep", "FailedMount", "vgchange")?;
     let command = said.split('`').find(|text| text.starts_with("vgchange"));
     fixture.node.script(command.with_context(|| format!("no command in {said:?}"))?)?;
-    fixture.wait_ready("asleep")?;
-    ensure!(fixture.read_word("asleep")? == "asleep", "the data of the former installation has changed");
+    KEPT.iter().try_for_each(|name| check_word(fixture, name))
+}
+
+/// Deletes the pods of the claims whose volumes are to be kept, takes the claim `offered` off its PersistentVolume, and
+/// returns the names of the PersistentVolumes.
+fn keep_volumes(fixture: &Fixture) -> Result<[String; 2]> {
+    let [asleep, offered] = KEPT;
+    let kept = [fixture.volume_name(asleep)?, fixture.volume_name(offered)?];
+    let set_policy = |policy: &str| {
+        let patch = json!({"spec": {"persistentVolumeReclaimPolicy": policy}}).to_string();
+        fixture.kubectl(&["patch", "pv", &kept[1], "-p", &patch]).map(drop)
+    };
+    fixture.kubectl(&["delete", "pods", asleep, offered, "--ignore-not-found", "--timeout=180s"])?;
+    set_policy("Retain")?;
+    fixture.kubectl(&["delete", "pvc", offered, "--timeout=180s"])?;
+    release(fixture, &kept[1])?;
+    set_policy("Delete")?;
+    Ok(kept)
+}
+
+/// Takes the former claim off a PersistentVolume, as everybody does it.
+fn release(fixture: &Fixture, volume: &str) -> Result<()> {
+    fixture.wait_value("pv", volume, ".status.phase", "Released")?;
+    let commands = Commands::of("node-maintenance.md", "A node that comes back under its name")?;
+    commands.with("pvc-1c42", volume)?.run(&fixture.cluster)?;
+    fixture.wait_value("pv", volume, ".status.phase", "Available")
+}
+
+/// Deletes the Node, and waits until these claims of it are gone. The volumes that are kept stay as they are.
+fn delete_node(fixture: &Fixture, kept: &[String], claims: &[&str]) -> Result<()> {
+    let handles: Vec<_> = kept.iter().map(|name| handle(fixture, name)).collect::<Result<_>>()?;
+    fixture.kubectl(&["delete", "node", fixture.node.name(), "--timeout=180s"])?;
+    for name in claims {
+        fixture.kubectl(&["wait", "--for=delete", &format!("pvc/{name}"), "--timeout=180s"])?;
+    }
+    for (name, lv) in kept.iter().zip(&handles) {
+        ensure!(fixture.value(OBJECTS, name, ".status.volumeID")? == *lv, "the volume {name} is forgotten");
+    }
+    Ok(())
+}
+
+/// Has kubelet register the Node, and starts the agent with a token for it.
+fn register_node(fixture: &Fixture) -> Result<()> {
+    fixture.node.kill_kept("kubelet")?;
+    fixture.cluster.ready("apiserver", || fixture.kubectl(&["get", "node", fixture.node.name()]))?;
+    topolvm::start_agent(&fixture.cluster, &fixture.node, &fixture.spec)?;
+    topolvm::wait_for_driver(&fixture.cluster, &fixture.node, fixture.spec.flavor)
+}
+
+/// Creates a claim and a pod for each PersistentVolume that was kept.
+fn take_back(fixture: &Fixture, kept: &[String; 2]) -> Result<()> {
+    release(fixture, &kept[0])?;
+    for (name, volume) in KEPT.iter().zip(kept) {
+        let mut again = claim(name, "waiting", "64Mi", VolumeMode::Filesystem);
+        again["spec"]["volumeName"] = json!(volume);
+        fixture.apply(&again)?;
+        fixture.apply(&pod(name, name, VolumeMode::Filesystem))?;
+    }
+    Ok(())
+}
+
+/// Waits until a pod runs, and reads its data, which is the name of its claim.
+fn check_word(fixture: &Fixture, name: &str) -> Result<()> {
+    fixture.wait_ready(name)?;
+    ensure!(fixture.read_word(name)? == name, "the data of {name} has changed");
     Ok(())
 }
 
@@ -162,15 +220,20 @@ fn undelete(fixture: &Fixture, state: &str) -> Result<()> {
 fn check_data(fixture: &Fixture) -> Result<()> {
     fixture.delete_pod("awake")?;
     for name in CLAIMS {
-        fixture.start_pod(name, VolumeMode::Filesystem)?;
-        ensure!(fixture.read_word(name)? == name, "the data of {name} has changed");
+        fixture.apply(&pod(name, name, VolumeMode::Filesystem))?;
+        check_word(fixture, name)?;
     }
     fixture.delete_pod("asleep")
 }
 
 /// Returns the volume handle of a claim.
 fn lv_of(fixture: &Fixture, claim: &str) -> Result<String> {
-    fixture.value("pv", &fixture.volume_name(claim)?, ".spec.csi.volumeHandle")
+    handle(fixture, &fixture.volume_name(claim)?)
+}
+
+/// Returns the volume handle of a PersistentVolume.
+fn handle(fixture: &Fixture, volume: &str) -> Result<String> {
+    fixture.value("pv", volume, ".spec.csi.volumeHandle")
 }
 
 /// Returns the names of the LVs.
