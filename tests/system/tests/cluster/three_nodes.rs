@@ -1,6 +1,6 @@
 //! Three nodes with storage, and others without, with the product as the pods that ship: kube-scheduler goes by free
-//! space with storage capacity tracking and with the extender, a roll-out that cannot work stops at its first node, and
-//! the claim of a dead node is recreated on another one.
+//! space with storage capacity tracking and with the extender, a roll-out that cannot work stops at its first node, the
+//! claim of a dead node is recreated on another one, and one without a volume goes from a deleted node to another one.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,6 +52,7 @@ fn run_in_own_cluster() -> Result<()> {
         .and_then(|()| check_ready(&shared))
         .and_then(|()| place_by_extender(&shared, scratch.path()))
         .and_then(|()| lose_node(&shared))
+        .and_then(|()| lose_selected_node(&shared))
         .with_state(|| shared.kubectl(&["describe", "nodes,pods,pvc", "-A"]).unwrap_or_default());
     shared.down()?;
     outcome
@@ -206,6 +207,45 @@ fn lose_node(shared: &TestCluster) -> Result<()> {
     ensure!(on != name, "the pod is on the lost node");
     ensure!(identity(&kept)? == of_kept, "the pod of another node is not the same any more");
     shared.kubectl(&["exec", &lost, "--", "touch", "/data/new"]).map(drop)
+}
+
+/// Deletes the Node that was selected for the claim of a Deployment before there is a volume. The same claim gets its
+/// volume on another node, and the pod runs there.
+fn lose_selected_node(shared: &TestCluster) -> Result<()> {
+    let name = "selected";
+    let mut alive = Vec::new();
+    for node in &shared.nodes {
+        let ready = r#".status.conditions[?(@.type=="Ready")].status"#;
+        if shared.value("node", node.name(), ready)? == "True" {
+            alive.push(node);
+        }
+    }
+    // So that no volume is created
+    alive.iter().try_for_each(|node| node.script("kill -STOP $(pidof lvmd)").map(drop))?;
+    shared.apply(&storage_class(TopoLvm, name, None, false))?;
+    shared.apply(&claim(name, name, "64Mi", VolumeMode::Filesystem))?;
+    let labels = json!({"app": name});
+    let spec = pod(name, name, VolumeMode::Filesystem)["spec"].take();
+    shared.apply(&json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }))?;
+    let selected = shared.cluster.ready("apiserver", || {
+        let node = shared.value("pvc", name, r".metadata.annotations.volume\.kubernetes\.io/selected-node")?;
+        ensure!(!node.is_empty(), "no node is selected for the claim");
+        Ok(node)
+    })?;
+    let old = shared.value("pvc", name, ".metadata.uid} {.status.phase")?;
+    ensure!(old.ends_with(" Pending"), "the claim has a volume: {old}");
+    shared.kubectl(&["delete", "node", &selected, "--timeout=180s"])?;
+    alive.iter().try_for_each(|node| node.script("kill -CONT $(pidof lvmd)").map(drop))?;
+    shared.wait_value("pvc", name, ".status.phase", "Bound")?;
+    shared.kubectl(&["rollout", "status", "deployment", name, "--timeout=180s"])?;
+    let new = shared.value("pvc", name, ".metadata.uid} {.status.phase")?;
+    ensure!(new == old.replace("Pending", "Bound"), "another claim was created: {old} became {new}");
+    let on = shared.kubectl(&["get", "pods", "-l", "app=selected", "-o", "jsonpath={.items[*].spec.nodeName}"])?;
+    ensure!(!on.split_whitespace().any(|node| node == selected), "the pod is on the deleted node: {on}");
+    shared.kubectl(&["exec", "deployment/selected", "--", "touch", "/data/new"]).map(drop)
 }
 
 /// State of a pod, which its successor does not share.
