@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -52,12 +53,16 @@ impl<'a> FakeNodes<'a> {
 
     /// Adds a node with the volume groups of a fake LVM and the device classes of an lvmd.yaml.
     pub fn add(&self, name: &str, lvm: &FakeLvm, lvmd_config: &str) -> Result<()> {
-        let lvmd_socket = self.cluster.directory().join(format!("{name}-lvmd.sock"));
+        self.add_without_agent(name, lvm, lvmd_config)?;
+        self.start_agent(name)
+    }
+
+    /// Adds a node whose agent the caller starts.
+    pub fn add_without_agent(&self, name: &str, lvm: &FakeLvm, lvmd_config: &str) -> Result<()> {
         self.runtime.block_on(async {
             self.create_objects(name).await?;
-            self.serve_lvmd(lvm, lvmd_config, &lvmd_socket).await
-        })?;
-        self.start_agent(name, &lvmd_socket)
+            self.serve_lvmd(lvm, lvmd_config, &self.lvmd_socket(name)).await
+        })
     }
 
     /// Removes a node that has no volumes any more, or whose volumes are to be lost.
@@ -122,18 +127,27 @@ impl<'a> FakeNodes<'a> {
         Ok(())
     }
 
+    /// Returns the command of the agent of a node, without a kubeconfig. It serves on `csi_socket`.
+    pub fn agent_command(&self, name: &str, csi_socket: &Path) -> Command {
+        let mut agent = self.cluster.command(self.programs.join(NODE));
+        agent.args(["--nodename", name, "--embed=none", "--metrics-bind-address="]);
+        agent.arg("--lvmd-socket").arg(self.lvmd_socket(name)).arg("--csi-socket").arg(csi_socket);
+        agent
+    }
+
     /// Starts the agent with the rights of its ServiceAccount.
-    fn start_agent(&self, name: &str, lvmd_socket: &Path) -> Result<()> {
+    fn start_agent(&self, name: &str) -> Result<()> {
         let directory = self.cluster.directory();
         let kubeconfig = directory.join(format!("{name}.kubeconfig"));
         let token = account_token(self.cluster, NODE, Some(name))?;
         self.cluster.write_kubeconfig(&kubeconfig, &Credential::Token(&token))?;
-        let mut agent = self.cluster.command(self.programs.join(NODE));
-        agent.args(["--nodename", name, "--embed=none", "--metrics-bind-address="]);
-        agent.arg("--lvmd-socket").arg(lvmd_socket);
-        agent.arg("--csi-socket").arg(directory.join(format!("{name}-csi.sock")));
+        let mut agent = self.agent_command(name, &directory.join(format!("{name}-csi.sock")));
         agent.env("KUBECONFIG", &kubeconfig);
         self.cluster.spawn(&process_name(name), &agent)
+    }
+
+    fn lvmd_socket(&self, name: &str) -> PathBuf {
+        self.cluster.directory().join(format!("{name}-lvmd.sock"))
     }
 }
 
