@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_nobody_knows_is_a_mistake() {
+    fn an_unknown_program_is_a_mistake() {
         assert!(notices(&json!({ "packages": [] }), &["lvmd"], &BTreeSet::new()).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Evaluates a disk without opening it: pure functions from the machine's disks, LVM's physical volumes and the disk groups.
+//! Evaluates a disk without opening it: pure functions from the machine's disks, LVM's physical volumes and the disk
+//! groups.
 
 use std::collections::BTreeMap;
 

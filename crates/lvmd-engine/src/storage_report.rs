@@ -1,5 +1,5 @@
-//! A report on the storage of the machine: volume groups with their physical volumes, device classes, thin pools, disks, and what
-//! is wrong with them.
+//! The report on the storage of the machine: volume groups with their physical volumes, device classes, thin pools,
+//! disks, and what is wrong with them.
 
 use std::sync::Arc;
 

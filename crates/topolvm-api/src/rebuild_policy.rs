@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_key_is_looked_for_by_itself() {
+    fn each_key_is_read_separately() {
         let keeps = [("topolvm.io/rebuild-keep", "true")];
         let found = policy(&[("topolvm.io/rebuild", "on-node-deleted")], &keeps).unwrap();
         assert_eq!(found, RebuildPolicy { trigger: RebuildTrigger::NodeDeleted, keeps_volume: true });

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_occurrence_is_taken_off_and_others_stay() {
+    fn every_occurrence_is_removed_and_others_stay() {
         let finalizers = ["a/x", "b/y", "c/z", "a/x"];
         let operations = remove_finalizers(&metadata(&finalizers), &["a/x", "c/z"]);
         let patched = apply(&operations, &json!({"uid": "u", "finalizers": finalizers})).unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_when_there_is_nothing_to_take_off() {
+    fn nothing_is_written_when_there_is_nothing_to_remove() {
         assert_eq!(remove_finalizers(&metadata(&["b/y"]), &["a/x"]), Vec::<PatchOperation>::new());
     }
 

@@ -28,8 +28,8 @@ pub async fn serve_metrics(
 /// Back-off after a port could not be served.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 
-/// Serves a router for probes or metrics like [`serve`], for a process that works without them: where the port is taken,
-/// it is tried again, and `advice` is logged.
+/// Serves a router for probes or metrics like [`serve`], for a process that works without them: if the port is taken,
+/// tries again, and logs `advice`.
 pub async fn keep_serving(
     address: Listen,
     router: Router,

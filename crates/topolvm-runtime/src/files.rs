@@ -44,7 +44,7 @@ impl Files {
             .inspect_err(|error| {
                 tracing::warn!(
                     %error,
-                    look_again_seconds = RESCAN_INTERVAL.as_secs(),
+                    poll_seconds = RESCAN_INTERVAL.as_secs(),
                     "cannot watch files; raise the sysctl fs.inotify.max_user_instances; until then changes are \
                      detected later"
                 );

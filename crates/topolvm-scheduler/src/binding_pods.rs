@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_answered_last_counts_and_not_for_ever() {
+    async fn what_was_answered_last_counts_and_not_forever() {
         let mut pods = BindingPods::default();
         allow_on(&mut pods, &pod("a", &["x"]), 5, &[NODE]);
         allow_on(&mut pods, &pod("c", &["z"]), 3, &[NODE]);

@@ -115,7 +115,7 @@ impl FakeLvm {
 
     /// Puts the physical volumes of a group on this volume, given by its name in device-mapper, as a tenant does who
     /// runs `vgcreate` in a virtual machine.
-    pub fn put_on_volume(&self, vg: &str, mapper_name: &str) {
+    pub fn write_to_volume(&self, vg: &str, mapper_name: &str) {
         self.change_group(vg, |group| group.below = Some(mapper_name.to_owned()));
     }
 

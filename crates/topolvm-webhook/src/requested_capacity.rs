@@ -137,7 +137,7 @@ mod tests {
     #[case::one_more_byte(&["1073741825"], 2)]
     #[case::small_ones(&["1Mi", "1Mi", "1Mi"], 3)]
     #[case::nothing_asked(&["0"], 1)]
-    fn in_whole_gib_each_volume_counts_by_itself(#[case] sizes: &[&str], #[case] gib: u64) {
+    fn in_whole_gib_each_volume_counts_separately(#[case] sizes: &[&str], #[case] gib: u64) {
         let mut capacity = RequestedCapacity::default();
         for (size, name) in sizes.iter().zip(["ssd", "hdd"].iter().cycle()) {
             let class =

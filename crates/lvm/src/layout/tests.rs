@@ -80,9 +80,9 @@ fn options_that_lvm_refuses_are_named(#[case] words: &[&str], #[case] reason: &s
 #[case("--alloc anywhere", "--alloc anywhere: capacity calculation is not supported for this policy", 9)]
 #[case("--type raid1 --raidintegrity y", "--raidintegrity y: capacity calculation is not supported with checksums", 9)]
 #[case("--type=vdo", "--type vdo: capacity calculation is not supported for this type", 9)]
-fn options_of_unknown_effect_keep_their_layout(#[case] words: &str, #[case] doubt: &str, #[case] extents: u64) {
+fn options_of_unknown_effect_keep_their_layout(#[case] words: &str, #[case] reason: &str, #[case] extents: u64) {
     let list: Vec<_> = words.split_whitespace().collect();
-    assert_eq!(check(&list, OptionsFor::Thick).unwrap().first().map(String::as_str), Some(doubt));
+    assert_eq!(check(&list, OptionsFor::Thick).unwrap().first().map(String::as_str), Some(reason));
     assert_eq!(parse(words).largest(EXTENT, &[vec![1, 3], vec![5]]), extents);
 }
 

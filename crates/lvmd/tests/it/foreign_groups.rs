@@ -56,7 +56,7 @@ async fn start_on(id: &str, lvm: &FakeLvm, config: &str) -> (Engine<FakeLvm>, Ca
 #[tokio::test(start_paused = true)]
 async fn group_on_a_volume_is_no_device_class() {
     let lvm = two_groups();
-    lvm.put_on_volume("vg-fast", TENANTS_VOLUME);
+    lvm.write_to_volume("vg-fast", TENANTS_VOLUME);
     let node = Node::start_with(lvm, CONFIG).await;
     tokio::time::sleep(Duration::from_mins(3)).await;
     assert_eq!(offered(&node.engine), [("ssd".to_owned(), 10 * GIB)]);
@@ -68,7 +68,7 @@ async fn group_on_a_volume_is_no_device_class() {
 #[tokio::test(start_paused = true)]
 async fn group_on_a_volume_is_not_cleaned_up() {
     let lvm = two_groups();
-    lvm.put_on_volume("vg-fast", TENANTS_VOLUME);
+    lvm.write_to_volume("vg-fast", TENANTS_VOLUME);
     let making = unfinished(MAKING);
     lvm.add_volume("vg-fast", "unfinished", making);
     let only_ssd = "device-classes: [{name: ssd, volume-group: vg-ssd, default: true, spare-gb: 0}]";

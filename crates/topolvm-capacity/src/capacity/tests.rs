@@ -123,7 +123,7 @@ async fn volume_stays_reserved_until_its_node_publishes_the_capacity() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reservation_that_ends_by_itself_is_seen_by_who_asks_later() {
+async fn an_expired_reservation_is_seen_by_who_asks_later() {
     let capacity = empty();
     capacity.apply_node(&Event::Apply(node_meta(node("n1").capacity("ssd", 9).build())));
     let volume = logical_volume("pvc-1").class("ssd").sized("2Gi");

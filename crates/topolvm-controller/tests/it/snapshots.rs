@@ -119,7 +119,7 @@ async fn the_name_of_a_snapshot_of_another_volume_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_volume_of_that_name_made_again_is_another_source() {
+async fn a_recreated_volume_of_that_name_is_another_source() {
     let harness = Harness::with_agent().await;
     let first = harness.made("pvc-1").await;
     harness.snapshot("snapshot-1", &first).await.unwrap();

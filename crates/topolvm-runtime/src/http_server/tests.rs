@@ -195,7 +195,7 @@ async fn a_head_without_end_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_shutdown_waits_for_answers_but_not_for_ever() {
+async fn the_shutdown_waits_for_answers_but_not_forever() {
     let mut server = Server::start(4).await;
     let mut idle = server.connect().await;
     let mut busy = server.connect().await;

@@ -37,7 +37,7 @@ fn user(name: &str, claim: &str, phase: &str) -> Value {
 )]
 #[case::none(&[PROTECTION, "other/pvc"], json!([PROTECTION, "other/pvc"]))]
 #[tokio::test(start_paused = true)]
-async fn finalizers_of_old_versions_are_taken_off(#[case] before: &[&str], #[case] after: Value) {
+async fn finalizers_of_old_versions_are_removed(#[case] before: &[&str], #[case] after: Value) {
     for flavor in [ApiFlavor::TopoLvm, ApiFlavor::Legacy] {
         let server = ApiServer::new();
         server.apply_json(with_finalizers(before));
