@@ -2,10 +2,11 @@
 //! must not depend on them.
 
 /// Lines of lvmlocal.conf, one or more for each setting.
-pub const LVM_SETTINGS: [&str; 14] = [
+pub const LVM_SETTINGS: [&str; 15] = [
     "report { binary_values_as_numeric=1 }",
     "report { compact_output=1 }",
     "report { quoted=0 }",
+    "report { mark_hidden_devices=0 }",
     "report { columns_as_rows=1 }",
     "report { list_item_separator=\";\" }",
     "report { output_format=\"json\" }",
