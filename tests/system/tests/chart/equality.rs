@@ -103,7 +103,7 @@ pub(crate) fn render(values: &str) -> Result<Objects> {
 }
 
 /// Renders the chart with a set of values and further flags.
-fn render_with(values: &str, flags: &[&str]) -> Result<Objects> {
+pub(crate) fn render_with(values: &str, flags: &[&str]) -> Result<Objects> {
     let file = chart::values(values);
     let file = file.to_string_lossy();
     let flags = [&["--values", file.as_ref()], flags].concat();

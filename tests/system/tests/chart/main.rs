@@ -11,6 +11,7 @@ mod monitoring;
 mod mounts;
 mod names;
 mod objects;
+mod ports;
 mod refusals;
 mod strategy;
 mod tolerance;
@@ -23,7 +24,7 @@ use testbed::{machine, suite};
 /// A test and its name.
 type Test = (&'static str, fn() -> anyhow::Result<()>);
 
-const TESTS: [Test; 11] = [
+const TESTS: [Test; 12] = [
     ("chart_renders_the_objects_of_the_kustomizations", equality::compare_with_kustomizations),
     ("chart_and_its_sets_of_values_pass_helm_lint", equality::lint_all_values),
     ("chart_has_no_dangling_reference_under_another_name", names::check_references),
@@ -31,6 +32,7 @@ const TESTS: [Test; 11] = [
     ("chart_renders_the_values_of_topolvms_chart", upstream::check_rendered_values),
     ("chart_takes_empty_sections_and_names_values_of_older_charts", tolerance::check_tolerance),
     ("chart_mounts_no_volume_in_another_one", mounts::check_mounts),
+    ("chart_opens_the_ports_of_its_network_policy", ports::check_ports),
     ("chart_links_alerts_to_the_page_of_its_values", monitoring::check_runbooks),
     ("chart_refuses_contradicting_values_and_names_them", refusals::check_refusals),
     ("alerts_fire_on_their_own_fault_alone", monitoring::test_alerts),
