@@ -173,6 +173,11 @@ impl LocalSettings {
         if suite::is_soak() { Self::of(&["/etc/lvm", OWN_LVM_SETTINGS]) } else { Self::new() }
     }
 
+    /// The settings of the LVM that the tests run by hand, in the soak.
+    pub(crate) fn of_tests() -> Self {
+        Self::of(&[OWN_LVM_SETTINGS])
+    }
+
     fn of(directories: &[&str]) -> Self {
         let file = |directory: &&str| Path::new(directory).join(Self::FILE);
         let read = |path: PathBuf| (path.clone(), std::fs::read_to_string(path).unwrap());

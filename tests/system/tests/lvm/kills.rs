@@ -1,5 +1,5 @@
-//! Kills lvmd, LVM or both at random moments of random requests: in the end exactly the volumes that were acknowledged
-//! to the client exist.
+//! Kills lvmd, LVM or both at random moments of random requests, while LVM also finds metadata that is not the
+//! machine's: in the end exactly the volumes that were acknowledged to the client exist.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,6 +14,7 @@ use topolvm_proto::lvmd::{CreateLvSnapshotRequest, LogicalVolume};
 
 use crate::daemon::{Client, Lvmd, signed};
 use crate::fixture::{EXTENT, Groups, LocalSettings, MIB, Random, run, run_ok, runs, seed, wait};
+use crate::foreign_metadata::{self, ForeignMetadata, LATE_CLASS};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 
@@ -53,6 +54,10 @@ impl Request {
         | Self::Resize { name, .. }
         | Self::Remove { name, .. }) = self;
         name
+    }
+
+    fn is_about(&self, volume: &str) -> bool {
+        self.name() == volume || matches!(self, Self::Snapshot { source, .. } if source == volume)
     }
 
     pub(crate) async fn send(&self, client: &Client) -> Result<(), Status> {
@@ -107,6 +112,8 @@ pub(crate) struct Counts {
     pub(crate) repaired_by_hand: u32,
     /// Pools that the documented repair did not help.
     pub(crate) broken_by_lvm: u32,
+    /// Runs during which LVM found metadata that is not the machine's.
+    foreign: foreign_metadata::Counts,
 }
 
 pub(crate) struct Scenario {
@@ -124,12 +131,16 @@ pub(crate) struct Scenario {
     pub(crate) may_be_written: bool,
 }
 
+fn config() -> String {
+    format!("{CLASSES}{LATE_CLASS}")
+}
+
 fn killed_at_random_moments() {
     let test = "lvmd_killed_at_random_moments";
     let (runs, random) = (runs(200), Random(seed(test)));
     let groups = Some(pools());
     wait(async {
-        let lvmd = Lvmd::start(CLASSES);
+        let lvmd = Lvmd::start(&config());
         let start = Instant::now();
         let client = lvmd.connect().await;
         client.create("v", EXTENT).await.unwrap();
@@ -145,6 +156,8 @@ fn killed_at_random_moments() {
             next_written: 1,
             may_be_written: false,
         };
+        let own_settings = LocalSettings::of_tests();
+        own_settings.write(foreign_metadata::UNSEEN);
         let settings = LocalSettings::new();
         for number in 0..runs {
             let setting = if number % 2 == 0 { "" } else { scenario.random.one_of(&LVM_SETTINGS) };
@@ -154,6 +167,9 @@ fn killed_at_random_moments() {
         println!("{test}: {runs} runs, 0 leaked, 0 adopted half made; {:?}", scenario.counts);
         if runs >= 15 {
             assert!(scenario.counts.in_the_middle.len() > 1, "the kills came too late or too early to prove anything");
+        }
+        if runs >= 50 {
+            assert_eq!(scenario.counts.foreign.len(), 2, "not each kind of foreign metadata was there");
         }
     });
 }
@@ -166,7 +182,12 @@ impl Scenario {
         let latest = u64::try_from(self.usual.as_micros()).unwrap();
         let moment = Duration::from_micros(self.random.below(latest));
         let before = self.kept.clone();
-        let context = format!("run {number}: {request:?}, {victim:?} killed after {moment:?}; lvm.conf: {setting:?}");
+        let mut foreign = self.disturb(&request);
+        let context = format!(
+            "run {number}: {request:?}, {victim:?} killed after {moment:?}; lvm.conf: {setting:?}; {:?} of a {:?}",
+            foreign.as_ref().map(|foreign| foreign.group),
+            foreign.as_ref().map(|foreign| foreign.kind),
+        );
 
         let client = self.lvmd.connect().await;
         let asked = async {
@@ -195,7 +216,14 @@ impl Scenario {
         let restarts = victim != Victim::Lvm || self.random.below(2) == 0;
         if restarts {
             self.lvmd.kill();
-            self.lvmd = Lvmd::start(CLASSES);
+            self.lvmd = Lvmd::start(&config());
+        }
+        // A volume is gone only if all groups of the configuration can be searched
+        if answer.is_err()
+            && matches!(request, Request::Remove { .. })
+            && let Some(foreign) = foreign.take()
+        {
+            foreign.end(&self.lvmd.connect().await, &context).await;
         }
         let gives_up = answer.is_err() && restarts && self.random.below(4) == 0;
         if gives_up {
@@ -205,10 +233,30 @@ impl Scenario {
         if !is_done || !self.wait_and_record(&request, gives_up, &context).await {
             assert!(victim != Victim::Lvmd, "{context}: LVM was not killed, and its pool is broken");
             self.counts.broken_by_lvm += 1;
+            drop(foreign);
             return self.recreate_pools();
+        }
+        if let Some(foreign) = foreign {
+            foreign.end(&self.lvmd.connect().await, &context).await;
         }
         let after = self.kept.clone();
         check_volumes(&before, &after, &request, &context);
+    }
+
+    /// Has LVM find metadata that is not the machine's, or not. A tenant writes into a volume that the request is not
+    /// about.
+    fn disturb(&mut self, request: &Request) -> Option<ForeignMetadata> {
+        let is_other = |name: &String, kept: &Kept| !kept.read_only && !request.is_about(name);
+        let foreign = match self.random.below(4) {
+            0 => ForeignMetadata::of_disk(&mut self.random),
+            1 | 2 => {
+                let (volume, _) = self.kept.iter().find(|(name, kept)| is_other(name, kept))?;
+                ForeignMetadata::of_tenant(&mut self.random, volume)
+            }
+            _ => return None,
+        };
+        *self.counts.foreign.entry(foreign.kind).or_default() += 1;
+        Some(foreign)
     }
 
     /// Repeats a request until it succeeds and checks all volumes, also when it was interrupted in a process of lvmd on
@@ -282,7 +330,7 @@ impl Scenario {
         self.groups = None;
         drop(run("dmsetup", &["remove_all", "--force"]));
         self.groups = Some(pools());
-        self.lvmd = Lvmd::start(CLASSES);
+        self.lvmd = Lvmd::start(&config());
     }
 
     /// Waits until no volume is unfinished and lvmd lists what LVM has, and records the result of the request. Returns

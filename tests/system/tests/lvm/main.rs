@@ -26,6 +26,7 @@ mod evacuation_cut;
 mod failing_disk;
 mod fixture;
 mod foreign_groups;
+mod foreign_metadata;
 mod group_pools;
 mod held_devices;
 mod kills;
