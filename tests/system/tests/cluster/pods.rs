@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use libtest_mimic::Trial;
 use serde_json::json;
 use system_tests::audit;
@@ -65,7 +65,10 @@ fn with_pods(test: fn(&TestCluster, &Node, &Path) -> Result<()>) -> Result<()> {
 fn do_whole_job(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     let began = Instant::now();
     let report = |step: &str| eprintln!("pods: {step} after {:.0} s", began.elapsed().as_secs_f64());
+    let before = filesystem_program_time(node)?;
     run_scenarios(shared, node)?;
+    // The agent itself has only tried at its start that it can leave its container
+    ensure!(filesystem_program_time(node)? > before, "mkfs has not run outside of the agent's container");
     copies::create_copies(shared, node)?;
     copies::delete_with_node(shared)?;
     report("the whole job with copies was done");
@@ -113,6 +116,20 @@ fn run_scenarios(shared: &TestCluster, node: &Node) -> Result<()> {
     // Not the ReplicaSet, with which they would go at each upgrade
     ensure!(owner == "Deployment", "the owner of CSIStorageCapacity objects is {owner:?}");
     operate_on_disk(shared, node)
+}
+
+/// Returns the microseconds that programs of filesystems have run outside of the agent's container, whose control group
+/// limits memory, in one without a limit.
+fn filesystem_program_time(node: &Node) -> Result<u64> {
+    let script = "
+        agent=$(sed -n 's/^0:://p' /proc/$(pidof -s topolvm-node)/cgroup)
+        cd /sys/fs/cgroup/topolvm-node.topolvm.io
+        cat /sys/fs/cgroup$agent/memory.max memory.max
+        sed -n 's/^usage_usec //p' cpu.stat";
+    let said = node.script(script)?;
+    let [limit, "max", used] = said.split_whitespace().collect::<Vec<_>>()[..] else { bail!("{said}") };
+    ensure!(limit.parse::<u64>().is_ok(), "the memory of the agent has no limit: {limit}");
+    Ok(used.parse()?)
 }
 
 /// Requests operations that are already done, and one that lvmd refuses, because it does not manage the volume group.
