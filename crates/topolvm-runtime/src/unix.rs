@@ -1,5 +1,6 @@
 //! Unix sockets that listen: their modes, access control by user and group, and binding again when the file is deleted.
 
+mod directory;
 mod peers;
 
 use std::fs;
@@ -186,9 +187,13 @@ pub async fn listen(path: &Path) -> Result<Listener, Error> {
 
 /// Listens on `path` for root, for the user of this process and for `peers`, whatever the modes of files. Modes are
 /// those of [`listen`], unless others are listed: then the socket has mode 0666, a missing parent directory is created
-/// with mode 0711, and an existing one must let them through.
+/// with mode 0711, and an existing one must let them through. An existing directory that is there for the socket alone
+/// gets the mode of a created one.
 pub async fn listen_for(path: &Path, peers: Peers) -> Result<Listener, Error> {
     let (directory, socket) = if peers.is_empty() { (0o700, 0o600) } else { (0o711, 0o666) };
+    if let Some(parent) = path.parent() {
+        directory::restrict(parent, directory);
+    }
     Listener::new(path, Modes { directory, socket }, Some(AccessControl::new(peers))).await
 }
 
@@ -369,8 +374,11 @@ mod tests {
     async fn socket_is_unreachable_for_others_without_listed_users() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        // With another file in the directory everybody can enter it
+        fs::write(dir.path().join("other"), "").unwrap();
         let path = dir.path().join("a.sock");
         let _listener = listen_for(&path, Peers::default()).await.unwrap();
+        assert_eq!(fs::metadata(dir.path()).unwrap().mode() & 0o777, 0o755);
         match connect_as(STRANGER, &path) {
             None => println!("skipped: not root, so there is no other user to connect as"),
             Some(refused) => assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::PermissionDenied),

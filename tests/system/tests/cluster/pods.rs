@@ -115,6 +115,9 @@ fn run_scenarios(shared: &TestCluster, node: &Node) -> Result<()> {
         shared.kubectl(&["get", "csistoragecapacities", "-n", NAMESPACE, "-o", &format!("jsonpath={{{owner}}}")])?;
     // Not the ReplicaSet, with which they would go at each upgrade
     ensure!(owner == "Deployment", "the owner of CSIStorageCapacity objects is {owner:?}");
+    // kubelet has created it with 0755
+    let mode = node.script("stat -c %a /run/topolvm")?;
+    ensure!(mode.trim() == "700", "lvmd's directory has mode {mode}");
     operate_on_disk(shared, node)
 }
 
