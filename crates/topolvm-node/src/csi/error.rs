@@ -46,6 +46,15 @@ pub(crate) enum CsiError {
     /// The LogicalVolume object has no LV in LVM.
     #[error("volume {0} has no logical volume in LVM on this node")]
     NoLv(String),
+    /// The LV is active, and its device is not in the `/dev` of the agent's container: without a mount the container
+    /// runtime makes device nodes for the devices that are there when the container starts.
+    #[error(
+        "device {} does not exist in the container of topolvm-node, although its logical volume is active; mount /dev \
+         of the node there (a hostPath volume /dev at mountPath /dev, as in deploy/manifests/base/node.yaml), or, if \
+         that is mounted, run `vgmknodes` on the node and check that udev works there",
+        .0.display()
+    )]
+    DeviceNotVisible(PathBuf),
     /// The lock of the volume is held by another call.
     #[error("another operation is in progress for volume {0}; try again")]
     Busy(String),

@@ -43,6 +43,7 @@ impl GrpcCode for CsiError {
             | Self::UsedRaw { .. }
             | Self::ReadOnlyElsewhere { .. }
             | Self::ReadOnlyDevice(_)
+            | Self::DeviceNotVisible(_)
             | Self::NoStagingPath(_)
             | Self::NotStaged { .. }
             | Self::GrowReadOnly(_)

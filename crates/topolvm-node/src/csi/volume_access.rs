@@ -59,7 +59,10 @@ impl<M: Mounter> VolumeAccess<M> {
         let active = self.lvmd.find(&lv.name, &volume.spec.device_class).await?;
         let active = active.ok_or_else(|| CsiError::NoLv(lv.name.clone()))?;
         let number = active.number.ok_or_else(|| MountError::NoDevice(active.path.clone()))?;
-        Ok(self.mounter.open_device(&active.path, number).await?)
+        match self.mounter.open_device(&active.path, number).await {
+            Err(MountError::NoDevice(path)) => Err(CsiError::DeviceNotVisible(path)),
+            opened => Ok(opened?),
+        }
     }
 
     /// Checks that a path leads to this device now; [`MountError::WrongDevice`] if it does not.

@@ -60,6 +60,17 @@ async fn volume_without_a_device_number_is_activated_at_publish() {
 }
 
 #[tokio::test]
+async fn active_lv_without_a_device_node_names_the_dev_mount() {
+    let node = Node::start().await;
+    node.machine.mislead(&device(), Path::new("/dev/none"));
+    for request in [node.filesystem(), node.block()] {
+        let status = node.publish(request).await.unwrap_err();
+        assert_eq!(status.code(), Code::FailedPrecondition, "{status}");
+        assert!(status.message().contains("a hostPath volume /dev"), "{status}");
+    }
+}
+
+#[tokio::test]
 async fn stale_link_never_grows_another_filesystem() {
     let node = Node::start().await;
     node.publish(node.filesystem()).await.unwrap();

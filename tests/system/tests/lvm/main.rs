@@ -84,6 +84,7 @@ fn main() -> ExitCode {
         match role.as_str() {
             power_cut::ROLE => return power_cut::work(Path::new(directory)),
             evacuation_cut::ROLE => return evacuation_cut::work(Path::new(directory)),
+            wrong_device::ROLE => return wrong_device::work(),
             role => {
                 if let Some(work) =
                     shared_group::WORKS.iter().chain(shared_disk_group::WORKS).find(|(name, _)| *name == role)
