@@ -142,7 +142,7 @@ async fn the_object_is_the_nodes_and_says_what_lvmd_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn node_storage_says_that_its_agent_has_stopped_until_it_restarts() {
+async fn node_storage_reports_a_stopped_agent_until_it_restarts() {
     let (api, lvm) = (ApiServer::new(), lvm());
     lvm.add_volume(VG, "pool", FakeVolume::thin_pool(4 * GIB));
     let lvmd = LvmdProcess::start(&lvm, THIN_CLASS).await;

@@ -86,7 +86,8 @@ fn lvmd(objects: &Objects) -> Result<()> {
         let daemon_set = objects.find("DaemonSet", name)?;
         let pod = pod(daemon_set);
         ensure!(pod["nodeSelector"]["storage"] == selector, "{pod}");
-        ensure!(pod["containers"][0]["args"] == json!(["--zap-log-level=debug"]), "{pod}");
+        let arguments = json!(["--health-probe-bind-address=:8081", "--zap-log-level=debug"]);
+        ensure!(pod["containers"][0]["args"] == arguments, "{pod}");
         ensure!(daemon_set["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == "50%", "{daemon_set}");
         let config = objects.find("ConfigMap", name)?["data"]["lvmd.yaml"].as_str().context("no lvmd.yaml")?;
         let config: Value = serde_saphyr::from_str(config)?;
