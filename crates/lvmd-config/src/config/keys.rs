@@ -18,8 +18,8 @@ const fn key(name: &'static str, default: &'static str, meaning: &'static str) -
 pub(super) const SOCKET_NAME: Key = key(
     "socket-name",
     super::DEFAULT_SOCKET,
-    "path of the socket. lvmd creates a missing directory with mode 0700; the socket has mode 0600. Ignored by an \
-     embedded lvmd",
+    "path of the socket. Its directory gets mode 0700 if it is for sockets alone; the socket has mode 0600. Ignored \
+     by an embedded lvmd",
 );
 pub(super) const DEVICE_CLASSES: Key =
     key("device-classes", "", "a list; at least one, unless there are disk groups, which create their own");

@@ -3,17 +3,20 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::Client;
+use kube::{Api, Client};
 use prometheus_client::registry::Registry;
 use topolvm_api::{ApiFlavor, NodeSelection};
-use topolvm_capacity::MinimumAllocation;
-use topolvm_kube::ReconcileMetrics;
+use topolvm_capacity::{Capacity, MinimumAllocation};
+use topolvm_kube::{EventPublisher, ReconcileMetrics};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 
-use super::{CleanupSettings, ControllerSettings, Controllers};
-use crate::driver::{Driver, DriverSettings};
+use super::{COMPONENT, CleanupSettings, ControllerSettings, Controllers};
+use crate::claim_watch::ClaimWatch;
+use crate::node_informer::NodeInformer;
+use crate::pod_claims::PodClaims;
 use crate::scheduling::Scheduling;
+use crate::volume_informer::VolumeInformer;
 
 /// The defaults of the flags.
 pub(super) const DEFAULTS: ControllerSettings = ControllerSettings { skip_node_finalize: false, pvc_finalizer: false };
@@ -87,16 +90,40 @@ impl Harness {
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> Controllers {
-        let settings = DriverSettings {
-            minimums: MinimumAllocation { block: 0, ext4: 0, xfs: 0, btrfs: 0 },
-            node_labels: selection,
-            node_strategy: None,
-            snapshots: true,
-        };
-        let driver = Driver::start(server.client(), flavor, settings, now, tasks, shutdown);
-        driver.watch_claims(tasks, shutdown);
+        let client = server.client();
+        let capacity = Capacity::new(flavor, MinimumAllocation { block: 0, ext4: 0, xfs: 0, btrfs: 0 }, now);
+        let (nodes, node_task) =
+            NodeInformer::new(Api::all(client.clone()), flavor, selection, capacity.clone(), shutdown.clone());
+        let (volumes, volume_task) =
+            VolumeInformer::new(Api::all_with(client.clone(), &flavor), capacity.clone(), shutdown.clone());
+        let claims = ClaimWatch::default();
+        tasks.spawn("nodes", node_task);
+        tasks.spawn("volumes", volume_task);
+        tasks.spawn(
+            "claims",
+            claims.clone().run(client.clone(), capacity.clone(), PodClaims::default(), shutdown.clone()),
+        );
         let metrics = ReconcileMetrics::register(&mut Registry::default());
-        driver.controllers(DEFAULTS, CLEANUP, "me".to_owned(), metrics, Scheduling::default(), "system".to_owned())
+        let events = EventPublisher::new(client.clone(), COMPONENT, "me".to_owned());
+        let scheduling = Scheduling::default();
+        let (settings, cleanup) = (DEFAULTS, CLEANUP);
+        Controllers {
+            client,
+            flavor,
+            settings,
+            cleanup,
+            rebuilds_claims: false,
+            nodes,
+            volumes,
+            capacity,
+            claims,
+            events,
+            metrics,
+            scheduling,
+            namespace: "system".to_owned(),
+            now,
+            tasks: Vec::new(),
+        }
     }
 
     /// Waits until nothing is left to do that does not wait for the clock: under tokio's paused time a sleep ends when
