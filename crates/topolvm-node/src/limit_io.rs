@@ -37,7 +37,7 @@ pub trait LimitIo: fmt::Debug + Send + Sync {
     fn forget(&self, volume: &LogicalVolume);
 }
 
-/// Limits nothing, and leaves what another process has written.
+/// Limits nothing, and leaves what another process has written: for an agent that is put together without I/O limits.
 #[derive(Clone, Copy, Debug)]
 pub struct NoLimits;
 

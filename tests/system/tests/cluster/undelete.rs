@@ -125,8 +125,8 @@ fn replace_machine(fixture: &Fixture) -> Result<()> {
     KEPT.iter().try_for_each(|name| check_word(fixture, name))
 }
 
-/// Deletes the pods of the claims whose volumes are to be kept, takes the claim `offered` off its PersistentVolume, and
-/// returns the names of the PersistentVolumes.
+/// Deletes the pods of the claims whose volumes are to be kept, removes the claim `offered` from its PersistentVolume,
+/// and returns the names of the PersistentVolumes.
 fn keep_volumes(fixture: &Fixture) -> Result<[String; 2]> {
     let [asleep, offered] = KEPT;
     let kept = [fixture.volume_name(asleep)?, fixture.volume_name(offered)?];
@@ -142,7 +142,7 @@ fn keep_volumes(fixture: &Fixture) -> Result<[String; 2]> {
     Ok(kept)
 }
 
-/// Takes the former claim off a PersistentVolume, as everybody does it.
+/// Removes the former claim from a PersistentVolume with the documented command.
 fn release(fixture: &Fixture, volume: &str) -> Result<()> {
     fixture.wait_value("pv", volume, ".status.phase", "Released")?;
     let commands = Commands::of("node-maintenance.md", "A node that comes back under its name")?;
