@@ -79,9 +79,14 @@ impl Driver {
     /// reserved for in any case.
     pub fn reserve_for_claims(&self, tasks: &Tasks, shutdown: &CancellationToken) {
         let NodeChoice { objects: VolumeObjects { client, .. }, capacity, pods, .. } = self.node_choice().clone();
-        tasks.spawn("watch of pods", pods.clone().run(client.clone(), shutdown.clone()));
-        let classes = watch_classes(capacity.clone(), client.clone(), shutdown.clone());
-        tasks.spawn("watch of StorageClasses", classes);
+        tasks.spawn("watch of pods", pods.run(client.clone(), shutdown.clone()));
+        tasks.spawn("watch of StorageClasses", watch_classes(capacity, client, shutdown.clone()));
+        self.watch_claims(tasks, shutdown);
+    }
+
+    /// Starts the watch of claims alone.
+    pub(crate) fn watch_claims(&self, tasks: &Tasks, shutdown: &CancellationToken) {
+        let NodeChoice { objects: VolumeObjects { client, .. }, capacity, pods, .. } = self.node_choice().clone();
         tasks.spawn("watch of claims", self.claims.clone().run(client, capacity, pods, shutdown.clone()));
     }
 

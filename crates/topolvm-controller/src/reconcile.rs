@@ -22,8 +22,6 @@ mod claim_informer;
 mod default_class;
 mod extender_probe;
 mod filesystem_resize;
-#[cfg(test)]
-mod harness;
 mod leader_task;
 mod marked_pods;
 mod node_deletion;

@@ -1,13 +1,15 @@
 //! Tests of the rules that all controllers share. Each controller has its own tests beside it.
 
+pub(super) mod harness;
+
 use claim_growth::GrowthArgs;
 use serde_json::{Value, json};
 use topolvm_capacity::watch_classes;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{claim, logical_volume, node, pod, storage_class};
 
-use super::harness::{CLEANUP, DEFAULTS, Harness};
 use crate::added_controllers::add_growth;
+use harness::{CLEANUP, DEFAULTS, Harness};
 
 const CLAIMS: &str = "persistentvolumeclaims";
 const LVS: &str = "logicalvolumes.topolvm.io";

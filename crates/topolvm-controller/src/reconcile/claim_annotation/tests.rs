@@ -3,7 +3,7 @@ use topolvm_api::ApiFlavor;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{LogicalVolumeBuilder, claim, logical_volume};
 
-use super::super::harness::{DEFAULTS, Harness};
+use super::super::tests::harness::{DEFAULTS, Harness};
 use super::{COMPARE_INTERVAL, INTERVAL};
 
 const LVS: &str = "logicalvolumes.topolvm.io";

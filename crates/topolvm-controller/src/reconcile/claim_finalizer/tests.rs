@@ -6,7 +6,7 @@ use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{claim, pod};
 
 use super::super::ControllerSettings;
-use super::super::harness::{DEFAULTS, Harness};
+use super::super::tests::harness::{DEFAULTS, Harness};
 use super::*;
 
 const CLAIMS: &str = "persistentvolumeclaims";

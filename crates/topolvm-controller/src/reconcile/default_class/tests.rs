@@ -3,7 +3,7 @@ use topolvm_api::ApiFlavor;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{StorageClassBuilder, storage_class};
 
-use super::super::harness::{DEFAULTS, Harness};
+use super::super::tests::harness::{DEFAULTS, Harness};
 use crate::scheduling::Scheduling;
 
 /// A Node with these capacity annotations, by device class.

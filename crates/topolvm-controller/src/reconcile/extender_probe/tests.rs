@@ -1,7 +1,7 @@
 use serde_json::Value;
 use topolvm_testkit::ApiServer;
 
-use super::super::harness::{DEFAULTS, Harness};
+use super::super::tests::harness::{DEFAULTS, Harness};
 use super::*;
 use crate::scheduling::{ProbeSettings, Scheduling, SchedulingConfig, SchedulingMode};
 

@@ -10,8 +10,8 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::logical_volume;
 
-use super::super::harness::Harness;
 use super::super::pending_resize::RESIZE_PENDING;
+use super::super::tests::harness::Harness;
 use super::*;
 
 const CLAIMS: &str = "persistentvolumeclaims";

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::pod;
 
-use super::super::harness::{DEFAULTS, Harness};
+use super::super::tests::harness::{DEFAULTS, Harness};
 use super::*;
 use crate::scheduling::{Scheduling, SchedulingConfig};
 

@@ -10,7 +10,7 @@ use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::{ClaimBuilder, claim, logical_volume, node, storage_class};
 
 use super::super::ControllerSettings;
-use super::super::harness::{DEFAULTS, Harness};
+use super::super::tests::harness::{DEFAULTS, Harness};
 use super::*;
 
 const LVS: &str = "logicalvolumes.topolvm.io";

@@ -3,7 +3,7 @@ use topolvm_api::{ApiFlavor, NodeSelection};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::logical_volume;
 
-use super::super::harness::Harness;
+use super::super::tests::harness::Harness;
 
 fn node(labels: &Value) -> Value {
     json!({

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{logical_volume, node};
 
-use super::super::harness::{CLEANUP, DEFAULTS, Harness};
+use super::super::tests::harness::{CLEANUP, DEFAULTS, Harness};
 
 const LVS: &str = "logicalvolumes.topolvm.io";
 /// The clock of the tests stands at the midnight after.

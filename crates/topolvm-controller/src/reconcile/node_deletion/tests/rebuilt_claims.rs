@@ -8,7 +8,7 @@ use serde_json::json;
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::fixtures::{apply_claim_on_n1, claim, stateful_set_on_a_node};
 
-use super::super::super::harness::Harness;
+use super::super::super::tests::harness::Harness;
 use crate::added_controllers::add_rebuild;
 
 const LVS: &str = "logicalvolumes.topolvm.io";

@@ -3,57 +3,59 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::{Api, Client};
+use kube::Client;
 use prometheus_client::registry::Registry;
 use topolvm_api::{ApiFlavor, NodeSelection};
-use topolvm_capacity::{Capacity, MinimumAllocation};
-use topolvm_kube::{EventPublisher, ReconcileMetrics};
+use topolvm_capacity::MinimumAllocation;
+use topolvm_kube::ReconcileMetrics;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 
-use super::{COMPONENT, CleanupSettings, ControllerSettings, Controllers};
-use crate::claim_watch::ClaimWatch;
-use crate::node_informer::NodeInformer;
-use crate::pod_claims::PodClaims;
+use super::super::{CleanupSettings, ControllerSettings, Controllers};
+use crate::driver::{Driver, DriverSettings};
 use crate::scheduling::Scheduling;
-use crate::volume_informer::VolumeInformer;
 
 /// The defaults of the flags.
-pub(super) const DEFAULTS: ControllerSettings = ControllerSettings { skip_node_finalize: false, pvc_finalizer: false };
-pub(super) const CLEANUP: CleanupSettings =
+pub(in crate::reconcile) const DEFAULTS: ControllerSettings =
+    ControllerSettings { skip_node_finalize: false, pvc_finalizer: false };
+pub(in crate::reconcile) const CLEANUP: CleanupSettings =
     CleanupSettings { stale_period: Duration::from_hours(24), cleanup_interval: Duration::from_mins(10) };
 
-pub(super) struct Harness {
-    pub(super) server: ApiServer,
-    pub(super) tasks: Tasks,
-    pub(super) shutdown: CancellationToken,
+pub(in crate::reconcile) struct Harness {
+    pub(in crate::reconcile) server: ApiServer,
+    pub(in crate::reconcile) tasks: Tasks,
+    pub(in crate::reconcile) shutdown: CancellationToken,
     registry: Registry,
 }
 
 impl Harness {
     /// Starts the controllers.
-    pub(super) fn start(server: &ApiServer, settings: ControllerSettings) -> Self {
+    pub(in crate::reconcile) fn start(server: &ApiServer, settings: ControllerSettings) -> Self {
         Self::start_as(server, ApiFlavor::TopoLvm, settings)
     }
 
-    pub(super) fn start_as(server: &ApiServer, flavor: ApiFlavor, settings: ControllerSettings) -> Self {
+    pub(in crate::reconcile) fn start_as(server: &ApiServer, flavor: ApiFlavor, settings: ControllerSettings) -> Self {
         Self::start_with(server, flavor, settings, |_, _, _, _| Scheduling::default())
     }
 
     /// Starts the controllers where nodes are selected by labels.
-    pub(super) fn start_selecting(server: &ApiServer, flavor: ApiFlavor, selection: NodeSelection) -> Self {
+    pub(in crate::reconcile) fn start_selecting(
+        server: &ApiServer,
+        flavor: ApiFlavor,
+        selection: NodeSelection,
+    ) -> Self {
         Self::start_all(server, flavor, selection, |_, _, _, _| {})
     }
 
     /// Starts the controllers after what `compose` does to them.
-    pub(super) fn start_composed(server: &ApiServer, compose: impl FnOnce(&mut Controllers)) -> Self {
+    pub(in crate::reconcile) fn start_composed(server: &ApiServer, compose: impl FnOnce(&mut Controllers)) -> Self {
         Self::start_all(server, ApiFlavor::TopoLvm, NodeSelection::default(), |controllers, _, _, _| {
             compose(controllers);
         })
     }
 
     /// Starts the controllers with what `scheduling` makes.
-    pub(super) fn start_with(
+    pub(in crate::reconcile) fn start_with(
         server: &ApiServer,
         flavor: ApiFlavor,
         settings: ControllerSettings,
@@ -82,7 +84,7 @@ impl Harness {
     }
 
     /// Starts the informers, and returns the controllers without running them.
-    pub(super) fn controllers(
+    pub(in crate::reconcile) fn controllers(
         server: &ApiServer,
         flavor: ApiFlavor,
         selection: NodeSelection,
@@ -90,72 +92,48 @@ impl Harness {
         tasks: &Tasks,
         shutdown: &CancellationToken,
     ) -> Controllers {
-        let client = server.client();
-        let capacity = Capacity::new(flavor, MinimumAllocation { block: 0, ext4: 0, xfs: 0, btrfs: 0 }, now);
-        let (nodes, node_task) =
-            NodeInformer::new(Api::all(client.clone()), flavor, selection, capacity.clone(), shutdown.clone());
-        let (volumes, volume_task) =
-            VolumeInformer::new(Api::all_with(client.clone(), &flavor), capacity.clone(), shutdown.clone());
-        let claims = ClaimWatch::default();
-        tasks.spawn("nodes", node_task);
-        tasks.spawn("volumes", volume_task);
-        tasks.spawn(
-            "claims",
-            claims.clone().run(client.clone(), capacity.clone(), PodClaims::default(), shutdown.clone()),
-        );
+        let settings = DriverSettings {
+            minimums: MinimumAllocation { block: 0, ext4: 0, xfs: 0, btrfs: 0 },
+            node_labels: selection,
+            node_strategy: None,
+            snapshots: true,
+        };
+        let driver = Driver::start(server.client(), flavor, settings, now, tasks, shutdown);
+        driver.watch_claims(tasks, shutdown);
         let metrics = ReconcileMetrics::register(&mut Registry::default());
-        let events = EventPublisher::new(client.clone(), COMPONENT, "me".to_owned());
-        let scheduling = Scheduling::default();
-        let (settings, cleanup) = (DEFAULTS, CLEANUP);
-        Controllers {
-            client,
-            flavor,
-            settings,
-            cleanup,
-            rebuilds_claims: false,
-            nodes,
-            volumes,
-            capacity,
-            claims,
-            events,
-            metrics,
-            scheduling,
-            namespace: "system".to_owned(),
-            now,
-            tasks: Vec::new(),
-        }
+        driver.controllers(DEFAULTS, CLEANUP, "me".to_owned(), metrics, Scheduling::default(), "system".to_owned())
     }
 
     /// Waits until nothing is left to do that does not wait for the clock: under tokio's paused time a sleep ends when
     /// all tasks are idle.
-    pub(super) async fn settle(&self) {
+    pub(in crate::reconcile) async fn settle(&self) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
-    pub(super) fn has(&self, resource: &str, namespace: &str, name: &str) -> bool {
+    pub(in crate::reconcile) fn has(&self, resource: &str, namespace: &str, name: &str) -> bool {
         self.server.get_json(resource, namespace, name).is_some()
     }
 
     /// Waits until the object is gone.
-    pub(super) async fn gone(&self, resource: &str, namespace: &str, name: &str) {
+    pub(in crate::reconcile) async fn gone(&self, resource: &str, namespace: &str, name: &str) {
         self.server.until(resource, namespace, name, |object| object.is_none().then_some(())).await;
     }
 
     /// Returns reason and object of all Events.
-    pub(super) fn events(&self) -> Vec<(String, String)> {
+    pub(in crate::reconcile) fn events(&self) -> Vec<(String, String)> {
         let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
         let events = self.server.list_json("events.events.k8s.io");
         events.iter().map(|event| (text(&event["reason"]), text(&event["regarding"]["name"]))).collect()
     }
 
     /// Returns the metrics page.
-    pub(super) fn metrics(&self) -> String {
+    pub(in crate::reconcile) fn metrics(&self) -> String {
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &self.registry).unwrap();
         page
     }
 
-    pub(super) async fn end(self) {
+    pub(in crate::reconcile) async fn end(self) {
         self.shutdown.cancel();
         self.tasks.wait().await.unwrap();
     }
