@@ -14,7 +14,7 @@ use topolvm_proto::lvmd::{CreateLvRequest, DiskRequest, EvacuateDiskRequest};
 use crate::daemon::{Client, Lvmd, signed};
 use crate::disk_groups::{group, members};
 use crate::fixture::{EXTENT, Random, run, run_ok, runs, seed, wait};
-use crate::kills::lvm_processes;
+use crate::lvm_processes::lvm_processes;
 use crate::scsi_disks::{ScsiDisks, contents, until};
 use crate::signatures::SIGNATURES;
 

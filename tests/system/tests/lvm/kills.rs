@@ -2,19 +2,21 @@
 //! machine's: in the end exactly the volumes that were acknowledged to the client exist.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use system_tests::lvm_settings::LVM_SETTINGS;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::{CreateLvSnapshotRequest, LogicalVolume};
 
 use crate::daemon::{Client, Lvmd, signed};
-use crate::fixture::{EXTENT, Groups, LocalSettings, MIB, Random, run, run_ok, runs, seed, wait};
+use crate::fixture::{EXTENT, Groups, LocalSettings, Random, run, run_ok, runs, seed, wait};
 use crate::foreign_metadata::{self, ForeignMetadata, LATE_CLASS};
+use crate::listed_volumes::Listed;
+use crate::lvm_processes::{is_lvm_idle, kill_lvm};
+use crate::pool_repair::{can_create_in_pool, is_pool_complaint, repair_pool, resume_all};
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 
@@ -419,111 +421,8 @@ fn check_volumes(before: &BTreeMap<String, Kept>, after: &BTreeMap<String, Kept>
     }
 }
 
-/// Volumes and free bytes by device class.
-#[derive(Debug, PartialEq, Eq)]
-struct Listed {
-    volumes: BTreeMap<String, u64>,
-    thick: u64,
-    thin: u64,
-    is_half_made: bool,
-}
-
-impl Listed {
-    fn read_from_lvm() -> Self {
-        let fields = [
-            "--noheadings",
-            "--units=b",
-            "--nosuffix",
-            "--separator=|",
-            "-o",
-            "vg_free,lv_name,lv_size,lv_tags,pool_lv",
-        ];
-        let list = run_ok("lvs", &[&fields[..], &["myvg1"]].concat());
-        let mut listed = Self { volumes: BTreeMap::new(), thick: 0, thin: 640 * MIB, is_half_made: false };
-        for line in list.lines() {
-            let [free, name, size, tags, pool] = line.trim().split('|').collect::<Vec<_>>()[..] else {
-                panic!("{line}")
-            };
-            listed.thick = free.parse().unwrap();
-            if name.starts_with("pool") {
-                continue;
-            }
-            let size: u64 = size.parse().unwrap();
-            listed.is_half_made |= tags.contains("topolvm.io/making=");
-            listed.volumes.insert(name.to_owned(), size);
-            if pool == "pool" {
-                listed.thin -= size;
-            }
-        }
-        listed
-    }
-
-    async fn read_from_lvmd(client: &Client) -> Self {
-        let volumes = [client.list_of("thick").await.unwrap(), client.list_of("thin").await.unwrap()];
-        let sizes =
-            volumes.into_iter().flatten().map(|volume| (volume.name, u64::try_from(volume.size_bytes).unwrap()));
-        Self {
-            volumes: sizes.collect(),
-            thick: client.free_in("thick").await.unwrap(),
-            thin: client.free_in("thin").await.unwrap(),
-            is_half_made: false,
-        }
-    }
-}
-
-/// Returns true for LVM's messages, which lvmd passes on, about a pool whose metadata and kernel state do not match:
-/// LVM has no command that repairs it.
-fn is_pool_complaint(message: &str) -> bool {
-    let complaints =
-        ["Manual intervention", "unexpected transaction id", "Failed to activate thin", "No data available"];
-    complaints.iter().any(|complaint| message.contains(complaint))
-}
-
-/// Repairs a pool as in docs/limits.md: deletes the thin device that LVM never recorded from the kernel, and resumes
-/// devices that LVM suspended.
-fn repair_pool(message: &str) {
-    let number = message.split("dev_id=").nth(1).map(|rest| rest.chars().take_while(char::is_ascii_digit));
-    if let Some(number) = number.map(String::from_iter).filter(|number| !number.is_empty()) {
-        drop(run("dmsetup", &["message", "myvg1-pool-tpool", "0", &format!("delete {number}")]));
-    }
-    resume_all();
-}
-
-fn resume_all() {
-    for device in run_ok("dmsetup", &["info", "-c", "--noheadings", "-o", "name"]).lines() {
-        drop(run("dmsetup", &["resume", device]));
-    }
-}
-
-/// Returns true if LVM, run by hand, creates a volume in the pool.
-fn can_create_in_pool() -> bool {
-    let is_made = run("lvcreate", &["-qy", "-T", "myvg1/pool", "-V4m", "-n", "by-hand"]).status.success();
-    drop(run("lvremove", &["-qfy", "myvg1/by-hand"]));
-    is_made
-}
-
 fn read_beginning(name: &str) -> [u8; BEGINNING] {
     let mut bytes = [0; BEGINNING];
     File::open(format!("/dev/myvg1/{name}")).unwrap().read_exact(&mut bytes).unwrap();
     bytes
-}
-
-/// Lists the processes of LVM.
-pub(crate) fn lvm_processes() -> Vec<Pid> {
-    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok());
-    let is_lvm = |process: &String| {
-        fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| ["lvm", "nsenter"].contains(&name.trim()))
-    };
-    processes.filter(is_lvm).filter_map(|process| Pid::from_raw(process.parse().ok()?)).collect()
-}
-
-fn is_lvm_idle() -> bool {
-    lvm_processes().is_empty()
-}
-
-pub(crate) fn kill_lvm() {
-    for lvm in lvm_processes() {
-        // It may have exited already.
-        let _ = kill_process(lvm, Signal::KILL);
-    }
 }

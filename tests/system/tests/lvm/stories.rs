@@ -15,7 +15,7 @@ use topolvm_testkit::lvm::story::{CLASSES, COMMANDS, Event, NAMES, POOLS, Reques
 
 use crate::daemon::{Client, Lvmd};
 use crate::fixture::{DISKS, FailingDisk, Groups, LocalSettings, MIB, Random, run, run_ok, runs, seed, wait};
-use crate::kills::{kill_lvm, lvm_processes};
+use crate::lvm_processes::{kill_lvm, lvm_processes};
 use crate::snapshot::snapshot;
 use crate::thin::request;
 

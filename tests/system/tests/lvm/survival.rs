@@ -11,7 +11,7 @@ use testbed::suite;
 use crate::crash::{exists, tags};
 use crate::daemon::{Lvmd, SOCKET};
 use crate::fixture::{MIB, run, run_ok, wait};
-use crate::kills::lvm_processes;
+use crate::lvm_processes::lvm_processes;
 use crate::snapshot::snapshot;
 use crate::thin::{CLASSES, pools, request};
 use crate::two_daemons::NoticeTimeout;
