@@ -6,7 +6,7 @@ SEED ?=
 SEQUENCES ?=
 BURSTS ?=
 MODE ?=
-LAYERS := lint unit chart guest lvm systemd bed control-plane cluster conformance
+LAYERS := lint unit chart guest lvm systemd testbed control-plane cluster conformance
 
 .PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint docs generate bench build images lvmd deb plugin dist cluster cluster-down prerequisites
 
@@ -45,7 +45,7 @@ soak: prerequisites ## What takes too long for each change: ONLY=lvm|long|csi|sc
 	$(if $(filter oldest,$(ONLY)),TESTBED_KUBERNETES=oldest cargo xtask test control-plane cluster conformance)
 	$(if $(ONLY),,cargo xtask soak)
 	$(if $(filter lvm,$(ONLY)),cargo xtask soak lvm)
-	$(if $(filter long,$(ONLY)),cargo xtask soak cluster control-plane conformance chart bed guest)
+	$(if $(filter long,$(ONLY)),cargo xtask soak cluster control-plane conformance chart testbed guest)
 	$(if $(filter lvm long oldest,$(ONLY)),,cargo build --locked --workspace --bins)
 	$(if $(filter lvm long oldest,$(ONLY)),,cargo run --locked --quiet --package soak -- $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)) $(if $(DISTURB),--disturb $(DISTURB)) $(if $(BURSTS),--bursts $(BURSTS)) $(if $(MODE),--mode $(MODE)))
 

@@ -34,7 +34,7 @@ pub(crate) enum Layer {
     /// The Debian package of lvmd under a real systemd.
     Systemd,
     /// The test bed's control plane and nodes.
-    Bed,
+    Testbed,
     /// Controllers, roles and admission against a real API server.
     ControlPlane,
     /// The product in a real cluster.
@@ -52,7 +52,8 @@ const REASON_LENGTH: usize = 500;
 const MOST_TIMES: usize = 20;
 
 /// Layers of the soak. Those of the test bed are in it alone, since all other layers use what they test.
-const IN_SOAK: [Layer; 6] = [Layer::Lvm, Layer::Cluster, Layer::ControlPlane, Layer::Chart, Layer::Bed, Layer::Guest];
+const IN_SOAK: [Layer; 6] =
+    [Layer::Lvm, Layer::Cluster, Layer::ControlPlane, Layer::Chart, Layer::Testbed, Layer::Guest];
 
 /// The purpose of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +69,7 @@ const BY_LENGTH: [Layer; 9] = [
     Layer::Cluster,
     Layer::Lvm,
     Layer::Conformance,
-    Layer::Bed,
+    Layer::Testbed,
     Layer::Systemd,
     Layer::Guest,
     Layer::Unit,
@@ -84,7 +85,7 @@ impl Layer {
     /// Returns true for the layers of a run for which none are named.
     fn is_default(self, purpose: Purpose) -> bool {
         match purpose {
-            Purpose::Test => !matches!(self, Self::Guest | Self::Bed),
+            Purpose::Test => !matches!(self, Self::Guest | Self::Testbed),
             Purpose::Soak => IN_SOAK.contains(&self),
         }
     }

@@ -41,7 +41,7 @@ enum Command {
     },
     /// Run the test layers and print a summary.
     Test {
-        /// Layers to run, in the order given; without this all but guest and bed, which test the test bed.
+        /// Layers to run, in the order given; without this all but guest and testbed, which test the test bed.
         #[arg(value_enum)]
         layers: Vec<layers::Layer>,
     },

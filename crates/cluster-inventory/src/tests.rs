@@ -46,7 +46,7 @@ struct Program {
 }
 
 /// An agent on this machine, whose certificate is in a directory, and what the controller has to ask it.
-struct Bed {
+struct Setup {
     api: ApiServer,
     dir: TempDir,
     agent: SocketAddr,
@@ -54,7 +54,7 @@ struct Bed {
     shutdown: CancellationToken,
 }
 
-impl Bed {
+impl Setup {
     async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let own = rcgen::generate_simple_self_signed([AGENT_NAME.to_owned()]).unwrap();
@@ -64,17 +64,17 @@ impl Bed {
         let agent = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (shutdown, api) = (CancellationToken::new(), ApiServer::new());
         let tasks = Tasks::new(shutdown.clone());
-        let bed = Self { api, dir, agent, tasks, shutdown };
+        let setup = Self { api, dir, agent, tasks, shutdown };
         let address = format!("--inventory-bind-address={agent}");
-        let lists = bed.program(&[&address, &bed.flag("--inventory-cert-dir", "")]).lists.config().unwrap();
-        lists.start(List, Token, &bed.tasks, &bed.shutdown);
+        let lists = setup.program(&[&address, &setup.flag("--inventory-cert-dir", "")]).lists.config().unwrap();
+        lists.start(List, Token, &setup.tasks, &setup.shutdown);
         let client = TlsClient::verifying_nothing(AGENT_NAME).unwrap();
         // Until it has read its certificate, too
         loop {
             if let Ok(stream) = TcpStream::connect(agent).await
                 && client.connect(stream).await.is_ok()
             {
-                return bed;
+                return setup;
             }
             tokio::task::yield_now().await;
         }
@@ -126,44 +126,44 @@ impl Bed {
 
 #[tokio::test]
 async fn inventory_has_a_list_or_a_reason_for_each_node() {
-    let bed = Bed::start().await;
+    let setup = Setup::start().await;
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    for (node, port) in [("n1", Some(bed.agent.port())), ("n2", None), ("n3", Some(closed))] {
-        bed.add_agent(node, port);
+    for (node, port) in [("n1", Some(setup.agent.port())), ("n2", None), ("n3", Some(closed))] {
+        setup.add_agent(node, port);
     }
-    let (status, errors, body) = bed.ask(&[]).await;
+    let (status, errors, body) = setup.ask(&[]).await;
     assert_eq!((status, body), (StatusCode::OK, json!({"n1": ["/volume"]})));
     let words = [("n2", "--inventory-bind-address"), ("n3", "is not reachable"), ("n9", "topolvm-node does not run")];
     for (node, words) in words {
         assert!(errors[node].as_str().unwrap().contains(words), "{node}: {errors}");
     }
     assert_eq!(errors.as_object().unwrap().len(), words.len());
-    bed.stop().await;
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn an_agent_has_to_have_the_certificate_that_was_asked_for() {
-    let bed = Bed::start().await;
-    bed.add_agent("n1", Some(bed.agent.port()));
-    let own = bed.flag("--inventory-agents-ca", "tls.crt");
-    assert_eq!(bed.ask(&[&own]).await.2, json!({"n1": ["/volume"]}));
+    let setup = Setup::start().await;
+    setup.add_agent("n1", Some(setup.agent.port()));
+    let own = setup.flag("--inventory-agents-ca", "tls.crt");
+    assert_eq!(setup.ask(&[&own]).await.2, json!({"n1": ["/volume"]}));
 
     let other = rcgen::generate_simple_self_signed([AGENT_NAME.to_owned()]).unwrap();
-    std::fs::write(bed.dir.path().join("other.crt"), other.cert.pem()).unwrap();
-    let (status, errors, _) = bed.ask(&[&bed.flag("--inventory-agents-ca", "other.crt")]).await;
+    std::fs::write(setup.dir.path().join("other.crt"), other.cert.pem()).unwrap();
+    let (status, errors, _) = setup.ask(&[&setup.flag("--inventory-agents-ca", "other.crt")]).await;
     assert_eq!(status, StatusCode::BAD_GATEWAY);
     assert!(errors["n1"].as_str().unwrap().contains("--inventory-agents-ca"), "{errors}");
-    bed.stop().await;
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn a_refusal_of_an_agent_is_passed_on() {
-    let bed = Bed::start().await;
-    bed.add_agent("n1", Some(bed.agent.port()));
-    std::fs::write(bed.dir.path().join("token"), "other").unwrap();
-    let (_, errors, _) = bed.ask(&[]).await;
+    let setup = Setup::start().await;
+    setup.add_agent("n1", Some(setup.agent.port()));
+    std::fs::write(setup.dir.path().join("token"), "other").unwrap();
+    let (_, errors, _) = setup.ask(&[]).await;
     assert!(errors["n1"].as_str().unwrap().contains("403 Forbidden: reader may not get /volume"), "{errors}");
-    bed.stop().await;
+    setup.stop().await;
 }
 
 #[rstest::rstest]
@@ -172,28 +172,28 @@ async fn a_refusal_of_an_agent_is_passed_on() {
 #[case("--inventory-agents-ca", "token")]
 #[tokio::test]
 async fn without_what_agents_are_asked_with_the_answer_names_the_flag(#[case] flag: &str, #[case] file: &str) {
-    let bed = Bed::start().await;
-    bed.add_agent("n1", Some(bed.agent.port()));
-    let mut access = bed.program(&[]).access;
-    let path = bed.dir.path().join(file);
+    let setup = Setup::start().await;
+    setup.add_agent("n1", Some(setup.agent.port()));
+    let mut access = setup.program(&[]).access;
+    let path = setup.dir.path().join(file);
     match flag {
         "--inventory-token-file" => access.inventory_token_file = path,
         _ => access.inventory_agents_ca = path.display().to_string(),
     }
     let volumes = LogicalVolumeWriter::default().as_reader();
-    let inventory = Inventory::new(access, bed.api.client(), "topolvm-system", volumes);
+    let inventory = Inventory::new(access, setup.api.client(), "topolvm-system", volumes);
     let error = inventory.ask_all(InventoryList::Volumes).await.err().unwrap();
     assert!(error.to_string().contains(flag), "{error}");
-    bed.stop().await;
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn no_more_than_a_few_agents_are_asked_at_once() {
     const NODES: usize = 3 * AT_ONCE + 4;
-    let bed = Bed::start().await;
+    let setup = Setup::start().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     for node in 0..NODES {
-        bed.add_agent(&format!("n-{node}"), Some(listener.local_addr().unwrap().port()));
+        setup.add_agent(&format!("n-{node}"), Some(listener.local_addr().unwrap().port()));
     }
     let agents = async {
         for begin in (0..NODES).step_by(AT_ONCE) {
@@ -208,7 +208,7 @@ async fn no_more_than_a_few_agents_are_asked_at_once() {
             assert!(futures::poll!(next).is_pending(), "more than {AT_ONCE} are asked");
         }
     };
-    let (answer, ()) = tokio::join!(bed.ask(&[]), agents);
+    let (answer, ()) = tokio::join!(setup.ask(&[]), agents);
     assert_eq!(answer.0, StatusCode::BAD_GATEWAY);
-    bed.stop().await;
+    setup.stop().await;
 }

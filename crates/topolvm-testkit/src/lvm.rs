@@ -18,8 +18,8 @@ mod group_disks;
 mod injection;
 mod machine;
 mod report;
+pub mod scenario;
 mod state;
-pub mod story;
 mod wipe;
 
 use std::fmt;

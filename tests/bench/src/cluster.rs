@@ -1,11 +1,11 @@
 //! Measures the product in a whole cluster, with stock kubelet and sidecars and real LVM: times until objects are
 //! ready, and LVM processes of each operation.
 
-mod bed;
 mod bursts;
 mod copies;
 mod pods;
 mod processes;
+mod setup;
 mod watching;
 
 use std::path::Path;
@@ -19,7 +19,7 @@ use testbed::size::GIB;
 use testbed::topolvm::{self, Topolvm, TopolvmSpec, controller_socket};
 use tokio::runtime;
 
-use self::bed::Bed;
+use self::setup::Setup;
 use crate::figure::{Figure, Selector};
 
 /// Size of the volume group: enough for the largest burst three times over.
@@ -86,19 +86,19 @@ fn measure(topolvm: &Topolvm, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     cluster.netns().enter(|| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let bed = Bed::new(cluster, node).await?;
+            let setup = Setup::new(cluster, node).await?;
             let mut figures = Vec::new();
             if wanted("csi.bound") || wanted("csi.volume") || wanted("csi.shell") {
-                figures.extend(bursts::measure(&bed).await?);
+                figures.extend(bursts::measure(&setup).await?);
             }
             if wanted("csi.ready") || wanted("csi.expand") {
-                figures.extend(pods::measure(&bed).await?);
+                figures.extend(pods::measure(&setup).await?);
             }
             if wanted("csi.snapshot") || wanted("csi.restore") {
-                figures.extend(copies::measure(&bed).await?);
+                figures.extend(copies::measure(&setup).await?);
             }
             if wanted("csi.procs.") {
-                figures.extend(processes::measure(&bed).await?);
+                figures.extend(processes::measure(&setup).await?);
             }
             Ok(figures)
         })

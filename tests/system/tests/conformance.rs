@@ -94,8 +94,9 @@ const THIN_UNSTAGED: Kind = Kind { specs: 81, skipped: &[ATTACHING, GROUPS, PEND
 static SHARED: ClusterPool<TestCluster> = ClusterPool::new(1);
 
 fn main() -> ExitCode {
-    let test =
-        |name: &str, kind: Kind, access| suite::test(name, move || SHARED.run_with(up, |bed| run(bed, kind, access)));
+    let test = |name: &str, kind: Kind, access| {
+        suite::test(name, move || SHARED.run_with(up, |setup| run(setup, kind, access)))
+    };
     let code = suite::on_host(IN_SOAK.select(vec![
         test("thick_filesystem_volumes_conform_to_csi", THICK, AccessType::Mount),
         test("thick_block_volumes_conform_to_csi", THICK, AccessType::Block),
@@ -113,8 +114,8 @@ fn main() -> ExitCode {
     code
 }
 
-fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
-    let node = bed.node()?;
+fn run(setup: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
+    let node = setup.node()?;
     let program = assets::csi_sanity()?;
     let plugin = Plugin {
         program: program.to_str().context("the cache's path is not UTF-8")?,
@@ -142,31 +143,31 @@ fn run(bed: &TestCluster, kind: Kind, access: AccessType) -> Result<()> {
 
 /// Runs the suite with lvmd embedded in the agent of the node, with the agent's default flags, and restores the usual
 /// programs.
-fn run_with_embedded_lvmd(bed: &TestCluster) -> Result<()> {
+fn run_with_embedded_lvmd(setup: &TestCluster) -> Result<()> {
     let together = TopolvmSpec { embed_lvmd: true, node_arguments: Vec::new(), ..spec()? };
-    run_with_programs(bed, &together, "the embedded lvmd is ready", || run(bed, THICK_UNSTAGED, AccessType::Mount))
+    run_with_programs(setup, &together, "the embedded lvmd is ready", || run(setup, THICK_UNSTAGED, AccessType::Mount))
 }
 
 /// Runs the suite for a filesystem and for a device with the agent's default flags.
-fn run_unstaged(bed: &TestCluster) -> Result<()> {
+fn run_unstaged(setup: &TestCluster) -> Result<()> {
     let by_default = TopolvmSpec { node_arguments: Vec::new(), ..spec()? };
-    run_with_programs(bed, &by_default, LVMD_ANSWERS, || {
-        run(bed, THIN_UNSTAGED, AccessType::Mount).and_then(|()| run(bed, THIN_UNSTAGED, AccessType::Block))
+    run_with_programs(setup, &by_default, LVMD_ANSWERS, || {
+        run(setup, THIN_UNSTAGED, AccessType::Mount).and_then(|()| run(setup, THIN_UNSTAGED, AccessType::Block))
     })
 }
 
 /// Runs `body` with the programs of another specification, after their agent has logged `message`, and restores the
 /// usual ones.
 fn run_with_programs(
-    bed: &TestCluster,
+    setup: &TestCluster,
     other: &TopolvmSpec,
     message: &str,
     body: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let usual = spec()?;
-    replace_programs(bed, &usual, other, message)?;
+    replace_programs(setup, &usual, other, message)?;
     let done = body();
-    replace_programs(bed, other, &usual, LVMD_ANSWERS)?;
+    replace_programs(setup, other, &usual, LVMD_ANSWERS)?;
     done
 }
 
@@ -174,13 +175,13 @@ fn run_with_programs(
 const LVMD_ANSWERS: &str = "lvmd answers";
 
 /// Stops the programs of the node and starts others. Waits until their agent has logged `message`.
-fn replace_programs(bed: &TestCluster, from: &TopolvmSpec, to: &TopolvmSpec, message: &str) -> Result<()> {
-    let node = bed.node()?;
+fn replace_programs(setup: &TestCluster, from: &TopolvmSpec, to: &TopolvmSpec, message: &str) -> Result<()> {
+    let node = setup.node()?;
     topolvm::stop_node_programs(node, from)?;
     let log = format!("/run/node/{}.log", topolvm::NODE);
     let said = format!("grep -c '\"message\":\"{message}\"' {log} || true");
     let before = node.script(&said)?;
-    topolvm::start_node_programs(&bed.cluster, node, to)?;
+    topolvm::start_node_programs(&setup.cluster, node, to)?;
     let again = format!("until [ \"$({said})\" != {} ]; do sleep 0.05; done", before.trim());
     let again = format!("timeout 30 sh -c '{}'", again.replace('\'', "'\\''"));
     node.script(&again).context("the agent does not work").map(drop)
@@ -194,23 +195,23 @@ fn spec() -> Result<TopolvmSpec> {
 
 fn up() -> Result<TestCluster> {
     let spec = spec()?;
-    let bed = TestCluster::up("sanity", &spec)?;
+    let setup = TestCluster::up("sanity", &spec)?;
     // The controllers refuse volumes until the agent has published the free space of its node
-    bed.cluster.ready("apiserver", || {
+    setup.cluster.ready("apiserver", || {
         let capacity =
-            bed.value("node", bed.node()?.name(), r".metadata.annotations.capacity\.topolvm\.io/00default")?;
+            setup.value("node", setup.node()?.name(), r".metadata.annotations.capacity\.topolvm\.io/00default")?;
         ensure!(!capacity.is_empty(), "the node has published no capacity");
         Ok(())
     })?;
-    [THICK, THIN].iter().try_for_each(|kind| start_controller_in_node(&bed, &spec, kind))?;
-    Ok(bed)
+    [THICK, THIN].iter().try_for_each(|kind| start_controller_in_node(&setup, &spec, kind))?;
+    Ok(setup)
 }
 
 /// Starts a further controller in the node; several at once are a supported deployment.
-fn start_controller_in_node(bed: &TestCluster, spec: &TopolvmSpec, kind: &Kind) -> Result<()> {
-    let node = bed.node()?;
+fn start_controller_in_node(setup: &TestCluster, spec: &TopolvmSpec, kind: &Kind) -> Result<()> {
+    let node = setup.node()?;
     let kubeconfig = "topolvm-controller.kubeconfig";
-    fs::copy(bed.cluster.directory().join(kubeconfig), node.directory().join(kubeconfig))?;
+    fs::copy(setup.cluster.directory().join(kubeconfig), node.directory().join(kubeconfig))?;
     let program = spec.programs.join(topolvm::CONTROLLER);
     let program = program.to_str().context("the path of the programs is not UTF-8")?;
     let socket = kind.socket;

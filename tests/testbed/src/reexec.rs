@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 
-/// `bed-agent ADDRESS:PORT`: the agent that runs commands, in a guest.
-pub(crate) const AGENT: &str = "bed-agent";
-/// `bed-proxy KUBECONFIG`: the proxy of the Services, in a cluster's namespace.
-pub(crate) const PROXY: &str = "bed-proxy";
-/// `bed-forward NETNS ADDRESS:PORT PORTFILE`: a port of this machine that leads into a cluster's namespace.
-pub(crate) const FORWARD: &str = "bed-forward";
-/// `bed-reaper CLUSTER PID STARTTIME`: the process that ends a cluster after its owner.
-pub(crate) const REAPER: &str = "bed-reaper";
+/// `testbed-agent ADDRESS:PORT`: the agent that runs commands, in a guest.
+pub(crate) const AGENT: &str = "testbed-agent";
+/// `testbed-proxy KUBECONFIG`: the proxy of the Services, in a cluster's namespace.
+pub(crate) const PROXY: &str = "testbed-proxy";
+/// `testbed-forward NETNS ADDRESS:PORT PORTFILE`: a port of this machine that leads into a cluster's namespace.
+pub(crate) const FORWARD: &str = "testbed-forward";
+/// `testbed-reaper CLUSTER PID STARTTIME`: the process that ends a cluster after its owner.
+pub(crate) const REAPER: &str = "testbed-reaper";
 
 /// Returns the path of the present program, to be started with one of the keywords.
 pub(crate) fn program_path() -> Result<PathBuf> {

@@ -50,6 +50,10 @@ const REPLACEMENTS: [(&str, &str); 36] = [
     ("wish*", "request, desired"),
 ];
 
+/// Words that names of tests, and of what tests use, do not have either.
+const REPLACEMENTS_IN_NAMES: [(&str, &str); 4] =
+    [("bed", "setup, test cluster"), ("planted", "injected"), ("stories", "scenarios"), ("story", "scenario")];
+
 /// Files and directories that users and contributors read, besides the texts in the programs.
 const PUBLIC: [&str; 11] = [
     "README.md",
@@ -87,7 +91,8 @@ fn find_in_names(source: &Source) -> Vec<Finding> {
     collect_names(source.text.parse().unwrap_or_default(), &mut names);
     let check = |name: &Ident| {
         let words = name.to_string().to_snake_case().replace('_', " ");
-        let found = REPLACEMENTS.iter().find(|(word, _)| contains(&words, word));
+        let mut replacements = REPLACEMENTS.iter().chain(&REPLACEMENTS_IN_NAMES);
+        let found = replacements.find(|(word, _)| contains(&words, word));
         found.map(|(word, instead)| {
             Finding::new(source, name.span().start().line, format!("{name} has {word:?}: write {instead}"))
         })

@@ -5,7 +5,7 @@
 mod burst;
 mod disk_groups;
 mod disk_groups_of_nodes;
-mod disk_stories;
+mod disk_scenarios;
 mod embedded;
 mod external_changes;
 mod foreign_groups;

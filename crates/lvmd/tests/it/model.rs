@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::{CreateLvSnapshotRequest, LogicalVolume};
-use topolvm_testkit::lvm::story::{CLASSES, Event, NAMES, POOLS, Request, Step, stories};
+use topolvm_testkit::lvm::scenario::{CLASSES, Event, NAMES, POOLS, Request, Step, scenarios};
 use topolvm_testkit::lvm::{EXTENT, FakeLvm, FakeVolume};
 
 use crate::node::{GIB, Node, THIN_CONFIG};
@@ -230,7 +230,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_happens_lvmd_knows_what_there_is_in_the_end(steps in stories()) {
+    fn lvmd_agrees_with_lvm_after_random_requests(steps in scenarios()) {
         live(&steps);
     }
 }

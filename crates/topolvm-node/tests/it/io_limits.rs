@@ -26,13 +26,13 @@ const POD: &str = "pod-uid";
 const WITHOUT_PODS: IoLimitSettings = IoLimitSettings { of_pods: false };
 
 /// An agent with a volume and a pod.
-struct Bed {
+struct Setup {
     api: ApiServer,
     agent: Agent,
     _lvmd: LvmdProcess,
 }
 
-impl Bed {
+impl Setup {
     /// Starts it with these annotations of the LogicalVolume and of the pod.
     async fn start(volume: Value, pod: Value) -> Self {
         Self::start_with(IoLimitSettings::default(), volume, pod).await
@@ -44,14 +44,14 @@ impl Bed {
         let lvmd = agent.lvmd().await;
         api.apply_json(logical_volume(VOLUME).uid("u1").build());
         until_ready(&api, VOLUME).await;
-        let bed = Self { api, agent, _lvmd: lvmd };
-        bed.annotate_volume(volume);
-        bed.api.apply_json(json!({
+        let setup = Self { api, agent, _lvmd: lvmd };
+        setup.annotate_volume(volume);
+        setup.api.apply_json(json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": "web-0", "namespace": "shop", "uid": POD, "annotations": pod},
             "spec": {"nodeName": "n1"},
         }));
-        bed
+        setup
     }
 
     fn annotate_volume(&self, annotations: Value) {
@@ -121,71 +121,72 @@ impl Bed {
 
 #[tokio::test]
 async fn io_limits_apply_before_the_pod_starts_and_follow_updates() {
-    let bed = Bed::start(json!({WRITE_BYTES: "10Mi", WRITES: "70"}), json!({})).await;
-    bed.until_condition(
-        "Unknown",
-        "NotPublished",
-        "no pod uses the volume; limits of the next pod: bytes written 10Mi/s, writes 70/s",
-    )
-    .await;
-    bed.publish().await;
-    assert_eq!(bed.limits(), "bytes written 10Mi/s, writes 70/s");
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s, writes 70/s").await;
-    bed.annotate_volume(json!({WRITE_BYTES: "1Mi"}));
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
-    assert_eq!(bed.limits(), "bytes written 1Mi/s");
-    bed.annotate_volume(json!({}));
-    bed.until_condition("", "", "").await;
-    assert_eq!(bed.limits(), "");
-    bed.unpublish().await;
-    bed.stop().await;
+    let setup = Setup::start(json!({WRITE_BYTES: "10Mi", WRITES: "70"}), json!({})).await;
+    setup
+        .until_condition(
+            "Unknown",
+            "NotPublished",
+            "no pod uses the volume; limits of the next pod: bytes written 10Mi/s, writes 70/s",
+        )
+        .await;
+    setup.publish().await;
+    assert_eq!(setup.limits(), "bytes written 10Mi/s, writes 70/s");
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s, writes 70/s").await;
+    setup.annotate_volume(json!({WRITE_BYTES: "1Mi"}));
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
+    assert_eq!(setup.limits(), "bytes written 1Mi/s");
+    setup.annotate_volume(json!({}));
+    setup.until_condition("", "", "").await;
+    assert_eq!(setup.limits(), "");
+    setup.unpublish().await;
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn io_limits_of_a_pod_can_only_lower_those_of_its_volume() {
-    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({WRITE_BYTES: "20Mi", READ_BYTES: "5Mi"})).await;
-    bed.publish().await;
-    assert_eq!(bed.limits(), "bytes read 5Mi/s, bytes written 10Mi/s");
-    bed.annotate_pod(json!({CARINA_WRITE_BYTES: "1048576"}));
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
-    bed.annotate_pod(json!({"example.com/other": "a"}));
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
-    bed.annotate_volume(json!({}));
-    bed.until_condition("", "", "").await;
-    bed.annotate_pod(json!({READ_BYTES: "5Mi"}));
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s").await;
-    assert_eq!(bed.limits(), "bytes read 5Mi/s");
-    bed.stop().await;
+    let setup = Setup::start(json!({WRITE_BYTES: "10Mi"}), json!({WRITE_BYTES: "20Mi", READ_BYTES: "5Mi"})).await;
+    setup.publish().await;
+    assert_eq!(setup.limits(), "bytes read 5Mi/s, bytes written 10Mi/s");
+    setup.annotate_pod(json!({CARINA_WRITE_BYTES: "1048576"}));
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
+    setup.annotate_pod(json!({"example.com/other": "a"}));
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    setup.annotate_volume(json!({}));
+    setup.until_condition("", "", "").await;
+    setup.annotate_pod(json!({READ_BYTES: "5Mi"}));
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s").await;
+    assert_eq!(setup.limits(), "bytes read 5Mi/s");
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn invalid_pod_io_limits_are_reported_and_volume_limits_stay() {
     let wrong = json!({WRITE_BYTES: "1Mi", CARINA_WRITE_BYTES: "1000000", READ_BYTES: "5Mi"});
-    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), wrong).await;
-    bed.publish().await;
-    assert_eq!(bed.limits(), "bytes written 10Mi/s");
+    let setup = Setup::start(json!({WRITE_BYTES: "10Mi"}), wrong).await;
+    setup.publish().await;
+    assert_eq!(setup.limits(), "bytes written 10Mi/s");
     let problem =
         format!("{WRITE_BYTES} and {CARINA_WRITE_BYTES} set the same limit to different values; remove one of them");
     let message = format!("pod shop/web-0: {problem}; in force: bytes written 10Mi/s");
-    bed.until_condition("False", "InvalidIOLimits", &message).await;
-    assert_eq!(bed.event("InvalidIOLimits").await, problem);
-    bed.annotate_pod(json!({READ_BYTES: "5Mi"}));
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s, bytes written 10Mi/s").await;
-    bed.stop().await;
+    setup.until_condition("False", "InvalidIOLimits", &message).await;
+    assert_eq!(setup.event("InvalidIOLimits").await, problem);
+    setup.annotate_pod(json!({READ_BYTES: "5Mi"}));
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes read 5Mi/s, bytes written 10Mi/s").await;
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn limits_of_an_object_that_cannot_be_meant_change_nothing() {
-    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
-    bed.publish().await;
-    bed.annotate_volume(json!({WRITE_BYTES: "0"}));
+    let setup = Setup::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+    setup.publish().await;
+    setup.annotate_volume(json!({WRITE_BYTES: "0"}));
     let message = format!(
         "LogicalVolume {VOLUME}: {WRITE_BYTES} is \"0\", which would block all I/O; set a limit greater than 0, or \
          omit it for no limit; the previous I/O limits stay in force"
     );
-    bed.until_condition("False", "InvalidIOLimits", &message).await;
-    assert_eq!(bed.limits(), "bytes written 10Mi/s");
-    bed.stop().await;
+    setup.until_condition("False", "InvalidIOLimits", &message).await;
+    assert_eq!(setup.limits(), "bytes written 10Mi/s");
+    setup.stop().await;
 }
 
 #[tokio::test]
@@ -194,69 +195,69 @@ async fn io_limit_changes_during_an_agent_outage_apply_afterwards() {
         (json!({WRITE_BYTES: "1Mi"}), json!({READ_BYTES: "5Mi"}), "bytes read 5Mi/s, bytes written 1Mi/s"),
         (json!({}), json!({}), ""),
     ] {
-        let mut bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
-        bed.publish().await;
-        bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
-        bed.api.disconnect();
-        bed.annotate_volume(volume);
-        bed.annotate_pod(pod);
-        bed.agent = bed.agent.restart(&bed.api).await;
-        bed.api.reconnect();
+        let mut setup = Setup::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+        setup.publish().await;
+        setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+        setup.api.disconnect();
+        setup.annotate_volume(volume);
+        setup.annotate_pod(pod);
+        setup.agent = setup.agent.restart(&setup.api).await;
+        setup.api.reconnect();
         let message = format!("pod shop/web-0: {expected}");
         match expected {
-            "" => bed.until_condition("", "", "").await,
-            _ => bed.until_condition("True", "LimitsInForce", &message).await,
+            "" => setup.until_condition("", "", "").await,
+            _ => setup.until_condition("True", "LimitsInForce", &message).await,
         }
-        assert_eq!(bed.limits(), expected);
-        bed.stop().await;
+        assert_eq!(setup.limits(), expected);
+        setup.stop().await;
     }
 }
 
 #[tokio::test]
 async fn agent_without_pod_io_limits_reads_no_pods() {
     let pod = json!({WRITE_BYTES: "1Mi", READ_BYTES: "5Mi"});
-    let bed = Bed::start_with(WITHOUT_PODS, json!({WRITE_BYTES: "10Mi"}), pod).await;
-    bed.publish().await;
-    assert_eq!(bed.limits(), "bytes written 10Mi/s");
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
-    bed.annotate_volume(json!({WRITE_BYTES: "20Mi"}));
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 20Mi/s").await;
-    assert_eq!(bed.limits(), "bytes written 20Mi/s");
-    bed.annotate_volume(json!({}));
-    bed.until_condition("", "", "").await;
-    assert_eq!(bed.limits(), "");
-    let of_pods: Vec<_> = bed.api.requests().into_iter().filter(|(_, path)| path.contains("/pods")).collect();
+    let setup = Setup::start_with(WITHOUT_PODS, json!({WRITE_BYTES: "10Mi"}), pod).await;
+    setup.publish().await;
+    assert_eq!(setup.limits(), "bytes written 10Mi/s");
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    setup.annotate_volume(json!({WRITE_BYTES: "20Mi"}));
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 20Mi/s").await;
+    assert_eq!(setup.limits(), "bytes written 20Mi/s");
+    setup.annotate_volume(json!({}));
+    setup.until_condition("", "", "").await;
+    assert_eq!(setup.limits(), "");
+    let of_pods: Vec<_> = setup.api.requests().into_iter().filter(|(_, path)| path.contains("/pods")).collect();
     assert!(of_pods.is_empty(), "{of_pods:?}");
-    bed.stop().await;
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn pod_io_limits_end_when_they_are_switched_off() {
     for (volume, expected) in [(json!({WRITE_BYTES: "10Mi"}), "bytes written 10Mi/s"), (json!({}), "")] {
-        let mut bed = Bed::start(volume, json!({WRITE_BYTES: "1Mi"})).await;
-        bed.publish().await;
-        bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
-        bed.agent = bed.agent.restart_with(&bed.api, WITHOUT_PODS).await;
+        let mut setup = Setup::start(volume, json!({WRITE_BYTES: "1Mi"})).await;
+        setup.publish().await;
+        setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 1Mi/s").await;
+        setup.agent = setup.agent.restart_with(&setup.api, WITHOUT_PODS).await;
         match expected {
-            "" => bed.until_condition("", "", "").await,
-            _ => bed.until_condition("True", "LimitsInForce", &format!("pod shop/web-0: {expected}")).await,
+            "" => setup.until_condition("", "", "").await,
+            _ => setup.until_condition("True", "LimitsInForce", &format!("pod shop/web-0: {expected}")).await,
         }
-        assert_eq!(bed.limits(), expected);
-        bed.stop().await;
+        assert_eq!(setup.limits(), expected);
+        setup.stop().await;
     }
 }
 
 #[tokio::test]
 async fn limits_that_something_else_takes_away_are_set_again() {
-    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
-    bed.publish().await;
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    let setup = Setup::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+    setup.publish().await;
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
     // Again and again, until it is not done any more for something else that has happened before
     let (quiet, deadline) = (Duration::from_secs(1), Instant::now() + Duration::from_secs(20));
     loop {
-        bed.agent.machine.cgroups().forget_limits();
+        setup.agent.machine.cgroups().forget_limits();
         let lost = Instant::now();
-        while bed.limits() != "bytes written 10Mi/s" {
+        while setup.limits() != "bytes written 10Mi/s" {
             assert!(Instant::now() < deadline, "limits that are lost stay so");
             tokio::task::yield_now().await;
         }
@@ -264,52 +265,53 @@ async fn limits_that_something_else_takes_away_are_set_again() {
             break;
         }
     }
-    bed.annotate_volume(json!({}));
-    bed.until_condition("", "", "").await;
-    assert_eq!(bed.limits(), "");
-    bed.stop().await;
+    setup.annotate_volume(json!({}));
+    setup.until_condition("", "", "").await;
+    assert_eq!(setup.limits(), "");
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn io_limits_without_kernel_support_are_reported_and_pods_start() {
-    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
-    bed.agent.machine.cgroups().lacks_controller = true;
-    bed.publish().await;
-    let note = bed.event("IOLimitsFailed").await;
+    let setup = Setup::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+    setup.agent.machine.cgroups().lacks_controller = true;
+    setup.publish().await;
+    let note = setup.event("IOLimitsFailed").await;
     assert!(note.contains("no cgroup controller for I/O"), "{note}");
-    bed.until_condition("False", "IOLimitsFailed", &format!("pod shop/web-0: {note}; in force: nothing")).await;
-    bed.agent.machine.cgroups().lacks_controller = false;
+    setup.until_condition("False", "IOLimitsFailed", &format!("pod shop/web-0: {note}; in force: nothing")).await;
+    setup.agent.machine.cgroups().lacks_controller = false;
     // kubelet updates the status of a pod on each change, such as the start of a container
-    bed.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));
-    bed.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
-    bed.stop().await;
+    setup.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));
+    setup.until_condition("True", "LimitsInForce", "pod shop/web-0: bytes written 10Mi/s").await;
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn a_cgroup_that_kubelet_makes_a_moment_later_is_waited_for() {
-    let bed = Bed::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
-    bed.agent.machine.cgroups().missing = 3;
-    bed.publish().await;
-    assert_eq!(bed.limits(), "bytes written 10Mi/s");
-    assert!(bed.api.list_json(EVENTS).iter().all(|event| event["reason"] != "IOLimitsFailed"));
-    bed.stop().await;
+    let setup = Setup::start(json!({WRITE_BYTES: "10Mi"}), json!({})).await;
+    setup.agent.machine.cgroups().missing = 3;
+    setup.publish().await;
+    assert_eq!(setup.limits(), "bytes written 10Mi/s");
+    assert!(setup.api.list_json(EVENTS).iter().all(|event| event["reason"] != "IOLimitsFailed"));
+    setup.stop().await;
 }
 
 #[tokio::test]
 async fn cgroups_are_not_inspected_without_a_requested_limit() {
-    let bed = Bed::start(json!({}), json!({})).await;
-    bed.publish().await;
-    bed.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));
-    bed.annotate_volume(json!({"example.com/seen": "true"}));
-    bed.unpublish().await;
+    let setup = Setup::start(json!({}), json!({})).await;
+    setup.publish().await;
+    setup.api.edit("pods", "shop", "web-0", |pod| pod["status"] = json!({"phase": "Running"}));
+    setup.annotate_volume(json!({"example.com/seen": "true"}));
+    setup.unpublish().await;
     // So that all of it has been seen
-    bed.annotate_volume(json!({WRITE_BYTES: "10Mi"}));
-    bed.until_condition(
-        "Unknown",
-        "NotPublished",
-        "no pod uses the volume; limits of the next pod: bytes written 10Mi/s",
-    )
-    .await;
-    assert_eq!(bed.agent.machine.cgroups().asked, 0);
-    bed.stop().await;
+    setup.annotate_volume(json!({WRITE_BYTES: "10Mi"}));
+    setup
+        .until_condition(
+            "Unknown",
+            "NotPublished",
+            "no pod uses the volume; limits of the next pod: bytes written 10Mi/s",
+        )
+        .await;
+    assert_eq!(setup.agent.machine.cgroups().asked, 0);
+    setup.stop().await;
 }

@@ -12,7 +12,7 @@ use topolvm_proto::csi::{
     CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, Topology, TopologyRequirement, VolumeCapability,
 };
 
-use super::bed::{Bed, IMMEDIATE, VG, create, is_bound};
+use super::setup::{IMMEDIATE, Setup, VG, create, is_bound};
 use super::watching::time_until_all;
 use crate::figure::{Figure, median};
 use system_tests::manifests::{VolumeMode, claim};
@@ -91,19 +91,19 @@ impl Samples {
     }
 }
 
-pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
-    let channel = Endpoint::try_from(format!("unix:{}", controller_socket(bed.cluster).display()))?.connect().await?;
+pub(super) async fn measure(setup: &Setup<'_>) -> Result<Vec<Figure>> {
+    let channel = Endpoint::try_from(format!("unix:{}", controller_socket(setup.cluster).display()))?.connect().await?;
     let csi = ControllerClient::new(channel);
     // Opens connections and warms caches
-    time_claims(bed, 2).await?;
+    time_claims(setup, 2).await?;
     let mut figures = Vec::new();
     for burst in BURSTS {
         let (mut claims, mut volumes, mut shells, mut ratios) =
             (Samples::default(), Samples::default(), vec![], vec![]);
         for _ in 0..burst.rounds {
-            let last = claims.add(time_claims(bed, burst.volumes).await?);
-            volumes.add(time_csi_creates(bed, &csi, burst.volumes).await?);
-            let shell = time_shell_loop(bed, burst.volumes)?;
+            let last = claims.add(time_claims(setup, burst.volumes).await?);
+            volumes.add(time_csi_creates(setup, &csi, burst.volumes).await?);
+            let shell = time_shell_loop(setup, burst.volumes)?;
             ratios.push(last / shell);
             shells.push(shell);
         }
@@ -120,20 +120,20 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Returns the milliseconds from the first request until each claim is Bound.
-async fn time_claims(bed: &Bed<'_>, number: usize) -> Result<Vec<f64>> {
+async fn time_claims(setup: &Setup<'_>, number: usize) -> Result<Vec<f64>> {
     let names: Vec<String> = (0..number).map(|index| format!("burst{index}")).collect();
-    let claims = names.iter().map(|name| create(&bed.claims, claim(name, IMMEDIATE, "64Mi", VolumeMode::Filesystem)));
+    let claims = names.iter().map(|name| create(&setup.claims, claim(name, IMMEDIATE, "64Mi", VolumeMode::Filesystem)));
     let action = async { try_join_all(claims).await.map(drop) };
-    let times = time_until_all(&bed.claims, &names, is_bound, action).await?;
-    bed.delete_claims()?;
+    let times = time_until_all(&setup.claims, &names, is_bound, action).await?;
+    setup.delete_claims()?;
     Ok(times)
 }
 
 /// Returns the milliseconds of each CreateVolume, all called at once.
-async fn time_csi_creates(bed: &Bed<'_>, csi: &ControllerClient<Channel>, number: usize) -> Result<Vec<f64>> {
+async fn time_csi_creates(setup: &Setup<'_>, csi: &ControllerClient<Channel>, number: usize) -> Result<Vec<f64>> {
     let start = Instant::now();
     let calls = (0..number).map(|index| {
-        let (mut csi, request) = (csi.clone(), create_request(bed, index));
+        let (mut csi, request) = (csi.clone(), create_request(setup, index));
         async move {
             let volume = csi.create_volume(request).await?.into_inner().volume.context("no volume in the answer")?;
             anyhow::Ok((volume.volume_id, start.elapsed().as_secs_f64() * 1000.0))
@@ -150,8 +150,8 @@ async fn time_csi_creates(bed: &Bed<'_>, csi: &ControllerClient<Channel>, number
     Ok(times)
 }
 
-fn create_request(bed: &Bed<'_>, index: usize) -> CreateVolumeRequest {
-    let node = bed.node.name().to_owned();
+fn create_request(setup: &Setup<'_>, index: usize) -> CreateVolumeRequest {
+    let node = setup.node.name().to_owned();
     let here = Topology { segments: [("topology.topolvm.io/node".to_owned(), node)].into() };
     CreateVolumeRequest {
         name: format!("called{index}"),
@@ -166,7 +166,7 @@ fn create_request(bed: &Bed<'_>, index: usize) -> CreateVolumeRequest {
 }
 
 /// Returns the milliseconds of a loop of so many lvcreate, by the guest's clock.
-fn time_shell_loop(bed: &Bed<'_>, number: usize) -> Result<f64> {
+fn time_shell_loop(setup: &Setup<'_>, number: usize) -> Result<f64> {
     let script = format!(
         "begin=$EPOCHREALTIME\n\
          for i in $(seq {number}); do lvcreate -qqy -L 64m -n shell$i {VG}; done\n\
@@ -174,6 +174,6 @@ fn time_shell_loop(bed: &Bed<'_>, number: usize) -> Result<f64> {
          for i in $(seq {number}); do lvremove -qqy {VG}/shell$i; done; echo $(( ${{end/./}} - ${{begin/./}} ))"
     );
     let microseconds: f64 =
-        bed.node.script(&script)?.trim().parse().context("the shell did not say how long it took")?;
+        setup.node.script(&script)?.trim().parse().context("the shell did not say how long it took")?;
     Ok(microseconds / 1000.0)
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::bed::{Bed, WAITING, create, is_ready};
+use super::setup::{Setup, WAITING, create, is_ready};
 use super::watching::{time_until, time_until_all};
 use crate::figure::{Figure, median};
 use system_tests::manifests::{VolumeMode, claim, pod};
@@ -24,30 +24,30 @@ const VOLUMES_OF_A_POD: usize = 10;
 /// Sizes in MiB to which they grow.
 const SIZES: [i64; 3] = [96, 128, 160];
 
-pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
+pub(super) async fn measure(setup: &Setup<'_>) -> Result<Vec<Figure>> {
     // Images and CSI connections
-    time_pod_with_volume(bed).await?;
-    bed.clean_up()?;
+    time_pod_with_volume(setup).await?;
+    setup.clean_up()?;
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for _ in 0..TIMES {
-        with.push(time_pod_with_volume(bed).await?);
-        bed.clean_up()?;
-        without.push(time_pod_without_volume(bed).await?);
-        bed.clean_up()?;
+        with.push(time_pod_with_volume(setup).await?);
+        setup.clean_up()?;
+        without.push(time_pod_without_volume(setup).await?);
+        setup.clean_up()?;
     }
-    time_pod_with_volume(bed).await?;
+    time_pod_with_volume(setup).await?;
     let mut growths = Vec::new();
     for step in 1..=i64::from(TIMES) {
-        growths.push(time_expansion(bed, 1024 + 256 * step).await?);
+        growths.push(time_expansion(setup, 1024 + 256 * step).await?);
     }
     let mut alone = Vec::new();
     for step in 1..=i64::from(TIMES) {
         tokio::time::sleep(PLEG_PERIODS).await;
-        alone.push(time_expansion(bed, 2304 + 256 * step).await?);
+        alone.push(time_expansion(setup, 2304 + 256 * step).await?);
     }
-    bed.clean_up()?;
-    let at_once = time_expansions_at_once(bed).await?;
-    bed.clean_up()?;
+    setup.clean_up()?;
+    let at_once = time_expansions_at_once(setup).await?;
+    setup.clean_up()?;
     let ms = |name, values, goal| {
         anyhow::Ok(Figure { name, value: median(values).context("no samples")?, unit: "ms", goal })
     };
@@ -63,16 +63,16 @@ pub(super) async fn measure(bed: &Bed<'_>) -> Result<Vec<Figure>> {
 }
 
 /// Creates a claim and its pod, and returns the milliseconds until the pod is Ready. Both stay.
-async fn time_pod_with_volume(bed: &Bed<'_>) -> Result<f64> {
+async fn time_pod_with_volume(setup: &Setup<'_>) -> Result<f64> {
     let action = async {
-        create(&bed.claims, claim("pod", WAITING, "1Gi", VolumeMode::Filesystem)).await?;
-        create(&bed.pods, pod("pod", "pod", VolumeMode::Filesystem)).await
+        create(&setup.claims, claim("pod", WAITING, "1Gi", VolumeMode::Filesystem)).await?;
+        create(&setup.pods, pod("pod", "pod", VolumeMode::Filesystem)).await
     };
-    time_until(&bed.pods, "pod", is_ready, action).await
+    time_until(&setup.pods, "pod", is_ready, action).await
 }
 
-async fn time_pod_without_volume(bed: &Bed<'_>) -> Result<f64> {
-    time_until(&bed.pods, "pod", is_ready, create(&bed.pods, pod_with_volumes("pod", &[])?)).await
+async fn time_pod_without_volume(setup: &Setup<'_>) -> Result<f64> {
+    time_until(&setup.pods, "pod", is_ready, create(&setup.pods, pod_with_volumes("pod", &[])?)).await
 }
 
 /// Returns a pod that mounts these claims.
@@ -96,24 +96,24 @@ struct AtOnce {
 }
 
 /// Expands the claims of several pods at once, a few times.
-async fn time_expansions_at_once(bed: &Bed<'_>) -> Result<AtOnce> {
+async fn time_expansions_at_once(setup: &Setup<'_>) -> Result<AtOnce> {
     let names: Vec<String> = (0..PODS * VOLUMES_OF_A_POD).map(|number| format!("grown{number}")).collect();
     let pods: Vec<String> = (0..PODS).map(|number| format!("pod{number}")).collect();
-    let claims = names.iter().map(|name| create(&bed.claims, claim(name, WAITING, "64Mi", VolumeMode::Filesystem)));
+    let claims = names.iter().map(|name| create(&setup.claims, claim(name, WAITING, "64Mi", VolumeMode::Filesystem)));
     let action = async {
         try_join_all(claims).await?;
         for (pod, names) in pods.iter().zip(names.chunks(VOLUMES_OF_A_POD)) {
-            create(&bed.pods, pod_with_volumes(pod, names)?).await?;
+            create(&setup.pods, pod_with_volumes(pod, names)?).await?;
         }
         Ok(())
     };
-    time_until_all(&bed.pods, &pods, is_ready, action).await?;
+    time_until_all(&setup.pods, &pods, is_ready, action).await?;
     let mut at_once = AtOnce::default();
     for mebibytes in SIZES {
         tokio::time::sleep(PLEG_PERIODS).await;
-        let action = async { try_join_all(names.iter().map(|name| expand(bed, name, mebibytes))).await.map(drop) };
-        let grown = time_until_all(&bed.claims, &names, |claim| has_size(claim, mebibytes), action);
-        let volumes = time_until_all(&bed.claims, &names, waits_for_kubelet, async { Ok(()) });
+        let action = async { try_join_all(names.iter().map(|name| expand(setup, name, mebibytes))).await.map(drop) };
+        let grown = time_until_all(&setup.claims, &names, |claim| has_size(claim, mebibytes), action);
+        let volumes = time_until_all(&setup.claims, &names, waits_for_kubelet, async { Ok(()) });
         let (grown, volumes) = try_join(grown, volumes).await?;
         let last = |times: &[f64]| times.iter().copied().fold(0.0, f64::max);
         at_once.last.push(last(&grown));
@@ -130,13 +130,13 @@ fn waits_for_kubelet(claim: &PersistentVolumeClaim) -> bool {
 }
 
 /// Expands the claim and returns the milliseconds until its capacity shows that the filesystem has grown.
-async fn time_expansion(bed: &Bed<'_>, mebibytes: i64) -> Result<f64> {
-    time_until(&bed.claims, "pod", |claim| has_size(claim, mebibytes), expand(bed, "pod", mebibytes)).await
+async fn time_expansion(setup: &Setup<'_>, mebibytes: i64) -> Result<f64> {
+    time_until(&setup.claims, "pod", |claim| has_size(claim, mebibytes), expand(setup, "pod", mebibytes)).await
 }
 
-async fn expand(bed: &Bed<'_>, claim: &str, mebibytes: i64) -> Result<()> {
+async fn expand(setup: &Setup<'_>, claim: &str, mebibytes: i64) -> Result<()> {
     let patch = json!({"spec": {"resources": {"requests": {"storage": format!("{mebibytes}Mi")}}}});
-    bed.claims.patch(claim, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    setup.claims.patch(claim, &PatchParams::default(), &Patch::Merge(&patch)).await?;
     Ok(())
 }
 

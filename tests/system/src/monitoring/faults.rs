@@ -3,7 +3,6 @@
 //! alerts, in fast time, and is repaired.
 
 mod absence;
-mod bed;
 mod blocked_evacuation;
 mod certificate;
 mod disks;
@@ -13,6 +12,7 @@ mod leader;
 mod limited_group;
 mod mount;
 mod rights;
+mod setup;
 mod slow_lvm;
 mod thin_pool;
 mod volume;
@@ -27,9 +27,9 @@ use testbed::cluster::Cluster;
 use testbed::node::Node;
 use testbed::topolvm::TopolvmSpec;
 
-pub use self::bed::faults_spec;
+pub use self::setup::faults_spec;
 
-use self::bed::Bed;
+use self::setup::Setup;
 use super::queries::{read_rules, rules_in_fast_time};
 use super::server::Prometheus;
 
@@ -39,7 +39,7 @@ struct Group {
     /// The alerts that they raise.
     alerts: &'static [&'static str],
     /// Injects the faults, waits for all the alerts, and repairs the faults.
-    run: fn(&Bed<'_>) -> Result<()>,
+    run: fn(&Setup<'_>) -> Result<()>,
 }
 
 /// The groups in their order. kube-scheduler does not call the extender before the end of the first one.
@@ -66,12 +66,12 @@ const GROUPS: [Group; 14] = [
 pub fn check_faults(cluster: &Cluster, node: &Node, spec: &TopolvmSpec, directory: &Path) -> Result<String> {
     let rules = rules_in_fast_time(read_rules()?)?;
     let prometheus = Prometheus::start(cluster, directory, &rules)?;
-    let bed = Bed { cluster, node, manifests: &spec.manifests, prometheus: &prometheus };
+    let setup = Setup { cluster, node, manifests: &spec.manifests, prometheus: &prometheus };
     let (mut report, mut wrong) = (String::new(), Vec::new());
     for group in &GROUPS {
         let (start, alerts) = (Instant::now(), group.alerts.join(", "));
         // Run the other groups also after a failure
-        wrong.extend((group.run)(&bed).err().map(|error| format!("{alerts}: {error:#}\n{}", bed.logs())));
+        wrong.extend((group.run)(&setup).err().map(|error| format!("{alerts}: {error:#}\n{}", setup.logs())));
         writeln!(report, "{alerts} after {:.0} s", start.elapsed().as_secs_f64())?;
     }
     prometheus.stop()?;
@@ -83,7 +83,7 @@ pub fn check_faults(cluster: &Cluster, node: &Node, spec: &TopolvmSpec, director
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::planted::{OF_REFUSED_CLASS, OF_VOLUMES, WITHOUT_LVMD};
+    use super::super::injected::{OF_REFUSED_CLASS, OF_VOLUMES, WITHOUT_LVMD};
     use super::super::queries::rule_names;
     use super::*;
 

@@ -43,8 +43,8 @@ fn check_chart() -> Result<()> {
     let directory = tempfile::Builder::new().prefix("topolvm-helm-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &spec.cluster)?;
     let outcome = prepare_cluster(&cluster, &spec).and_then(|node| {
-        let bed = Bed { cluster: &cluster, node };
-        bed.check_lifecycle().and_then(|()| bed.follow_page()).with_state(|| bed.logs())
+        let setup = Setup { cluster: &cluster, node };
+        setup.check_lifecycle().and_then(|()| setup.follow_page()).with_state(|| setup.logs())
     });
     cluster.down(None)?;
     outcome
@@ -60,12 +60,12 @@ fn prepare_cluster(cluster: &Cluster, spec: &TopolvmSpec) -> Result<Node> {
     Ok(node)
 }
 
-struct Bed<'a> {
+struct Setup<'a> {
     cluster: &'a Cluster,
     node: Node,
 }
 
-impl Bed<'_> {
+impl Setup<'_> {
     /// Installs, upgrades, rolls back and uninstalls the chart.
     fn check_lifecycle(&self) -> Result<()> {
         self.install().context("install")?;

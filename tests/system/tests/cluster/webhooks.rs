@@ -1,6 +1,5 @@
 //! The admission webhooks: a real API server calls them.
 
-mod bed;
 mod capacity;
 mod cert_manager;
 mod kustomizations;
@@ -8,6 +7,7 @@ mod real_cert_manager;
 mod relay;
 mod renewal;
 mod scheduling_mode;
+mod setup;
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 use testbed::topolvm::{self, CONTROLLER};
 use topolvm_api::ApiFlavor;
 
-use bed::{Bed, CLASS, NAMESPACE, SECRET, test};
+use setup::{CLASS, NAMESPACE, SECRET, Setup, test};
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
@@ -31,39 +31,39 @@ pub(crate) fn tests() -> Vec<Trial> {
     ]
 }
 
-fn call_webhooks(bed: &Bed) -> Result<()> {
+fn call_webhooks(setup: &Setup) -> Result<()> {
     let namespace = format!("--webhook-namespace={NAMESPACE}");
     // The shortest lifetime, so that API servers get five seconds to receive a new authority
     let flags = ["--enable-webhooks", "--pvc-finalizer", "--webhook-certificate-lifetime=1m", &namespace];
-    topolvm::start(&bed.cluster, &[], &bed.usual_spec("extender", &flags)?)?;
-    check(bed)?;
-    let mut legacy = bed.usual_spec("legacy-extender", &flags)?;
+    topolvm::start(&setup.cluster, &[], &setup.usual_spec("extender", &flags)?)?;
+    check(setup)?;
+    let mut legacy = setup.usual_spec("legacy-extender", &flags)?;
     legacy.flavor = ApiFlavor::Legacy;
-    topolvm::start(&bed.cluster, &[], &legacy)?;
-    check_legacy(bed)
+    topolvm::start(&setup.cluster, &[], &legacy)?;
+    check_legacy(setup)
 }
 
 /// Checks that a claim of our class gets no finalizer in a namespace that is excluded.
-fn claim_is_left_alone(bed: &Bed, namespace: &str, class: &str) -> Result<()> {
+fn claim_is_left_alone(setup: &Setup, namespace: &str, class: &str) -> Result<()> {
     let mut alone = claim("alone", class, "3Gi", VolumeMode::Filesystem);
     alone["metadata"]["namespace"] = json!(namespace);
-    let alone = bed.dry_run_create(&alone)?;
+    let alone = setup.dry_run_create(&alone)?;
     let finalizers = &alone["metadata"]["finalizers"];
     ensure!(*finalizers == json!(["kubernetes.io/pvc-protection"]), "the claim in {namespace} has {finalizers}");
     Ok(())
 }
 
 /// Checks the webhooks of the older API group, to which the cluster has been switched.
-fn check_legacy(bed: &Bed) -> Result<()> {
-    let cluster = &bed.cluster;
+fn check_legacy(setup: &Setup) -> Result<()> {
+    let cluster = &setup.cluster;
     cluster.apply(&storage_class(ApiFlavor::Legacy, "old", None, false).to_string())?;
     let old = claim("old", "old", "3Gi", VolumeMode::Filesystem);
-    let old = cluster.ready(CONTROLLER, || bed.create(&old, &[]))?;
+    let old = cluster.ready(CONTROLLER, || setup.create(&old, &[]))?;
     let finalizers = &old["metadata"]["finalizers"];
     ensure!(*finalizers == json!(["kubernetes.io/pvc-protection", "topolvm.cybozu.com/pvc"]), "{finalizers}");
     cluster.kubectl_ok(["create", "namespace", "old-left-alone"])?;
     cluster.kubectl_ok(["label", "namespace", "old-left-alone", "topolvm.cybozu.com/webhook=ignore"])?;
-    claim_is_left_alone(bed, "old-left-alone", "old")?;
+    claim_is_left_alone(setup, "old-left-alone", "old")?;
     for (claim, expected) in [
         (
             "old",
@@ -72,25 +72,25 @@ fn check_legacy(bed: &Bed) -> Result<()> {
         // Of the group that is not served
         ("data", json!({})),
     ] {
-        let pod = bed.dry_run_create(&pod("old", claim, VolumeMode::Filesystem))?;
+        let pod = setup.dry_run_create(&pod("old", claim, VolumeMode::Filesystem))?;
         let resources = &pod["spec"]["containers"][0]["resources"];
         ensure!(*resources == expected, "the pod with the claim {claim} has {resources}");
     }
     Ok(())
 }
 
-fn check(bed: &Bed) -> Result<()> {
-    let cluster = &bed.cluster;
+fn check(setup: &Setup) -> Result<()> {
+    let cluster = &setup.cluster;
     // Refused until the API server has received the authority
     let data = claim("data", CLASS, "3Gi", VolumeMode::Filesystem);
-    let data = cluster.ready(CONTROLLER, || bed.create(&data, &[]))?;
+    let data = cluster.ready(CONTROLLER, || setup.create(&data, &[]))?;
     let finalizers = &data["metadata"]["finalizers"];
     ensure!(*finalizers == json!(["kubernetes.io/pvc-protection", "topolvm.io/pvc"]), "the claim has {finalizers}");
-    let foreign = bed.create(&claim("foreign", "foreign-class", "3Gi", VolumeMode::Filesystem), &[])?;
+    let foreign = setup.create(&claim("foreign", "foreign-class", "3Gi", VolumeMode::Filesystem), &[])?;
     ensure!(foreign["metadata"]["finalizers"] == json!(["kubernetes.io/pvc-protection"]), "{foreign}");
 
     let user = pod("user", "data", VolumeMode::Filesystem);
-    let changed = bed.dry_run_create(&user)?;
+    let changed = setup.dry_run_create(&user)?;
     let annotation = &changed["metadata"]["annotations"]["capacity.topolvm.io/00default"];
     ensure!(*annotation == json!((3_u64 << 30).to_string()), "the pod has the annotation {annotation}");
     let resources = &changed["spec"]["containers"][0]["resources"];
@@ -98,9 +98,9 @@ fn check(bed: &Bed) -> Result<()> {
     ensure!(*resources == expected, "the pod has {resources}");
 
     // A claim for a statically provisioned volume
-    let empty = bed.create(&claim("by-hand", "", "3Gi", VolumeMode::Filesystem), &[])?;
+    let empty = setup.create(&claim("by-hand", "", "3Gi", VolumeMode::Filesystem), &[])?;
     ensure!(empty["metadata"]["finalizers"] == json!(["kubernetes.io/pvc-protection"]), "{empty}");
-    let by_hand = bed.dry_run_create(&pod("by-hand", "by-hand", VolumeMode::Filesystem))?;
+    let by_hand = setup.dry_run_create(&pod("by-hand", "by-hand", VolumeMode::Filesystem))?;
     ensure!(by_hand["spec"]["containers"][0]["resources"] == json!({}), "{by_hand}");
 
     cluster.kubectl_ok(["create", "namespace", "left-alone"])?;
@@ -108,10 +108,10 @@ fn check(bed: &Bed) -> Result<()> {
     cluster.ready(CONTROLLER, || cluster.kubectl_ok(["get", "serviceaccount", "default", "-n", "left-alone"]))?;
     let mut alone = user.clone();
     alone["metadata"]["namespace"] = json!("left-alone");
-    let alone = bed.dry_run_create(&alone)?;
+    let alone = setup.dry_run_create(&alone)?;
     ensure!(alone["spec"]["containers"][0]["resources"] == json!({}), "{alone}");
     for namespace in ["left-alone", "kube-system", NAMESPACE] {
-        claim_is_left_alone(bed, namespace, CLASS)?;
+        claim_is_left_alone(setup, namespace, CLASS)?;
     }
 
     // A deleted Secret is recreated with a new certificate
@@ -122,20 +122,20 @@ fn check(bed: &Bed) -> Result<()> {
     let mut calls = 0;
     while served().ok().is_none_or(|now| now == first) {
         ensure!(Instant::now() < end, "no new certificate within a minute");
-        bed.dry_run_create(&user).context("while the certificate was renewed")?;
+        setup.dry_run_create(&user).context("while the certificate was renewed")?;
         calls += 1;
     }
     ensure!(calls > 0, "no call was made meanwhile");
     for _ in 0..10 {
-        bed.dry_run_create(&user).context("after the certificate was renewed")?;
+        setup.dry_run_create(&user).context("after the certificate was renewed")?;
     }
 
     // While no controller answers, pods without claims can be created and others cannot
     cluster.stop(CONTROLLER, Duration::from_secs(10))?;
     let mut plain = user.clone();
     plain["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
-    bed.dry_run_create(&plain).context("a pod without claims, without a controller")?;
-    let refused = bed.dry_run_create(&user).err().context("a pod with a claim was made without a controller")?;
+    setup.dry_run_create(&plain).context("a pod without claims, without a controller")?;
+    let refused = setup.dry_run_create(&user).err().context("a pod with a claim was made without a controller")?;
     ensure!(format!("{refused:#}").contains("pod-hook.topolvm.io"), "{refused:#}");
     Ok(())
 }

@@ -24,8 +24,8 @@ use crate::Body;
 use crate::fixture::{Fixture, GRACE};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
-    ("kube_scheduler_filters_and_scores_nodes_as_the_extender_says", |fixture| with_bed(fixture, Bed::check)),
-    ("preemption_evicts_no_pod_where_storage_is_missing", |fixture| with_bed(fixture, Bed::check_preemption)),
+    ("kube_scheduler_filters_and_scores_nodes_as_the_extender_says", |fixture| with_setup(fixture, Setup::check)),
+    ("preemption_evicts_no_pod_where_storage_is_missing", |fixture| with_setup(fixture, Setup::check_preemption)),
 ];
 
 const PROGRAM: &str = "topolvm-scheduler";
@@ -42,24 +42,24 @@ const SELECTED_NODE: &str = r".metadata.annotations.volume\.kubernetes\.io/selec
 /// Label of a node that some pods prefer.
 const PREFERRED: (&str, &str) = ("example.com/preferred", "small");
 
-fn with_bed<'a>(fixture: &'a Fixture, check: fn(&Bed<'a>) -> Result<()>) -> Result<()> {
+fn with_setup<'a>(fixture: &'a Fixture, check: fn(&Setup<'a>) -> Result<()>) -> Result<()> {
     let directory = tempfile::tempdir().context("create a directory for configurations")?;
     let config = fixture.cluster.directory().join(SCHEDULER_CONFIG);
     let usual_config = fs::read_to_string(&config).with_context(|| format!("read {}", config.display()))?;
-    let bed = Bed { fixture, directory, usual_config };
-    let done = bed.prepare().and_then(|()| check(&bed)).with_state(|| bed.state());
-    bed.restore()?;
+    let setup = Setup { fixture, directory, usual_config };
+    let done = setup.prepare().and_then(|()| check(&setup)).with_state(|| setup.state());
+    setup.restore()?;
     done
 }
 
-struct Bed<'a> {
+struct Setup<'a> {
     fixture: &'a Fixture,
     directory: TempDir,
     /// The KubeSchedulerConfiguration without an extender.
     usual_config: String,
 }
 
-impl Bed<'_> {
+impl Setup<'_> {
     fn prepare(&self) -> Result<()> {
         let cluster = &self.fixture.cluster;
         self.fixture.kubectl(&["apply", "--server-side", "-f", &rbac()])?;

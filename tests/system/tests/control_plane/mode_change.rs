@@ -43,8 +43,8 @@ pub(crate) fn tests() -> Vec<Trial> {
 fn run_in_own_cluster() -> Result<()> {
     let shared = TestCluster::up("mode", &mode_spec(&["--scheduling-mode=capacity"])?)?;
     let nodes = FakeNodes::new(&shared.cluster, &spec(&[])?)?;
-    let mut bed = Bed { shared: &shared, nodes: &nodes, scheduled: BTreeMap::new() };
-    let outcome = bed.change_modes().with_state(|| bed.state());
+    let mut setup = Setup { shared: &shared, nodes: &nodes, scheduled: BTreeMap::new() };
+    let outcome = setup.change_modes().with_state(|| setup.state());
     nodes.stop()?;
     shared.down()?;
     outcome
@@ -56,14 +56,14 @@ fn mode_spec(arguments: &[&str]) -> Result<TopolvmSpec> {
 }
 
 /// The cluster, and the scheduled pods until now.
-struct Bed<'a> {
+struct Setup<'a> {
     shared: &'a TestCluster,
     nodes: &'a FakeNodes<'a>,
     /// UIDs of the pods that were scheduled, by their Deployment.
     scheduled: BTreeMap<&'static str, String>,
 }
 
-impl Bed<'_> {
+impl Setup<'_> {
     fn change_modes(&mut self) -> Result<()> {
         NODES.iter().try_for_each(|(name, bytes)| self.add_node(name, *bytes))?;
         self.start_provisioner(true)?;

@@ -2,18 +2,18 @@
 //! extender: each volume is created on the right node, or an Event reports the reason. Two nodes without a machine are
 //! enough, because binding is all that counts.
 
-mod bed;
 mod changes;
 mod classes;
 mod copies;
 mod immediate;
 mod selected_node;
+mod setup;
 mod template_node;
 
 use anyhow::Result;
 use system_tests::scheduling::Mode;
 
-use self::bed::run_in_mode;
+use self::setup::run_in_mode;
 use crate::Body;
 use crate::fixture::Fixture;
 
@@ -23,23 +23,23 @@ pub(crate) const ALL: &[(&str, Body)] = &[
 ];
 
 fn track_capacity(fixture: &Fixture) -> Result<()> {
-    run_in_mode(fixture, Mode::Capacity, |bed| {
-        classes::place_by_class(bed)?;
-        classes::refuse_other_keys(bed)?;
-        selected_node::select_by_hand(bed)?;
-        copies::place_next_to_source(bed)?;
-        immediate::place_at_once(bed)?;
-        template_node::publish_capacity(bed)?;
-        changes::change_capacity(bed)
+    run_in_mode(fixture, Mode::Capacity, |setup| {
+        classes::place_by_class(setup)?;
+        classes::refuse_other_keys(setup)?;
+        selected_node::select_by_hand(setup)?;
+        copies::place_next_to_source(setup)?;
+        immediate::place_at_once(setup)?;
+        template_node::publish_capacity(setup)?;
+        changes::change_capacity(setup)
     })
 }
 
 fn use_extender(fixture: &Fixture) -> Result<()> {
-    run_in_mode(fixture, Mode::Extender, |bed| {
-        classes::place_by_class(bed)?;
-        selected_node::select_by_hand(bed)?;
-        copies::place_next_to_source(bed)?;
-        immediate::place_at_once(bed)?;
-        changes::change_capacity(bed)
+    run_in_mode(fixture, Mode::Extender, |setup| {
+        classes::place_by_class(setup)?;
+        selected_node::select_by_hand(setup)?;
+        copies::place_next_to_source(setup)?;
+        immediate::place_at_once(setup)?;
+        changes::change_capacity(setup)
     })
 }

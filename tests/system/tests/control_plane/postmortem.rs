@@ -19,7 +19,7 @@ use topolvm_api::ApiFlavor;
 use topolvm_testkit::lvm::FakeLvm;
 
 use crate::fixture::{GRACE, LV, spec, write_extender_manifests};
-use crate::planted;
+use crate::injected;
 
 const NAMESPACE: &str = "vault";
 const NODES: [&str; 2] = ["n1", "n2"];
@@ -35,11 +35,11 @@ pub(crate) fn tests() -> Vec<Trial> {
 fn run_in_own_cluster() -> Result<()> {
     let shared = TestCluster::up("postmortem", &spec(&[])?)?;
     let nodes = FakeNodes::new(&shared.cluster, &spec(&[])?)?;
-    let lvms = NODES.map(|_| FakeLvm::new().with_group(planted::GROUP, 240 << 30));
+    let lvms = NODES.map(|_| FakeLvm::new().with_group(injected::GROUP, 240 << 30));
     let outcome = start_with_webhook(&shared)
         .and_then(|()| add_nodes(&nodes, &lvms))
         .and_then(|()| check_both_faults(&shared))
-        .and_then(|()| planted::check_faults(&shared, &lvms));
+        .and_then(|()| injected::check_faults(&shared, &lvms));
     let outcome = outcome.with_context(|| {
         let seen = shared.kubectl(&["get", "nodes,pods,pvc,csistoragecapacities,mutatingwebhookconfigurations", "-A"]);
         let log = fs::read_to_string(shared.cluster.log(CONTROLLER)).unwrap_or_default();
@@ -47,7 +47,7 @@ fn run_in_own_cluster() -> Result<()> {
         format!("{}\ncontroller, last line first:\n{}", seen.unwrap_or_default(), last.join("\n"))
     });
     nodes.stop()?;
-    let outcome = outcome.and_then(|()| planted::check_without_lvmd(&shared));
+    let outcome = outcome.and_then(|()| injected::check_without_lvmd(&shared));
     shared.down()?;
     outcome
 }

@@ -138,17 +138,17 @@ fn slow_down_moves() {
 
 fn aborted_move_is_wiped() {
     slow_down_moves();
-    let bed = BadTarget::with_bad_sectors(WIPING, EXTENT / 512, 8);
+    let setup = BadTarget::with_bad_sectors(WIPING, EXTENT / 512, 8);
     wait(async {
-        bed.until_blocked().await;
+        setup.until_blocked().await;
         until("the copy", || volumes().iter().any(|name| name.starts_with("topolvm.wiping.")).then_some(()));
-        stop(&bed.lvmd.connect().await, bed.uuid.clone()).await.unwrap();
+        stop(&setup.lvmd.connect().await, setup.uuid.clone()).await.unwrap();
         FailingDisk::repair();
         fs::write(THROTTLE, "100").unwrap();
         until_all_is_as_before();
         assert_eq!(volumes(), ["b"]);
         assert!(wrong_blocks("b").is_empty());
-        run_ok("lvcreate", &["-qy", "-Wn", "-Zn", "-l60", "-n", "next", GROUP, bed.failing.device()]);
+        run_ok("lvcreate", &["-qy", "-Wn", "-Zn", "-l60", "-n", "next", GROUP, setup.failing.device()]);
         let next = fs::read("/dev/leaving/next").unwrap();
         assert!(next.iter().all(|byte| *byte == 0), "a copy is still there");
     });
@@ -156,17 +156,17 @@ fn aborted_move_is_wiped() {
 
 fn dead_target() {
     slow_down_moves();
-    let bed = BadTarget::with_bad_sectors(CONFIG, EXTENT / 512, 8);
+    let setup = BadTarget::with_bad_sectors(CONFIG, EXTENT / 512, 8);
     wait(async {
-        let reported = bed.until_blocked().await;
+        let reported = setup.until_blocked().await;
         assert!(reported.contains("a disk failed while a part of leaving/b was moved"), "{reported}");
-        assert!(!devices_of("^b$").contains(bed.failing.device()), "{}", devices_of("^b$"));
+        assert!(!devices_of("^b$").contains(setup.failing.device()), "{}", devices_of("^b$"));
         assert!(wrong_blocks("b").is_empty());
         // After the other disk is repaired its volumes can be changed, and the evacuation continues
         FailingDisk::repair();
         fs::write(THROTTLE, "100").unwrap();
-        evacuate(&bed.lvmd.connect().await, bed.uuid.clone(), 0, true).await.unwrap();
-        until("the end of the evacuation", || (members() == [bed.failing.device()]).then_some(()));
+        evacuate(&setup.lvmd.connect().await, setup.uuid.clone(), 0, true).await.unwrap();
+        until("the end of the evacuation", || (members() == [setup.failing.device()]).then_some(()));
         assert!(wrong_blocks("b").is_empty());
     });
 }
@@ -205,10 +205,10 @@ fn hanging_move() {
 }
 
 fn target_that_fails_at_the_end() {
-    let mut bed = BadTarget::with_bad_sectors(CONFIG, EXTENTS * EXTENT / 512 - 8, 8);
+    let mut setup = BadTarget::with_bad_sectors(CONFIG, EXTENTS * EXTENT / 512 - 8, 8);
     let last = EXTENTS * EXTENT / 4096 - 1;
     wait(async {
-        let reported = bed.until_blocked().await;
+        let reported = setup.until_blocked().await;
         let expected = format!("cannot be read there: {}", std::io::Error::from_raw_os_error(5));
         assert!(reported.contains("leaving/b was moved") && reported.contains(&expected), "{reported}");
         assert!(reported.contains("in the extents 0 to 19"), "{reported}");
@@ -217,9 +217,9 @@ fn target_that_fails_at_the_end() {
         until("the changed request", || {
             run_ok("pvs", &["--noheadings", "-o", "pv_tags", DISKS[0]]).contains("evacuate=keep").then_some(())
         });
-        bed.lvmd.kill();
-        bed.lvmd = Lvmd::start(CONFIG);
-        until_state(&bed.lvmd.connect().await, &bed.uuid, "empty").await;
+        setup.lvmd.kill();
+        setup.lvmd = Lvmd::start(CONFIG);
+        until_state(&setup.lvmd.connect().await, &setup.uuid, "empty").await;
         assert_eq!(members().len(), 2);
         let disk = File::open(DISKS[0]).unwrap();
         assert_eq!(read_block(&disk, (1 << 20) / 4096 + last).unwrap(), contents(last));

@@ -19,7 +19,7 @@ mod daemon;
 mod disk_groups;
 mod disk_groups_of_nodes;
 mod disk_requests;
-mod disk_story;
+mod disk_scenario;
 mod driver;
 mod evacuation;
 mod evacuation_cut;
@@ -45,13 +45,13 @@ mod power_cycles;
 mod quarantine;
 mod raid;
 mod refused_classes;
+mod scenarios;
 mod scsi_disks;
 mod shared_disk_group;
 mod shared_group;
 mod signatures;
 mod slow_disks;
 mod snapshot;
-mod stories;
 mod survival;
 mod thin;
 mod two_daemons;
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
     }
     // A change must not fail because of the random moment of a kill, and not wait for minutes of the same.
     let long: &[Tests] = if suite::is_soak() {
-        &[kills::TESTS, stories::TESTS, disk_story::TESTS, crash::LONG_TESTS, burst::TESTS]
+        &[kills::TESTS, scenarios::TESTS, disk_scenario::TESTS, crash::LONG_TESTS, burst::TESTS]
     } else {
         &[]
     };

@@ -48,7 +48,7 @@ const AGENT: &str = "topolvm-node.service";
 
 /// The node with lvmd as a service, an API server with a volume and its pod, the agent as a service, and the slices of
 /// the pod.
-struct Bed {
+struct Setup {
     api: ApiServer,
     target: PathBuf,
     shutdown: CancellationToken,
@@ -56,7 +56,7 @@ struct Bed {
     _node: Node,
 }
 
-impl Bed {
+impl Setup {
     /// Starts it with a limit of bytes written, and publishes the volume to the pod. The slices of the pod have these
     /// settings.
     fn start(limit: &str, settings: &[&str]) -> Self {
@@ -73,7 +73,7 @@ impl Bed {
         let target = Path::new(KUBELET).join(format!("pods/{POD_UID}/volumes/kubernetes.io~csi/{VOLUME}/mount"));
         fs::create_dir_all(target.parent().unwrap()).unwrap();
         fs::create_dir_all(Path::new(CSI_SOCKET).parent().unwrap()).unwrap();
-        let bed = Self { api, target, shutdown, _runtime: runtime, _node: node };
+        let setup = Self { api, target, shutdown, _runtime: runtime, _node: node };
         start_agent(&address);
         for slice in SLICES {
             run_ok("systemctl", &["start", slice]);
@@ -82,12 +82,12 @@ impl Bed {
             }
         }
         wait_until("the volume is made", || {
-            let volume = bed.api.get_json(LV, "", VOLUME).unwrap();
+            let volume = setup.api.get_json(LV, "", VOLUME).unwrap();
             volume.pointer("/status/volumeID").is_some_and(|id| id == VOLUME_UID)
         });
         let publish = NodePublishVolumeRequest {
             volume_id: VOLUME_UID.to_owned(),
-            target_path: bed.target.display().to_string(),
+            target_path: setup.target.display().to_string(),
             volume_capability: Some(VolumeCapability {
                 access_type: Some(AccessType::Mount(MountVolume::default())),
                 access_mode: Some(AccessMode { mode: Mode::SingleNodeWriter.into() }),
@@ -98,7 +98,7 @@ impl Bed {
             ..NodePublishVolumeRequest::default()
         };
         call_at(CSI_SOCKET, |agent| async { NodeClient::new(agent).node_publish_volume(publish).await }).unwrap();
-        bed
+        setup
     }
 
     /// Sets or removes the limit that the volume requests.
@@ -122,7 +122,7 @@ impl Bed {
     }
 }
 
-impl Drop for Bed {
+impl Drop for Setup {
     fn drop(&mut self) {
         // Leftovers of a failed test must not affect the next one
         drop(run("systemctl", &["stop", SLICES[0]]));
@@ -232,11 +232,11 @@ fn check_rate(limit: u64) {
 }
 
 fn survive() {
-    let bed = Bed::start("2Mi", &ACCOUNTING);
+    let setup = Setup::start("2Mi", &ACCOUNTING);
     let limits = written_at_most(2 * MIB);
     let file = wait_in_force(&limits);
     let of_runc = [&ACCOUNTING[..], &["Delegate=yes"]].concat();
-    bed.start_writer("a", &of_runc);
+    setup.start_writer("a", &of_runc);
     check_rate(2 * MIB);
     let disturb: [(&str, &[&str]); 4] = [
         ("a reload", &["daemon-reload"]),
@@ -258,11 +258,11 @@ fn survive() {
     run_ok("systemctl", &["kill", "--signal=KILL", AGENT]);
     assert_eq!(in_force(), limits);
     wait_until("another agent", || !["0\n", &before].contains(&main_process().as_str()));
-    bed.request_limit(Some("1Mi"));
+    setup.request_limit(Some("1Mi"));
     // The time in which a change is to be in force is that of an agent that runs
     wait_until("the limit is in force", || in_force() == written_at_most(MIB));
     check_rate(MIB);
-    bed.request_limit(None);
+    setup.request_limit(None);
     wait_in_force("");
     let free = rate(4 * MIB);
     assert!(free > 4 * MIB, "{free} bytes/s without a limit");
@@ -271,9 +271,9 @@ fn survive() {
 /// Units without I/O accounting: systemd does not know that the io controller is used, and disables it at the next
 /// opportunity, which removes the limits.
 fn restore_limits() {
-    let bed = Bed::start("1Mi", &[]);
+    let setup = Setup::start("1Mi", &[]);
     let limits = written_at_most(MIB);
-    bed.start_writer("a", &[]);
+    setup.start_writer("a", &[]);
     let mut file = wait_in_force(&limits);
     check_rate(MIB);
     let disturb: [(&str, &[&str]); 2] = [
@@ -288,6 +288,6 @@ fn restore_limits() {
         file = wait_in_force(&limits);
         check_rate(MIB);
     }
-    bed.request_limit(None);
+    setup.request_limit(None);
     wait_in_force("");
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::bed::Bed;
+use super::setup::Setup;
 
 pub(super) const ALERTS: [&str; 1] = ["TopolvmEvacuationBlocked"];
 
@@ -18,11 +18,11 @@ pvchange -qq -x y --deltag topolvm.io/evacuate=keep:0 /dev/ubdh
 lvremove -qqfy pulled/origin
 vgchange -qq --deltag topolvm.io/disk-group=pulled pulled";
 
-pub(super) fn block_evacuation(bed: &Bed<'_>) -> Result<()> {
-    bed.script(INJECT)?;
+pub(super) fn block_evacuation(setup: &Setup<'_>) -> Result<()> {
+    setup.script(INJECT)?;
     let findings = [("the disk /dev/ubdh of volume group pulled cannot be emptied", "do what it says")];
-    let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&findings));
-    bed.script(REPAIR)?;
+    let fired = setup.wait_for_alerts(&ALERTS).and_then(|()| setup.wait_for_storage_findings(&findings));
+    setup.script(REPAIR)?;
     fired?;
-    bed.wait_for_end(&ALERTS)
+    setup.wait_for_end(&ALERTS)
 }

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use super::bed::Bed;
+use super::setup::Setup;
 
 pub(super) const ALERTS: [&str; 2] = [NO_CERTIFICATE, EXPIRING];
 const NO_CERTIFICATE: &str = "TopolvmWebhookWithoutCertificate";
@@ -13,22 +13,22 @@ const SECRET: [&str; 3] = ["delete", "secret", "topolvm-webhook-certificate"];
 /// Name of the Role and of the RoleBinding.
 const RIGHT: &str = "topolvm-controller-webhook-certificate";
 
-pub(super) fn lose_certificate(bed: &Bed<'_>) -> Result<()> {
+pub(super) fn lose_certificate(setup: &Setup<'_>) -> Result<()> {
     let hash = "jsonpath={.items[0].metadata.labels.pod-template-hash}";
-    let hash = bed.kubectl_there(&["get", "pods", "-l", "app.kubernetes.io/component=controller", "-o", hash])?;
-    bed.kubectl_there(&["delete", "rolebinding", RIGHT])?;
-    bed.kubectl_there(&SECRET)?;
+    let hash = setup.kubectl_there(&["get", "pods", "-l", "app.kubernetes.io/component=controller", "-o", hash])?;
+    setup.kubectl_there(&["delete", "rolebinding", RIGHT])?;
+    setup.kubectl_there(&SECRET)?;
     let path = "/spec/template/spec/containers/0/args/-";
     let patch = json!([{"op": "add", "path": path, "value": "--webhook-certificate-lifetime=24h"}]).to_string();
-    bed.kubectl_there(&["patch", "deployment", "topolvm-controller", "--type=json", "-p", &patch])?;
-    bed.wait_for_alerts_of_new_pods(&[NO_CERTIFICATE])?;
+    setup.kubectl_there(&["patch", "deployment", "topolvm-controller", "--type=json", "-p", &patch])?;
+    setup.wait_for_alerts_of_new_pods(&[NO_CERTIFICATE])?;
     let (role, account) = (format!("--role={RIGHT}"), "--serviceaccount=topolvm-system:topolvm-controller");
-    bed.kubectl_there(&["create", "rolebinding", RIGHT, &role, account])?;
-    bed.wait_for_alerts_of_new_pods(&[EXPIRING])?;
-    bed.restore_product()?;
+    setup.kubectl_there(&["create", "rolebinding", RIGHT, &role, account])?;
+    setup.wait_for_alerts_of_new_pods(&[EXPIRING])?;
+    setup.restore_product()?;
     // It would create one for a day again
     let others = format!("app.kubernetes.io/component=controller,pod-template-hash!={hash}");
-    bed.kubectl_there(&["wait", "--for=delete", "pod", "-l", &others, "--timeout=180s"])?;
-    bed.kubectl_there(&SECRET)?;
-    bed.wait_for_end(&ALERTS)
+    setup.kubectl_there(&["wait", "--for=delete", "pod", "-l", &others, "--timeout=180s"])?;
+    setup.kubectl_there(&SECRET)?;
+    setup.wait_for_end(&ALERTS)
 }

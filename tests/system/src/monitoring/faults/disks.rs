@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::bed::Bed;
+use super::setup::Setup;
 
 pub(super) const ALERTS: [&str; 4] =
     ["TopolvmVolumeGroupMissing", "TopolvmPhysicalVolumeMissing", "TopolvmVolumeGroupStale", "TopolvmLvmFailing"];
@@ -20,21 +20,21 @@ losetup -d $(losetup -nO NAME -j /run/copy)
 losetup -f /run/pulled
 vgrename -qq elsewhere renamed";
 
-pub(super) fn take_groups_away(bed: &Bed<'_>) -> Result<()> {
-    bed.script(INJECT)?;
+pub(super) fn take_groups_away(setup: &Setup<'_>) -> Result<()> {
+    setup.script(INJECT)?;
     // csi-provisioner retries
-    bed.apply_claim("twice", "twice")?;
+    setup.apply_claim("twice", "twice")?;
     let findings = [
         ("the volume group of device class renamed does not exist", "run vgs on the node"),
         ("physical volumes of the volume group pulled are missing", "reattach the disk"),
         ("LVM cannot report the volume group twice", "vgrename UUID NAME"),
     ];
-    let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&findings));
-    bed.script(REPAIR)?;
+    let fired = setup.wait_for_alerts(&ALERTS).and_then(|()| setup.wait_for_storage_findings(&findings));
+    setup.script(REPAIR)?;
     fired?;
-    bed.wait_bound("twice")?;
-    bed.delete(&["pvc/twice"])?;
+    setup.wait_bound("twice")?;
+    setup.delete(&["pvc/twice"])?;
     // Failures of the last quarter of an hour count
     let [gauges @ .., _] = &ALERTS;
-    bed.wait_for_end(gauges)
+    setup.wait_for_end(gauges)
 }

@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result};
 
-use super::super::planted::WITHOUT_DATA_FOR_CAPACITY;
+use super::super::injected::WITHOUT_DATA_FOR_CAPACITY;
 use super::super::queries::queries_of_dashboard;
-use super::bed::{Bed, USED, USED_CLASS};
+use super::setup::{Setup, USED, USED_CLASS};
 use crate::plugin;
 use crate::scheduling::restart_kube_scheduler;
 
@@ -13,22 +13,22 @@ pub(super) const ALERTS: [&str; 1] = ["TopolvmExtenderNotProven"];
 /// Waits for the alert, which the start of the test cluster raises, and starts kube-scheduler with the configuration
 /// that ships. Then a pod is scheduled, the dashboard has data in the panels of extender, webhooks and wiping, and no
 /// alert fires.
-pub(super) fn leave_extender_unused(bed: &Bed<'_>) -> Result<()> {
-    bed.apply_classes()?;
-    bed.wait_for_alerts(&ALERTS)?;
+pub(super) fn leave_extender_unused(setup: &Setup<'_>) -> Result<()> {
+    setup.apply_classes()?;
+    setup.wait_for_alerts(&ALERTS)?;
     let finding =
         ("no probe has confirmed that kube-scheduler calls the extender", "configure kube-scheduler with the extender");
-    plugin::wait_for_findings(bed.cluster, "extender-called", &[finding])?;
-    let address = bed.kubectl_there(&["get", "service", "topolvm-scheduler", "-o", "jsonpath={.spec.clusterIP}"])?;
+    plugin::wait_for_findings(setup.cluster, "extender-called", &[finding])?;
+    let address = setup.kubectl_there(&["get", "service", "topolvm-scheduler", "-o", "jsonpath={.spec.clusterIP}"])?;
     // kube-scheduler of the test cluster does not use the DNS of the cluster
-    restart_kube_scheduler(bed.cluster, "scheduler-config-service.yaml", |config| {
+    restart_kube_scheduler(setup.cluster, "scheduler-config-service.yaml", |config| {
         config.replace("topolvm-scheduler.topolvm-system.svc", &address)
     })?;
-    bed.wait_for_end(&ALERTS)?;
-    bed.start_pod(USED, USED_CLASS)?;
-    bed.prometheus.wait_for_data(expressions_of_extender()?).context("the dashboard")?;
+    setup.wait_for_end(&ALERTS)?;
+    setup.start_pod(USED, USED_CLASS)?;
+    setup.prometheus.wait_for_data(expressions_of_extender()?).context("the dashboard")?;
     // The cluster is healthy: no other fault has been injected yet
-    bed.prometheus.wait_for_silence(&[]).context("a healthy cluster")
+    setup.prometheus.wait_for_silence(&[]).context("a healthy cluster")
 }
 
 /// Returns the expressions of the panels that have no data in the cluster test.

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::bed::Bed;
+use super::setup::Setup;
 
 pub(super) const ALERTS: [&str; 1] = ["TopolvmDeviceClassRefused"];
 
@@ -14,11 +14,11 @@ const REPAIR: &str = "
 vgchange -qq -l 0 tight
 lvremove -qqfy tight/only";
 
-pub(super) fn limit_volumes(bed: &Bed<'_>) -> Result<()> {
-    bed.script(INJECT)?;
+pub(super) fn limit_volumes(setup: &Setup<'_>) -> Result<()> {
+    setup.script(INJECT)?;
     let finding = ("LVM creates no volumes in device class tight", "kubectl get nodestorages");
-    let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&[finding]));
-    bed.script(REPAIR)?;
+    let fired = setup.wait_for_alerts(&ALERTS).and_then(|()| setup.wait_for_storage_findings(&[finding]));
+    setup.script(REPAIR)?;
     fired?;
-    bed.wait_for_end(&ALERTS)
+    setup.wait_for_end(&ALERTS)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::bed::Bed;
+use super::setup::Setup;
 
 pub(super) const ALERTS: [&str; 6] = [
     "TopolvmThinPoolDataHigh",
@@ -38,15 +38,15 @@ lvchange -qqy -an pool/small
 lvchange -qqy --discards passdown pool/small
 lvchange -qqy -ay pool/small";
 
-pub(super) fn fill_pool(bed: &Bed<'_>) -> Result<()> {
-    bed.script(FILL)?;
+pub(super) fn fill_pool(setup: &Setup<'_>) -> Result<()> {
+    setup.script(FILL)?;
     let findings = [
         ("thin pool of device class thin: 9", "extend the pool (lvextend"),
         ("% of metadata used", "--poolmetadatasize"),
         ("1 thin pools of the volume group pool ignore discards", "lvchange --discards passdown"),
     ];
-    let fired = bed.wait_for_alerts(&ALERTS).and_then(|()| bed.wait_for_storage_findings(&findings));
-    bed.script(REPAIR)?;
+    let fired = setup.wait_for_alerts(&ALERTS).and_then(|()| setup.wait_for_storage_findings(&findings));
+    setup.script(REPAIR)?;
     fired?;
-    bed.wait_for_end(&ALERTS)
+    setup.wait_for_end(&ALERTS)
 }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::bed::Bed;
+use super::setup::Setup;
 
 pub(super) const ALERTS: [&str; 1] = ["TopolvmWipeFailing"];
 
@@ -20,13 +20,13 @@ dmsetup suspend --noudevsync --noflush weak
 dmsetup load weak --table \"0 $end linear /dev/ubdf 2048\"
 dmsetup resume --noudevsync weak";
 
-pub(super) fn fail_to_wipe(bed: &Bed<'_>) -> Result<()> {
-    bed.apply_claim("wiped", "wiped")?;
-    bed.wait_bound("wiped")?;
-    bed.script(INJECT)?;
-    bed.delete(&["pvc/wiped"])?;
-    let fired = bed.wait_for_alerts(&ALERTS);
-    bed.script(REPAIR)?;
+pub(super) fn fail_to_wipe(setup: &Setup<'_>) -> Result<()> {
+    setup.apply_claim("wiped", "wiped")?;
+    setup.wait_bound("wiped")?;
+    setup.script(INJECT)?;
+    setup.delete(&["pvc/wiped"])?;
+    let fired = setup.wait_for_alerts(&ALERTS);
+    setup.script(REPAIR)?;
     fired?;
-    bed.wait_for_end(&ALERTS)
+    setup.wait_for_end(&ALERTS)
 }

@@ -10,8 +10,8 @@ use testbed::assets;
 use testbed::topolvm::{self, CONTROLLER};
 use topolvm_api::ApiFlavor;
 
-use super::bed::{Bed, CLASS, NAMESPACE};
 use super::scheduling_mode;
+use super::setup::{CLASS, NAMESPACE, Setup};
 
 const MIB: u64 = 1 << 20;
 const RESOURCE: &str = "topolvm.io/capacity";
@@ -20,11 +20,11 @@ const FAST: &str = "fast";
 /// Name of a namespace without webhooks.
 const LEFT_ALONE: &str = "left-alone";
 
-pub(super) fn check_capacity(bed: &Bed) -> Result<()> {
-    let cluster = &bed.cluster;
+pub(super) fn check_capacity(setup: &Setup) -> Result<()> {
+    let cluster = &setup.cluster;
     let namespace = format!("--webhook-namespace={NAMESPACE}");
     let flags = ["--enable-webhooks", "--pvc-finalizer", &namespace];
-    let mut spec = bed.usual_spec("extender", &flags)?;
+    let mut spec = setup.usual_spec("extender", &flags)?;
     spec.controller_arguments.push("--pod-capacity-resource=bytes".to_owned());
     topolvm::start(cluster, &[], &spec)?;
 
@@ -37,18 +37,18 @@ pub(super) fn check_capacity(bed: &Bed) -> Result<()> {
     cluster.ready(CONTROLLER, || cluster.kubectl_ok(["get", "serviceaccount", "default", "-n", LEFT_ALONE]))?;
     for (name, class, size) in [("usual", CLASS, "800Mi"), ("quick", FAST, "600Mi")] {
         // Refused until the API server has received the authority
-        cluster.ready(CONTROLLER, || bed.create(&claim(name, class, size, VolumeMode::Filesystem), &[]))?;
+        cluster.ready(CONTROLLER, || setup.create(&claim(name, class, size, VolumeMode::Filesystem), &[]))?;
     }
 
     // The default class: 800 Mi, 332 Mi, and 300 Mi, which is the least that XFS gets; the other: 600 Mi and 300 Mi
     let sizes = [("00default", 1432 * MIB), (FAST, 900 * MIB)];
     // Each of the five volumes in whole GiB
-    check(bed, &pod_with_all_volumes(), &sizes, Some("5368709120"))?;
+    check(setup, &pod_with_all_volumes(), &sizes, Some("5368709120"))?;
     let whole = with_volumes(&[ephemeral("scratch", Some(CLASS), "2Gi")]);
-    check(bed, &whole, &[("00default", 2048 * MIB)], Some("2147483648"))?;
-    check_rounding(bed)?;
-    check(bed, &with_volumes(&[ephemeral("theirs", Some("foreign-class"), "2Gi")]), &[], None)?;
-    create_pod(bed)?;
+    check(setup, &whole, &[("00default", 2048 * MIB)], Some("2147483648"))?;
+    check_rounding(setup)?;
+    check(setup, &with_volumes(&[ephemeral("theirs", Some("foreign-class"), "2Gi")]), &[], None)?;
+    create_pod(setup)?;
 
     for (setting, amount) in [("marker", Some("1")), ("none", None)] {
         cluster.stop(CONTROLLER, Duration::from_secs(10))?;
@@ -56,35 +56,35 @@ pub(super) fn check_capacity(bed: &Bed) -> Result<()> {
         spec.controller_arguments.push(format!("--pod-capacity-resource={setting}"));
         topolvm::start_controller(cluster, &spec)?;
         // Refused until the new controller serves
-        cluster.ready(CONTROLLER, || bed.dry_run_create(&pod_with_all_volumes()))?;
-        check(bed, &pod_with_all_volumes(), if amount.is_some() { &sizes } else { &[] }, amount)?;
+        cluster.ready(CONTROLLER, || setup.dry_run_create(&pod_with_all_volumes()))?;
+        check(setup, &pod_with_all_volumes(), if amount.is_some() { &sizes } else { &[] }, amount)?;
     }
     spec.controller_arguments.pop();
-    scheduling_mode::check_modes(bed, &spec)
+    scheduling_mode::check_modes(setup, &spec)
 }
 
-fn check_rounding(bed: &Bed) -> Result<()> {
+fn check_rounding(setup: &Setup) -> Result<()> {
     let above = with_volumes(&[ephemeral("scratch", Some(CLASS), "2147483649")]);
-    check(bed, &above, &[("00default", 2048 * MIB + 1)], Some("3221225472"))
+    check(setup, &above, &[("00default", 2048 * MIB + 1)], Some("3221225472"))
 }
 
 /// Creates a pod without dry run, and checks the claim of its ephemeral volume.
-fn create_pod(bed: &Bed) -> Result<()> {
-    let user = bed.create(&with_volumes(&[ephemeral("scratch", Some(FAST), "300Mi")]), &[])?;
-    let claim = bed.cluster.ready(CONTROLLER, || bed.get(&["persistentvolumeclaim", "user-scratch"]))?;
+fn create_pod(setup: &Setup) -> Result<()> {
+    let user = setup.create(&with_volumes(&[ephemeral("scratch", Some(FAST), "300Mi")]), &[])?;
+    let claim = setup.cluster.ready(CONTROLLER, || setup.get(&["persistentvolumeclaim", "user-scratch"]))?;
     let finalizers = &claim["metadata"]["finalizers"];
     ensure!(*finalizers == json!(["kubernetes.io/pvc-protection", "topolvm.io/pvc"]), "{claim}");
     ensure!(claim["metadata"]["ownerReferences"][0]["uid"] == user["metadata"]["uid"], "{claim}");
-    bed.cluster.kubectl_ok(["delete", "pod", "user", "--now"]).map(drop)
+    setup.cluster.kubectl_ok(["delete", "pod", "user", "--now"]).map(drop)
 }
 
 /// Checks that a pod gets annotations with these sizes and, on its first container, this amount of the resource, if
 /// any. All other fields are as in a pod that no webhook has changed.
-fn check(bed: &Bed, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) -> Result<()> {
-    let changed = bed.dry_run_create(pod)?;
+fn check(setup: &Setup, pod: &Value, sizes: &[(&str, u64)], amount: Option<&str>) -> Result<()> {
+    let changed = setup.dry_run_create(pod)?;
     let mut expected = pod.clone();
     expected["metadata"]["namespace"] = json!(LEFT_ALONE);
-    let mut expected = bed.dry_run_create(&expected)?;
+    let mut expected = setup.dry_run_create(&expected)?;
     for field in ["namespace", "uid", "creationTimestamp"] {
         expected["metadata"][field] = changed["metadata"][field].clone();
     }

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use system_tests::kustomization::Kustomization;
 use testbed::topolvm;
 
-use super::bed::{Bed, NAMESPACE};
 use super::cert_manager;
+use super::setup::{NAMESPACE, Setup};
 
 const OVERLAYS: [&str; 14] = [
     "daemonset-scheduler",
@@ -59,15 +59,15 @@ const WITHOUT_PODS: [&str; 2] = ["overlays/legacy-objects", "overlays/objects"];
 /// Default port of the controller's webhooks.
 const WEBHOOK_PORT: u64 = 9443;
 
-pub(super) fn check_kustomizations(bed: &Bed) -> Result<()> {
-    cert_manager::define_kinds(bed)?;
-    monitoring::define_kinds(bed)?;
-    bed.cluster.kubectl_ok(["create", "namespace", NAMESPACE])?;
+pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
+    cert_manager::define_kinds(setup)?;
+    monitoring::define_kinds(setup)?;
+    setup.cluster.kubectl_ok(["create", "namespace", NAMESPACE])?;
     let mut count = 0;
     let mut try_all = |base: &str, components: &[&[&str]]| -> Result<()> {
         for components in components {
             let what = format!("{base} with {components:?}");
-            check(bed, &format!("built-{count}"), base, components).context(what)?;
+            check(setup, &format!("built-{count}"), base, components).context(what)?;
             count += 1;
         }
         Ok(())
@@ -136,9 +136,9 @@ fn names(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn check(bed: &Bed, name: &str, base: &str, components: &[&str]) -> Result<()> {
-    let cluster = &bed.cluster;
-    let directory = bed.scratch.join(name);
+fn check(setup: &Setup, name: &str, base: &str, components: &[&str]) -> Result<()> {
+    let cluster = &setup.cluster;
+    let directory = setup.scratch.join(name);
     Kustomization { base, components, ..Kustomization::default() }.write(&directory)?;
     let built = directory.join("built.yaml");
     fs::write(&built, cluster.kubectl_ok([Path::new("kustomize"), &directory])?)?;

@@ -19,9 +19,9 @@ use testbed::topolvm::{self, CONTROLLER};
 use tokio::runtime;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::bed::{Bed, CLASS, NAMESPACE, SECOND, SECRET, SERVER, pem};
 use super::cert_manager::write_secret;
 use super::relay::Relay;
+use super::setup::{CLASS, NAMESPACE, SECOND, SECRET, SERVER, Setup, pem};
 
 /// Addresses of the replicas in the Service's endpoints. They are reserved for documentation (RFC 5737).
 const REPLICAS: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
@@ -37,29 +37,29 @@ const ENOUGH: usize = 20;
 /// Interval of the requests for a pod and a claim.
 const PACE: Duration = Duration::from_millis(200);
 
-pub(super) fn renew_certificate(bed: &Bed) -> Result<()> {
-    let former = leave_former_secret(bed)?;
-    let relays = start_replicas(bed)?;
-    bed.cluster.ready(CONTROLLER, || bed.create(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem), &[]))?;
+pub(super) fn renew_certificate(setup: &Setup) -> Result<()> {
+    let former = leave_former_secret(setup)?;
+    let relays = start_replicas(setup)?;
+    setup.cluster.ready(CONTROLLER, || setup.create(&claim("data", CLASS, "3Gi", VolumeMode::Filesystem), &[]))?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async { Callers::new(bed, bed.cluster.client().await?, relays).run(&former).await })
+    runtime.block_on(async { Callers::new(setup, setup.cluster.client().await?, relays).run(&former).await })
 }
 
 /// Creates the Secret as an earlier version left it, with an authority whose private key is lost. Returns the
 /// authority.
-fn leave_former_secret(bed: &Bed) -> Result<String> {
-    bed.cluster.kubectl_ok(["create", "namespace", NAMESPACE])?;
-    let directory = bed.scratch.join("former");
+fn leave_former_secret(setup: &Setup) -> Result<String> {
+    setup.cluster.kubectl_ok(["create", "namespace", NAMESPACE])?;
+    let directory = setup.scratch.join("former");
     fs::create_dir(&directory)?;
     let former = Pki::create(&directory)?;
     let served = former.server("", None, &[SERVER, &format!("{SERVER}.cluster.local")], &[])?;
-    write_secret(bed, SECRET, &served, former.authority())?;
+    write_secret(setup, SECRET, &served, former.authority())?;
     pem(former.authority()).context("no authority")
 }
 
 /// Starts two replicas, each behind a relay.
-fn start_replicas(bed: &Bed) -> Result<[Relay; 2]> {
-    let cluster = &bed.cluster;
+fn start_replicas(setup: &Setup) -> Result<[Relay; 2]> {
+    let cluster = &setup.cluster;
     for address in REPLICAS {
         let address = format!("{address}/32");
         let status = cluster.command("ip").args(["address", "add", &address, "dev", "lo"]).status()?;
@@ -69,7 +69,7 @@ fn start_replicas(bed: &Bed) -> Result<[Relay; 2]> {
     // The shortest lifetime, so that API servers get five seconds to receive a new authority
     let common = ["--enable-webhooks", "--pvc-finalizer", "--webhook-certificate-lifetime=1m", &namespace];
     let listen = |address| format!("--webhook-addr={address}:{}", PORTS[1]);
-    let mut spec = bed.spec("extender", &REPLICAS, &common)?;
+    let mut spec = setup.spec("extender", &REPLICAS, &common)?;
     let mut second = spec.clone();
     spec.controller_arguments.push(listen(REPLICAS[0]));
     topolvm::start(cluster, &[], &spec)?;
@@ -90,7 +90,7 @@ fn start_replicas(bed: &Bed) -> Result<[Relay; 2]> {
 /// Callers of the webhooks: the API server on behalf of a client that creates pods and claims, and one that calls each
 /// replica directly and trusts the bundle in the configuration at that moment.
 struct Callers<'a> {
-    bed: &'a Bed,
+    setup: &'a Setup,
     relays: [Relay; 2],
     authorities: PathBuf,
     pods: Api<Pod>,
@@ -107,11 +107,11 @@ struct Callers<'a> {
 }
 
 impl<'a> Callers<'a> {
-    fn new(bed: &'a Bed, client: Client, relays: [Relay; 2]) -> Self {
+    fn new(setup: &'a Setup, client: Client, relays: [Relay; 2]) -> Self {
         Self {
-            bed,
+            setup,
             relays,
-            authorities: bed.scratch.join("authorities.crt"),
+            authorities: setup.scratch.join("authorities.crt"),
             pods: Api::default_namespaced(client.clone()),
             claims: Api::default_namespaced(client.clone()),
             configurations: Api::all(client.clone()),
@@ -133,9 +133,9 @@ impl<'a> Callers<'a> {
         fs::write(&self.authorities, bundle)?;
         for address in REPLICAS {
             // A Service does not lead to a replica that is not ready
-            self.bed
+            self.setup
                 .cluster
-                .ready(CONTROLLER, || self.bed.served_certificate(address.into(), PORTS[1], &self.authorities))?;
+                .ready(CONTROLLER, || self.setup.served_certificate(address.into(), PORTS[1], &self.authorities))?;
         }
         let mut tick = interval(PACE);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -197,7 +197,7 @@ impl<'a> Callers<'a> {
     fn call_directly(&mut self, bundle: &str) -> Result<()> {
         fs::write(&self.authorities, bundle)?;
         for (address, seen) in REPLICAS.into_iter().zip(&mut self.served) {
-            match self.bed.served_certificate(address.into(), PORTS[1], &self.authorities) {
+            match self.setup.served_certificate(address.into(), PORTS[1], &self.authorities) {
                 Ok(certificate) => push_if_new(seen, certificate),
                 Err(error) => self.refused.push(format!("{error:#}")),
             }

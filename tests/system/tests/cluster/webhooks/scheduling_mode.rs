@@ -11,7 +11,7 @@ use system_tests::manifests::{VolumeMode, claim, pod};
 use testbed::cluster::SCHEDULER_PROCESS;
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 
-use super::bed::{Bed, CLASS, NAMESPACE};
+use super::setup::{CLASS, NAMESPACE, Setup};
 
 const RESOURCE: &str = "topolvm.io/capacity";
 const INSUFFICIENT: &str = "Insufficient topolvm.io/capacity";
@@ -23,66 +23,66 @@ const EXTENDER: &str = "topolvm-scheduler";
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Goes through the modes with a controller of this specification, which has the arguments that all have.
-pub(super) fn check_modes(bed: &Bed, spec: &TopolvmSpec) -> Result<()> {
-    create_node(bed)?;
-    restart_controller(bed, spec, &["--scheduling-mode=extender", "--extender-probe-interval=1s"])?;
-    check_without_extender(bed)?;
-    let without_extender = restart_scheduler_with_extender(bed, spec)?;
-    check_with_extender(bed)?;
-    restart_scheduler(bed, &without_extender)?;
-    bed.cluster.ready(SCHEDULER_PROCESS, || ensure_refused(bed, "left", INSUFFICIENT))?;
-    restart_controller(bed, spec, &["--scheduling-mode=capacity"])?;
-    check_capacity_mode(bed)?;
-    let log = fs::read_to_string(bed.cluster.log(CONTROLLER))?.to_lowercase();
+pub(super) fn check_modes(setup: &Setup, spec: &TopolvmSpec) -> Result<()> {
+    create_node(setup)?;
+    restart_controller(setup, spec, &["--scheduling-mode=extender", "--extender-probe-interval=1s"])?;
+    check_without_extender(setup)?;
+    let without_extender = restart_scheduler_with_extender(setup, spec)?;
+    check_with_extender(setup)?;
+    restart_scheduler(setup, &without_extender)?;
+    setup.cluster.ready(SCHEDULER_PROCESS, || ensure_refused(setup, "left", INSUFFICIENT))?;
+    restart_controller(setup, spec, &["--scheduling-mode=capacity"])?;
+    check_capacity_mode(setup)?;
+    let log = fs::read_to_string(setup.cluster.log(CONTROLLER))?.to_lowercase();
     let refused: Vec<_> = log.lines().filter(|line| line.contains("forbidden")).collect();
     ensure!(refused.is_empty(), "a right is missing in rbac.yaml: {refused:#?}");
     Ok(())
 }
 
-fn check_without_extender(bed: &Bed) -> Result<()> {
-    bed.cluster.ready(CONTROLLER, || {
-        let outcome = bed.get(&["configmap", "topolvm-extender-probe", "-n", NAMESPACE])?;
+fn check_without_extender(setup: &Setup) -> Result<()> {
+    setup.cluster.ready(CONTROLLER, || {
+        let outcome = setup.get(&["configmap", "topolvm-extender-probe", "-n", NAMESPACE])?;
         let reason = outcome["data"]["reason"].as_str().unwrap_or_default();
         ensure!(reason.contains(INSUFFICIENT), "{outcome}");
         Ok(())
     })?;
-    let created = create_user(bed, "unmarked", "1Gi")?;
+    let created = create_user(setup, "unmarked", "1Gi")?;
     ensure!(requested(&created).is_null(), "{created}");
     let bytes = &created["metadata"]["annotations"]["capacity.topolvm.io/00default"];
     ensure!(*bytes == "1073741824", "{created}");
-    wait_until_scheduled(bed, "unmarked")?;
+    wait_until_scheduled(setup, "unmarked")?;
     wait_for_event(
-        bed,
+        setup,
         "Namespace",
         "ExtenderNotProven",
         &["kube-scheduler does not call topolvm-scheduler", "docs/scheduling.md"],
     )
 }
 
-fn check_with_extender(bed: &Bed) -> Result<()> {
-    bed.cluster.ready(CONTROLLER, || {
-        let tried = bed.dry_run_create(&user("tried"))?;
+fn check_with_extender(setup: &Setup) -> Result<()> {
+    setup.cluster.ready(CONTROLLER, || {
+        let tried = setup.dry_run_create(&user("tried"))?;
         ensure!(*requested(&tried) == "1", "{tried}");
         Ok(())
     })?;
-    create_user(bed, "marked", "1Gi")?;
-    wait_until_scheduled(bed, "marked")?;
-    create_user(bed, "left", "100Gi")?;
-    bed.cluster.ready(SCHEDULER_PROCESS, || ensure_refused(bed, "left", "out of VG free space"))
+    create_user(setup, "marked", "1Gi")?;
+    wait_until_scheduled(setup, "marked")?;
+    create_user(setup, "left", "100Gi")?;
+    setup.cluster.ready(SCHEDULER_PROCESS, || ensure_refused(setup, "left", "out of VG free space"))
 }
 
-fn check_capacity_mode(bed: &Bed) -> Result<()> {
-    wait_for_event(bed, "Pod", "CapacityResourceLeft", &["with: kubectl -n default delete pod left"])?;
-    let tried = bed.dry_run_create(&user("tried"))?;
+fn check_capacity_mode(setup: &Setup) -> Result<()> {
+    wait_for_event(setup, "Pod", "CapacityResourceLeft", &["with: kubectl -n default delete pod left"])?;
+    let tried = setup.dry_run_create(&user("tried"))?;
     ensure!(requested(&tried).is_null() && tried["metadata"]["annotations"].is_null(), "{tried}");
     Ok(())
 }
 
 /// Creates a Node as kubelet and the agent would, on which nothing runs.
-fn create_node(bed: &Bed) -> Result<()> {
+fn create_node(setup: &Setup) -> Result<()> {
     let total = json!({"cpu": "4", "memory": "8Gi", "pods": "20"});
     let annotations = ["00default", "ssd"].map(|class| (format!("capacity.topolvm.io/{class}"), FREE.to_string()));
-    bed.create(
+    setup.create(
         &json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {
@@ -98,42 +98,42 @@ fn create_node(bed: &Bed) -> Result<()> {
         "apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": NODE},
         "spec": {"drivers": [driver]},
     });
-    bed.create(&node, &[]).map(drop)
+    setup.create(&node, &[]).map(drop)
 }
 
-fn restart_controller(bed: &Bed, spec: &TopolvmSpec, flags: &[&str]) -> Result<()> {
+fn restart_controller(setup: &Setup, spec: &TopolvmSpec, flags: &[&str]) -> Result<()> {
     let mut spec = spec.clone();
     spec.controller_arguments.extend(flags.iter().map(|&flag| flag.to_owned()));
-    bed.cluster.stop(CONTROLLER, GRACE)?;
-    topolvm::start_controller(&bed.cluster, &spec)?;
+    setup.cluster.stop(CONTROLLER, GRACE)?;
+    topolvm::start_controller(&setup.cluster, &spec)?;
     // Refused until the new controller serves
-    bed.cluster.ready(CONTROLLER, || bed.dry_run_create(&user("tried"))).map(drop)
+    setup.cluster.ready(CONTROLLER, || setup.dry_run_create(&user("tried"))).map(drop)
 }
 
 /// Starts topolvm-scheduler, and kube-scheduler with the extender of the configuration that ships. Returns the
 /// configuration that kube-scheduler had before.
-fn restart_scheduler_with_extender(bed: &Bed, spec: &TopolvmSpec) -> Result<String> {
-    let mut extender = bed.cluster.command(spec.programs.join(EXTENDER));
+fn restart_scheduler_with_extender(setup: &Setup, spec: &TopolvmSpec) -> Result<String> {
+    let mut extender = setup.cluster.command(spec.programs.join(EXTENDER));
     let options = topolvm::manifests().join("components/scheduler-daemonset/scheduler-options.yaml");
-    extender.arg("--config").arg(options).env("KUBECONFIG", bed.cluster.inner_kubeconfig());
-    bed.cluster.spawn(EXTENDER, &extender)?;
+    extender.arg("--config").arg(options).env("KUBECONFIG", setup.cluster.inner_kubeconfig());
+    setup.cluster.spawn(EXTENDER, &extender)?;
     let shipped = topolvm::manifests().join("../../scheduler-config/scheduler-config.yaml");
     let shipped: Value = serde_saphyr::from_str(&fs::read_to_string(shipped)?)?;
-    let before = fs::read_to_string(bed.cluster.directory().join("scheduler.yaml")).context("no configuration")?;
-    restart_scheduler(bed, &format!("{before}extenders: {}\n", shipped["extenders"]))?;
+    let before = fs::read_to_string(setup.cluster.directory().join("scheduler.yaml")).context("no configuration")?;
+    restart_scheduler(setup, &format!("{before}extenders: {}\n", shipped["extenders"]))?;
     Ok(before)
 }
 
-fn restart_scheduler(bed: &Bed, config: &str) -> Result<()> {
-    fs::write(bed.cluster.directory().join("scheduler.yaml"), config)?;
-    bed.cluster.stop(SCHEDULER_PROCESS, GRACE)?;
-    bed.cluster.spawn(SCHEDULER_PROCESS, &bed.cluster.scheduler_command())
+fn restart_scheduler(setup: &Setup, config: &str) -> Result<()> {
+    fs::write(setup.cluster.directory().join("scheduler.yaml"), config)?;
+    setup.cluster.stop(SCHEDULER_PROCESS, GRACE)?;
+    setup.cluster.spawn(SCHEDULER_PROCESS, &setup.cluster.scheduler_command())
 }
 
 /// Creates a claim and its pod, and returns the pod.
-fn create_user(bed: &Bed, name: &str, size: &str) -> Result<Value> {
-    bed.create(&claim(name, CLASS, size, VolumeMode::Filesystem), &[])?;
-    bed.create(&user(name), &[])
+fn create_user(setup: &Setup, name: &str, size: &str) -> Result<Value> {
+    setup.create(&claim(name, CLASS, size, VolumeMode::Filesystem), &[])?;
+    setup.create(&user(name), &[])
 }
 
 /// Returns a pod with the claim of its name. kube-controller-manager takes the Node for one that is not ready.
@@ -151,27 +151,27 @@ fn requested(pod: &Value) -> &Value {
 
 /// Waits until kube-scheduler has selected the Node for the claim of a pod. It then waits for the volume, which is not
 /// created here.
-fn wait_until_scheduled(bed: &Bed, name: &str) -> Result<()> {
-    bed.cluster.ready(SCHEDULER_PROCESS, || {
-        let claim = bed.get(&["persistentvolumeclaim", name])?;
+fn wait_until_scheduled(setup: &Setup, name: &str) -> Result<()> {
+    setup.cluster.ready(SCHEDULER_PROCESS, || {
+        let claim = setup.get(&["persistentvolumeclaim", name])?;
         let selected = &claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"];
         ensure!(*selected == NODE, "{claim}");
         Ok(())
     })
 }
 
-fn ensure_refused(bed: &Bed, name: &str, why: &str) -> Result<()> {
-    let pod = bed.get(&["pod", name])?;
+fn ensure_refused(setup: &Setup, name: &str, why: &str) -> Result<()> {
+    let pod = setup.get(&["pod", name])?;
     let conditions = pod["status"]["conditions"].to_string();
     ensure!(conditions.contains(why), "{why:?} is not why it is pending: {conditions}");
     Ok(())
 }
 
 /// Waits for an Event of this reason about an object of this kind, with these texts.
-fn wait_for_event(bed: &Bed, kind: &str, reason: &str, words: &[&str]) -> Result<()> {
+fn wait_for_event(setup: &Setup, kind: &str, reason: &str, words: &[&str]) -> Result<()> {
     let selector = format!("--field-selector=reason={reason},involvedObject.kind={kind}");
-    bed.cluster.ready(CONTROLLER, || {
-        let events = bed.get(&["events", &selector])?;
+    setup.cluster.ready(CONTROLLER, || {
+        let events = setup.get(&["events", &selector])?;
         let note = events["items"][0]["message"].as_str().unwrap_or_default();
         ensure!(words.iter().all(|words| note.contains(words)), "{words:?} are not in {note:?}");
         Ok(())

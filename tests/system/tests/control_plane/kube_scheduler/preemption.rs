@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim};
 use system_tests::scheduling::restart_kube_scheduler;
 
-use super::{Bed, CLASS, annotations, pod};
+use super::{CLASS, Setup, annotations, pod};
 
 const PRIORITY_CLASS: &str = "urgent";
 /// Nodes whose CPU the victims take. The third node has CPU, and no device class.
@@ -16,7 +16,7 @@ const TRACKED: &str = "tracked";
 /// End of the message of a pod for which kube-scheduler has considered preemption, and evicts nothing.
 const NO_CANDIDATE: &str = "no candidate node for preemption";
 
-impl Bed<'_> {
+impl Setup<'_> {
     /// Checks which pods are evicted, with the configuration that ships and changes of it.
     pub(super) fn check_preemption(&self) -> Result<()> {
         self.create(&[json!({

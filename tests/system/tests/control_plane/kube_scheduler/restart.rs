@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::{VolumeMode, claim};
 
-use super::{ADDRESS, Bed, CLASS, NODES, PROGRAM, SELECTED_NODE, pod, pod_with_claim};
+use super::{ADDRESS, CLASS, NODES, PROGRAM, SELECTED_NODE, Setup, pod, pod_with_claim};
 use crate::fixture::GRACE;
 
 /// Pod and claim that are created when the node is reserved for another.
@@ -13,7 +13,7 @@ pub(super) const LATE: &str = "late";
 const SECOND: &str = "topolvm-scheduler-2";
 const SECOND_ADDRESS: &str = "127.0.0.1:9252";
 
-impl Bed<'_> {
+impl Setup<'_> {
     /// Restarts the extender while a claim has a reservation on a node and no volume, and checks that neither it nor a
     /// second replica reserves the node again.
     pub(super) fn check_reservations_after_restart(&self, settings: &str) -> Result<()> {

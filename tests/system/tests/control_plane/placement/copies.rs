@@ -7,72 +7,72 @@ use testbed::sidecars::{Sidecar, apply_snapshot_crds};
 use testbed::topolvm::controller_socket;
 use topolvm_api::ApiFlavor::TopoLvm;
 
-use super::bed::{Bed, FAR, NEAR, THIN, Wanted, device_claim};
+use super::setup::{FAR, NEAR, Setup, THIN, Wanted, device_claim};
 
 const WANTED: Wanted<'_> = (THIN, 1);
 
-pub(super) fn place_next_to_source(bed: &Bed<'_>) -> Result<()> {
+pub(super) fn place_next_to_source(setup: &Setup<'_>) -> Result<()> {
     let pinned = |name: &str, node: &str| {
-        let mut pod = bed.pod(name, &[(name, WANTED)]);
+        let mut pod = setup.pod(name, &[(name, WANTED)]);
         pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": node});
         pod
     };
-    bed.apply(&[device_claim("source", WANTED), pinned("source", NEAR)])?;
-    bed.wait_volume("source", NEAR)?;
+    setup.apply(&[device_claim("source", WANTED), pinned("source", NEAR)])?;
+    setup.wait_volume("source", NEAR)?;
     let affinity = |pod: &str| {
         json!({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"affine": pod}}},
         ]}})
     };
-    let mut other = bed.pod("other", &[]);
+    let mut other = setup.pod("other", &[]);
     other["metadata"]["labels"] = json!({"affine": "other"});
     other["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": FAR});
-    let mut affine = bed.pod("affine", &[("affine", WANTED)]);
+    let mut affine = setup.pod("affine", &[("affine", WANTED)]);
     affine["spec"]["affinity"] = affinity("other");
-    bed.apply(&[other, clone("affine"), affine, clone("free"), bed.pod("free", &[("free", WANTED)])])?;
-    restore_snapshot(bed)?;
+    setup.apply(&[other, clone("affine"), affine, clone("free"), setup.pod("free", &[("free", WANTED)])])?;
+    restore_snapshot(setup)?;
 
     // Whichever node the scheduler chose first
-    bed.wait_scheduled("free", NEAR)?;
-    bed.wait_volume("free", NEAR)?;
+    setup.wait_scheduled("free", NEAR)?;
+    setup.wait_volume("free", NEAR)?;
     // The copy cannot be where the pod has to be
-    bed.wait_volume("affine", NEAR)?;
-    bed.fixture.wait_event("Pod", "affine", "Warning FailedScheduling", "node affinity")?;
-    refuse_strictly(bed, &pinned("strict", FAR))
+    setup.wait_volume("affine", NEAR)?;
+    setup.fixture.wait_event("Pod", "affine", "Warning FailedScheduling", "node affinity")?;
+    refuse_strictly(setup, &pinned("strict", FAR))
 }
 
 /// Restores a snapshot of the source for a pod that may run anywhere.
-fn restore_snapshot(bed: &Bed<'_>) -> Result<()> {
-    let (cluster, socket) = (&bed.fixture.cluster, controller_socket(&bed.fixture.cluster));
+fn restore_snapshot(setup: &Setup<'_>) -> Result<()> {
+    let (cluster, socket) = (&setup.fixture.cluster, controller_socket(&setup.fixture.cluster));
     apply_snapshot_crds(cluster)?;
     let sidecars = [Sidecar::SnapshotController, Sidecar::Snapshotter];
     sidecars.into_iter().try_for_each(|sidecar| sidecar.start(cluster, &socket))?;
-    bed.apply(&[snapshot_class(TopoLvm, "snapshots"), snapshot("taken", "snapshots", "source")])?;
-    bed.fixture.wait("--for=jsonpath={.status.readyToUse}=true", "volumesnapshot", "taken")?;
-    bed.apply(&[copy("restored", DataSource::Snapshot("taken")), bed.pod("restored", &[("restored", WANTED)])])?;
-    bed.wait_scheduled("restored", NEAR)?;
-    bed.wait_volume("restored", NEAR)?;
-    bed.fixture.kubectl(&["delete", "volumesnapshot/taken", "volumesnapshotclass/snapshots", "--timeout=180s"])?;
+    setup.apply(&[snapshot_class(TopoLvm, "snapshots"), snapshot("taken", "snapshots", "source")])?;
+    setup.fixture.wait("--for=jsonpath={.status.readyToUse}=true", "volumesnapshot", "taken")?;
+    setup.apply(&[copy("restored", DataSource::Snapshot("taken")), setup.pod("restored", &[("restored", WANTED)])])?;
+    setup.wait_scheduled("restored", NEAR)?;
+    setup.wait_volume("restored", NEAR)?;
+    setup.fixture.kubectl(&["delete", "volumesnapshot/taken", "volumesnapshotclass/snapshots", "--timeout=180s"])?;
     sidecars.into_iter().try_for_each(|sidecar| sidecar.stop(cluster))?;
     // Restore the cluster for other tests
-    let all = bed.fixture.kubectl(&["get", "crd", "-o", "name"])?;
+    let all = setup.fixture.kubectl(&["get", "crd", "-o", "name"])?;
     let ours: Vec<_> = all.lines().filter(|name| name.ends_with(".snapshot.storage.k8s.io")).collect();
-    bed.fixture.kubectl(&[&["delete", "--timeout=180s"], ours.as_slice()].concat()).map(drop)
+    setup.fixture.kubectl(&[&["delete", "--timeout=180s"], ours.as_slice()].concat()).map(drop)
 }
 
 /// Clones for a pod that can only run on another node, where csi-provisioner allows only the node of the pod.
-fn refuse_strictly(bed: &Bed<'_>, pod: &Value) -> Result<()> {
-    let (cluster, socket) = (&bed.fixture.cluster, controller_socket(&bed.fixture.cluster));
-    let publishes = format!("--enable-capacity={}", !bed.mode.asks_extender());
+fn refuse_strictly(setup: &Setup<'_>, pod: &Value) -> Result<()> {
+    let (cluster, socket) = (&setup.fixture.cluster, controller_socket(&setup.fixture.cluster));
+    let publishes = format!("--enable-capacity={}", !setup.mode.asks_extender());
     Sidecar::UpstreamProvisioner.stop(cluster)?;
     let mut strict = Sidecar::Provisioner.command(cluster, &socket);
     // The last one counts
     strict.arg(&publishes);
     cluster.spawn(Sidecar::Provisioner.name(), &strict)?;
-    bed.apply(&[clone("strict"), pod.clone()])?;
+    setup.apply(&[clone("strict"), pod.clone()])?;
     let words = format!("the source of the copy is on node {NEAR}");
-    bed.fixture.wait_event("PersistentVolumeClaim", "strict", "Warning ProvisioningFailed", &words)?;
-    bed.check_pending("strict")?;
+    setup.fixture.wait_event("PersistentVolumeClaim", "strict", "Warning ProvisioningFailed", &words)?;
+    setup.check_pending("strict")?;
     Sidecar::Provisioner.stop(cluster)?;
     let mut provisioner = Sidecar::UpstreamProvisioner.command(cluster, &socket);
     provisioner.args(["--capacity-poll-interval=1s", &publishes]);

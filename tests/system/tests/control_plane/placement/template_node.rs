@@ -5,14 +5,14 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use testbed::sidecars::NAMESPACE;
 
-use super::bed::{Bed, WAITING};
+use super::setup::{Setup, WAITING};
 
 /// Label of the template Nodes of cluster-autoscaler.
 const TEMPLATE: &str = "cluster-autoscaler.kubernetes.io/template-node";
 
-pub(super) fn publish_capacity(bed: &Bed<'_>) -> Result<()> {
+pub(super) fn publish_capacity(setup: &Setup<'_>) -> Result<()> {
     let resources = json!({"cpu": "4", "memory": "16Gi", "pods": "110"});
-    bed.apply(&[
+    setup.apply(&[
         json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": "template", "labels": {TEMPLATE: "true", "topology.topolvm.io/node": "gone"}},
@@ -25,16 +25,16 @@ pub(super) fn publish_capacity(bed: &Bed<'_>) -> Result<()> {
         }),
     ])?;
     let status = json!({"status": {"capacity": resources, "allocatable": resources}}).to_string();
-    bed.fixture.kubectl(&["patch", "node", "template", "--subresource=status", "--type=merge", "-p", &status])?;
-    bed.apply_pod("scaled", &[("scaled", (WAITING, 2500))])?;
+    setup.fixture.kubectl(&["patch", "node", "template", "--subresource=status", "--type=merge", "-p", &status])?;
+    setup.apply_pod("scaled", &[("scaled", (WAITING, 2500))])?;
     // kube-scheduler selects it, and csi-provisioner finds no such node
     let words = "failed to get selected CSINode template";
-    bed.fixture.wait_event("PersistentVolumeClaim", "scaled", "Warning ProvisioningFailed", words)?;
-    bed.check_pending("scaled")?;
-    bed.delete_pod("scaled", &["scaled"])?;
-    bed.fixture.kubectl(&["delete", "node", "template", "--timeout=180s"])?;
+    setup.fixture.wait_event("PersistentVolumeClaim", "scaled", "Warning ProvisioningFailed", words)?;
+    setup.check_pending("scaled")?;
+    setup.delete_pod("scaled", &["scaled"])?;
+    setup.fixture.kubectl(&["delete", "node", "template", "--timeout=180s"])?;
     let object =
-        bed.fixture.kubectl(&["get", "csistoragecapacity", "template-nodes", "-n", NAMESPACE, "-o", "name"])?;
+        setup.fixture.kubectl(&["get", "csistoragecapacity", "template-nodes", "-n", NAMESPACE, "-o", "name"])?;
     ensure!(!object.is_empty(), "the object that an administrator wrote has been removed");
-    bed.fixture.kubectl(&["delete", "csistoragecapacity", "template-nodes", "-n", NAMESPACE]).map(drop)
+    setup.fixture.kubectl(&["delete", "csistoragecapacity", "template-nodes", "-n", NAMESPACE]).map(drop)
 }

@@ -3,12 +3,12 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::super::bed::Bed;
+use super::super::setup::Setup;
 use super::Objects;
 
 /// Creates the CustomResourceDefinitions of the Prometheus operator with those of their fields that are in use here.
 /// Others are refused, so that typos are found.
-pub(super) fn define_kinds(bed: &Bed) -> Result<()> {
+pub(super) fn define_kinds(setup: &Setup) -> Result<()> {
     for (kind, spec) in specifications() {
         let plural = format!("{}s", kind.to_lowercase());
         let definition = json!({
@@ -23,9 +23,9 @@ pub(super) fn define_kinds(bed: &Bed) -> Result<()> {
                 }],
             },
         });
-        bed.cluster.apply(&definition.to_string())?;
+        setup.cluster.apply(&definition.to_string())?;
     }
-    bed.cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"]).map(drop)
+    setup.cluster.kubectl_ok(["wait", "--for=condition=Established", "--timeout=180s", "crd", "--all"]).map(drop)
 }
 
 /// Returns the kinds with the schemas of their specifications.

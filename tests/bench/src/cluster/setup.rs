@@ -28,7 +28,7 @@ pub(super) const THIN: &str = "thin";
 pub(super) const SNAPSHOTS: &str = "snapshots";
 
 /// A cluster with one node and the classes above.
-pub(super) struct Bed<'a> {
+pub(super) struct Setup<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) node: &'a Node,
     pub(super) claims: Api<PersistentVolumeClaim>,
@@ -36,7 +36,7 @@ pub(super) struct Bed<'a> {
     pub(super) snapshots: Api<DynamicObject>,
 }
 
-impl<'a> Bed<'a> {
+impl<'a> Setup<'a> {
     pub(super) async fn new(cluster: &'a Cluster, node: &'a Node) -> Result<Self> {
         let kubeconfig = Kubeconfig::read_from(cluster.inner_kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         suite::test("a_killed_kubelet_comes_back_and_its_pods_go_on", || with_nodes(kubelet_killed)),
         suite::test("node_keeps_volumes_pods_and_programs_after_a_power_loss", || with_nodes(power_lost)),
     ]);
-    match Bed::down() {
+    match Setup::down() {
         Ok(()) => status,
         Err(error) => {
             // The exit status reports it too.
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 /// A cluster with two nodes, started by the first test that needs it.
-struct Bed {
+struct Setup {
     cluster: Cluster,
     nodes: Vec<Node>,
     _directory: TempDir,
@@ -60,9 +60,9 @@ struct Bed {
 /// Timeout of all waits; these tests do not measure durations.
 const LONG: Duration = Duration::from_mins(3);
 
-static SHARED: Mutex<Option<Bed>> = Mutex::new(None);
+static SHARED: Mutex<Option<Setup>> = Mutex::new(None);
 
-impl Bed {
+impl Setup {
     fn up() -> Result<Self> {
         let directory = directory()?;
         let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;
@@ -72,7 +72,7 @@ impl Bed {
 
     fn down() -> Result<()> {
         match SHARED.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(bed) => bed.cluster.down(None),
+            Some(setup) => setup.cluster.down(None),
             None => Ok(()),
         }
     }
@@ -106,16 +106,16 @@ impl Bed {
     }
 }
 
-fn with_nodes(body: fn(&Bed) -> Result<()>) -> Result<()> {
+fn with_nodes(body: fn(&Setup) -> Result<()>) -> Result<()> {
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
     match &mut *shared {
-        Some(bed) => body(bed),
-        none => body(none.insert(Bed::up()?)),
+        Some(setup) => body(setup),
+        none => body(none.insert(Setup::up()?)),
     }
 }
 
 fn directory() -> Result<TempDir> {
-    tempfile::Builder::new().prefix("topolvm-bed-").tempdir_in("/var/tmp").context("make a directory")
+    tempfile::Builder::new().prefix("topolvm-testbed-").tempdir_in("/var/tmp").context("make a directory")
 }
 
 /// Returns a pod with a shell; `more` goes into its specification.
@@ -269,49 +269,49 @@ impl Orphan {
     }
 }
 
-fn pod_runs(bed: &Bed) -> Result<()> {
-    bed.pod(&pod("p", "echo hello; exec sleep 1000", &json!({})))?;
-    ensure!(bed.kubectl(&["logs", "p"])? == "hello\n", "other logs");
-    let mut kubectl = bed.cluster.kubectl_command();
+fn pod_runs(setup: &Setup) -> Result<()> {
+    setup.pod(&pod("p", "echo hello; exec sleep 1000", &json!({})))?;
+    ensure!(setup.kubectl(&["logs", "p"])? == "hello\n", "other logs");
+    let mut kubectl = setup.cluster.kubectl_command();
     kubectl.args(["exec", "-i", "p", "--", "sh", "-c", "tr a-z A-Z; echo no >&2; exit 3"]);
     let mut kubectl = kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     kubectl.stdin.take().context("no input")?.write_all(b"in")?;
     let output = kubectl.wait_with_output()?;
     ensure!((output.status.code(), output.stdout.as_slice()) == (Some(3), b"IN"), "{output:?}");
     ensure!(output.stderr.starts_with(b"no\n"), "{output:?}");
-    bed.delete(&["pod/p"])
+    setup.delete(&["pod/p"])
 }
 
-fn pods_talk(bed: &Bed) -> Result<()> {
+fn pods_talk(setup: &Setup) -> Result<()> {
     let serve = "mkdir /www; hostname >/www/index.html; exec httpd -f -p 8080 -h /www";
     let ready = json!({ "httpGet": { "port": 8080, "path": "/" }, "periodSeconds": 1 });
     let web = pod("web", serve, &json!({ "nodeName": "node1", "containers": [{ "readinessProbe": ready }] }));
-    bed.apply(&json!({
+    setup.apply(&json!({
         "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" },
         "spec": { "selector": { "app": "web" }, "ports": [{ "port": 80, "targetPort": 8080 }] },
     }))?;
-    bed.pod(&web)?;
-    bed.pod(&pod("client", "exec sleep 1000", &json!({ "nodeName": "node2" })))?;
-    let address = bed.kubectl(&["get", "pod", "web", "-o", "jsonpath={.status.podIP}"])?;
-    let service = bed.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"])?;
-    ensure!(bed.in_pod("client", &format!("wget -qO- http://{address}:8080/"))? == "web\n", "pod to pod");
-    bed.kubectl(&[
+    setup.pod(&web)?;
+    setup.pod(&pod("client", "exec sleep 1000", &json!({ "nodeName": "node2" })))?;
+    let address = setup.kubectl(&["get", "pod", "web", "-o", "jsonpath={.status.podIP}"])?;
+    let service = setup.kubectl(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"])?;
+    ensure!(setup.in_pod("client", &format!("wget -qO- http://{address}:8080/"))? == "web\n", "pod to pod");
+    setup.kubectl(&[
         "wait",
         "--for=jsonpath={.endpoints[0].conditions.ready}=true",
         "endpointslice",
         "--selector=kubernetes.io/service-name=web",
         "--timeout=180s",
     ])?;
-    ensure!(bed.in_pod("client", &format!("wget -qO- http://{service}/"))? == "web\n", "pod to ClusterIP");
-    ensure!(bed.node(2)?.exec_ok(&["curl", "-sf", &format!("http://{service}/")])? == "web\n", "node to ClusterIP");
-    let inside = bed.cluster.command("curl").args(["-sf", &format!("http://{service}/")]).output()?;
+    ensure!(setup.in_pod("client", &format!("wget -qO- http://{service}/"))? == "web\n", "pod to ClusterIP");
+    ensure!(setup.node(2)?.exec_ok(&["curl", "-sf", &format!("http://{service}/")])? == "web\n", "node to ClusterIP");
+    let inside = setup.cluster.command("curl").args(["-sf", &format!("http://{service}/")]).output()?;
     ensure!(inside.stdout == b"web\n", "namespace to ClusterIP: {inside:?}");
-    bed.delete(&["pod/web", "pod/client", "service/web"])
+    setup.delete(&["pod/web", "pod/client", "service/web"])
 }
 
-fn service_account(bed: &Bed) -> Result<()> {
+fn service_account(setup: &Setup) -> Result<()> {
     // The node's root shows this machine's files, so a hostPath brings any static program into a pod.
-    let kubectl = bed.cluster.tool("kubectl").canonicalize()?;
+    let kubectl = setup.cluster.tool("kubectl").canonicalize()?;
     let pod = pod(
         "account",
         "exec sleep 1000",
@@ -320,17 +320,17 @@ fn service_account(bed: &Bed) -> Result<()> {
             "volumes": [{ "name": "kubectl", "hostPath": { "path": kubectl, "type": "File" } }],
         }),
     );
-    bed.kubectl(&["create", "role", "reader", "--verb=get", "--resource=configmaps"])?;
-    bed.kubectl(&["create", "rolebinding", "reader", "--role=reader", "--serviceaccount=default:default"])?;
-    bed.pod(&pod)?;
-    let user = bed.in_pod("account", "kubectl auth whoami -o 'jsonpath={.status.userInfo.username}'")?;
+    setup.kubectl(&["create", "role", "reader", "--verb=get", "--resource=configmaps"])?;
+    setup.kubectl(&["create", "rolebinding", "reader", "--role=reader", "--serviceaccount=default:default"])?;
+    setup.pod(&pod)?;
+    let user = setup.in_pod("account", "kubectl auth whoami -o 'jsonpath={.status.userInfo.username}'")?;
     ensure!(user == "system:serviceaccount:default:default", "{user}");
-    bed.in_pod("account", "kubectl get configmap kube-root-ca.crt")?;
-    ensure!(bed.in_pod("account", "kubectl get nodes").is_err(), "the account may do what it was not allowed");
-    bed.delete(&["pod/account", "rolebinding/reader", "role/reader"])
+    setup.in_pod("account", "kubectl get configmap kube-root-ca.crt")?;
+    ensure!(setup.in_pod("account", "kubectl get nodes").is_err(), "the account may do what it was not allowed");
+    setup.delete(&["pod/account", "rolebinding/reader", "role/reader"])
 }
 
-fn privileged_pod(bed: &Bed) -> Result<()> {
+fn privileged_pod(setup: &Setup) -> Result<()> {
     let kubelet = "/var/lib/kubelet";
     let mount = json!([
         { "name": "dev", "mountPath": "/dev" },
@@ -349,25 +349,25 @@ fn privileged_pod(bed: &Bed) -> Result<()> {
             ],
         }),
     );
-    bed.pod(&pod)?;
+    setup.pod(&pod)?;
     let on_node = "nsenter -m -u -i -n -p -t 1 --";
-    bed.in_pod(
+    setup.in_pod(
         "lvm",
         &format!("{on_node} lvcreate -qqy -L 100M -n inpod myvg1 && {on_node} mkfs.ext4 -q /dev/myvg1/inpod"),
     )?;
-    bed.in_pod(
+    setup.in_pod(
         "lvm",
         "mkdir -p /var/lib/kubelet/t && mount -t ext4 /dev/mapper/myvg1-inpod /var/lib/kubelet/t \
          && echo x >/var/lib/kubelet/t/f",
     )?;
-    let node = bed.node(1)?;
+    let node = setup.node(1)?;
     ensure!(node.script("cat /var/lib/kubelet/t/f")? == "x\n", "the mount does not reach the node");
     ensure!(node.script("grep -c ' /var/lib/kubelet/t ' /proc/mounts")? == "1\n", "mounted more than once");
     node.script("umount /var/lib/kubelet/t; rmdir /var/lib/kubelet/t; lvremove -qqy myvg1/inpod")?;
-    bed.delete(&["pod/lvm"])
+    setup.delete(&["pod/lvm"])
 }
 
-fn own_image(bed: &Bed) -> Result<()> {
+fn own_image(setup: &Setup) -> Result<()> {
     let directory = directory()?;
     let archive = directory.path().join("image.tar");
     let script = directory.path().join("greet");
@@ -375,32 +375,32 @@ fn own_image(bed: &Bed) -> Result<()> {
     fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
     let image = Image::with_programs("testbed.local/greet:1", &["/bin/greet"], &[(&script, "/bin/greet")])?;
     write_archive(&archive, &[image], Compression::None)?;
-    bed.cluster.load_images(&archive)?;
+    setup.cluster.load_images(&archive)?;
     let container = json!({ "image": "testbed.local/greet:1", "command": null });
-    bed.pod(&pod("greet", "", &json!({ "containers": [container] })))?;
-    ensure!(bed.kubectl(&["logs", "greet"])? == "greetings\n", "other logs");
-    bed.delete(&["pod/greet"])
+    setup.pod(&pod("greet", "", &json!({ "containers": [container] })))?;
+    ensure!(setup.kubectl(&["logs", "greet"])? == "greetings\n", "other logs");
+    setup.delete(&["pod/greet"])
 }
 
-fn snapshot_controller(bed: &Bed) -> Result<()> {
-    sidecars::apply_snapshot_crds(&bed.cluster)?;
+fn snapshot_controller(setup: &Setup) -> Result<()> {
+    sidecars::apply_snapshot_crds(&setup.cluster)?;
     // It talks to no driver.
-    Sidecar::SnapshotController.start(&bed.cluster, Path::new("/nowhere"))?;
-    bed.apply(&json!({
+    Sidecar::SnapshotController.start(&setup.cluster, Path::new("/nowhere"))?;
+    setup.apply(&json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot",
         "metadata": { "name": "s", "namespace": "default" },
         "spec": { "source": { "persistentVolumeClaimName": "no-such-claim" } },
     }))?;
     // Any value will do.
-    bed.kubectl(&["wait", "--for=jsonpath={.status.error.message}", "volumesnapshot/s", "--timeout=180s"])?;
-    let error = bed.kubectl(&["get", "volumesnapshot", "s", "-o", "jsonpath={.status.error.message}"])?;
+    setup.kubectl(&["wait", "--for=jsonpath={.status.error.message}", "volumesnapshot/s", "--timeout=180s"])?;
+    let error = setup.kubectl(&["get", "volumesnapshot", "s", "-o", "jsonpath={.status.error.message}"])?;
     ensure!(error.contains("no-such-claim"), "{error}");
-    bed.delete(&["volumesnapshot/s"])?;
-    Sidecar::SnapshotController.stop(&bed.cluster)
+    setup.delete(&["volumesnapshot/s"])?;
+    Sidecar::SnapshotController.stop(&setup.cluster)
 }
 
-fn kept_program(bed: &Bed) -> Result<()> {
-    let node = bed.node(1)?;
+fn kept_program(setup: &Setup) -> Result<()> {
+    let node = setup.node(1)?;
     let env = BTreeMap::from([("WORD".to_owned(), "spoken".to_owned())]);
     node.spawn_kept("talker", ["sh", "-c", "echo $WORD; sleep 1000 & wait"], &env)?;
     ensure!(node.spawn_kept("talker", ["true"], &env).is_err(), "two programs of one name");
@@ -413,9 +413,9 @@ fn kept_program(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn kubelet_killed(bed: &Bed) -> Result<()> {
-    bed.pod(&pod("calm", "exec sleep 1000", &json!({ "nodeName": "node1" })))?;
-    let node = bed.node(1)?;
+fn kubelet_killed(setup: &Setup) -> Result<()> {
+    setup.pod(&pod("calm", "exec sleep 1000", &json!({ "nodeName": "node1" })))?;
+    let node = setup.node(1)?;
     let old = node.exec_ok(&["pgrep", "-xo", "kubelet"])?;
     node.kill_kept("kubelet")?;
     wait_until("kubelet comes back", || {
@@ -423,16 +423,16 @@ fn kubelet_killed(bed: &Bed) -> Result<()> {
         Ok(now.status == 0 && now.stdout != old.as_bytes())
     })?;
     // Answered by the new kubelet.
-    wait_until("kubelet answers", || Ok(bed.in_pod("calm", "true").is_ok()))?;
+    wait_until("kubelet answers", || Ok(setup.in_pod("calm", "true").is_ok()))?;
     let restarts =
-        bed.kubectl(&["get", "pod", "calm", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"])?;
+        setup.kubectl(&["get", "pod", "calm", "-o", "jsonpath={.status.containerStatuses[0].restartCount}"])?;
     ensure!(restarts == "0", "the pod was restarted {restarts} times");
-    bed.delete(&["pod/calm"])
+    setup.delete(&["pod/calm"])
 }
 
-fn power_lost(bed: &Bed) -> Result<()> {
-    let node = bed.node(2)?;
-    bed.pod(&pod("tough", "exec sleep 1000", &json!({ "nodeName": "node2" })))?;
+fn power_lost(setup: &Setup) -> Result<()> {
+    let node = setup.node(2)?;
+    setup.pod(&pod("tough", "exec sleep 1000", &json!({ "nodeName": "node2" })))?;
     node.spawn_kept(
         "agent",
         ["sh", "-c", "echo started by $USER; exec sleep 1000"],
@@ -441,12 +441,12 @@ fn power_lost(bed: &Bed) -> Result<()> {
     node.script("lvcreate -qqy -L 100M -n kept myvg1 && mkfs.ext4 -q /dev/myvg1/kept && sync")?;
     node.restart(true)?;
     ensure!(node.script("blkid -o value -s TYPE /dev/myvg1/kept")? == "ext4\n", "the volume is not what it was");
-    wait_until("the pod runs again", || Ok(bed.in_pod("tough", "true").is_ok()))?;
+    wait_until("the pod runs again", || Ok(setup.in_pod("tough", "true").is_ok()))?;
     let log = fs::read_to_string(node.log("agent"))?;
     ensure!(log.matches("started by it's me").count() == 2, "the kept program says: {log}");
     node.stop_kept("agent")?;
     node.script("lvremove -qqy myvg1/kept")?;
-    bed.delete(&["pod/tough"])?;
+    setup.delete(&["pod/tough"])?;
     node.restart(false)?;
     ensure!(node.script("lvs --noheadings myvg1")?.is_empty(), "a removed volume came back");
     Ok(())

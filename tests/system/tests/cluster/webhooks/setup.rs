@@ -27,26 +27,26 @@ pub(super) const CLASS: &str = "topolvm-provisioner";
 pub(super) const SECOND: &str = "topolvm-controller-2";
 
 /// A control plane, and a directory for the files of a test.
-pub(super) struct Bed {
+pub(super) struct Setup {
     pub(super) cluster: Cluster,
     pub(super) scratch: PathBuf,
 }
 
 /// Returns a test with a separate control plane.
-pub(super) fn test(name: &str, body: fn(&Bed) -> Result<()>) -> Trial {
+pub(super) fn test(name: &str, body: fn(&Setup) -> Result<()>) -> Trial {
     suite::test(name, move || run_test(body))
 }
 
-fn run_test(body: fn(&Bed) -> Result<()>) -> Result<()> {
+fn run_test(body: fn(&Setup) -> Result<()>) -> Result<()> {
     let directory = tempfile::Builder::new().prefix("topolvm-webhooks-").tempdir_in("/var/tmp")?;
     let cluster = Cluster::up(&directory.path().join("c"), &ClusterSpec::default())?;
-    let bed = Bed { cluster, scratch: directory.path().to_owned() };
-    let result = body(&bed).with_state(|| bed.logs());
-    bed.cluster.down(None)?;
+    let setup = Setup { cluster, scratch: directory.path().to_owned() };
+    let result = body(&setup).with_state(|| setup.logs());
+    setup.cluster.down(None)?;
     result
 }
 
-impl Bed {
+impl Setup {
     /// Returns the specification of a controller without sidecars with these further arguments, and the manifests that
     /// users apply for an overlay, with the finalizer of claims. The controllers are not pods here, so their Service
     /// needs their addresses.

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use system_tests::lvm_settings::LVM_SETTINGS;
 use tonic::{Code, Status};
 use topolvm_proto::lvmd::CreateLvSnapshotRequest;
-use topolvm_testkit::lvm::story::{CLASSES, COMMANDS, Event, NAMES, POOLS, Request, Step, stories};
+use topolvm_testkit::lvm::scenario::{CLASSES, COMMANDS, Event, NAMES, POOLS, Request, Step, scenarios};
 
 use crate::daemon::{Client, Lvmd};
 use crate::fixture::{DISKS, FailingDisk, Groups, LocalSettings, MIB, Random, run, run_ok, runs, seed, wait};
@@ -93,7 +93,7 @@ fn lvmd_after_random_scenarios() {
         bytes[..8].copy_from_slice(&(seed + number).to_le_bytes());
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-        let steps = stories().new_tree(&mut runner).unwrap().current();
+        let steps = scenarios().new_tree(&mut runner).unwrap().current();
         let mut random = Random(seed + number);
         let setting = if random.below(2) == 0 { "" } else { random.one_of(&LVM_SETTINGS) };
         let mut scenario = ScenarioRun::start(random);

@@ -42,7 +42,7 @@ device-classes:
 const LABEL: &str = "placement";
 
 /// The nodes in a cluster with the programs of a mode.
-pub(super) struct Bed<'a> {
+pub(super) struct Setup<'a> {
     pub(super) fixture: &'a Fixture,
     pub(super) mode: Mode,
     pub(super) nodes: &'a FakeNodes<'a>,
@@ -51,14 +51,14 @@ pub(super) struct Bed<'a> {
 }
 
 /// Runs a test with the nodes, and removes its objects.
-pub(super) fn run_in_mode(fixture: &Fixture, mode: Mode, body: impl FnOnce(&Bed<'_>) -> Result<()>) -> Result<()> {
+pub(super) fn run_in_mode(fixture: &Fixture, mode: Mode, body: impl FnOnce(&Setup<'_>) -> Result<()>) -> Result<()> {
     let cluster = &fixture.cluster;
     mode.run(cluster, &spec(&[])?, Duration::from_secs(1), || {
         Sidecar::Resizer.start(cluster, &controller_socket(cluster))?;
         let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
-        let bed = Bed { fixture, mode, nodes: &nodes, near: lvm(100, 1000) };
-        let done = bed.add_nodes().and_then(|()| body(&bed)).with_state(|| bed.events());
-        bed.clean_up()?;
+        let setup = Setup { fixture, mode, nodes: &nodes, near: lvm(100, 1000) };
+        let done = setup.add_nodes().and_then(|()| body(&setup)).with_state(|| setup.events());
+        setup.clean_up()?;
         Sidecar::Resizer.stop(cluster)?;
         nodes.stop()?;
         done
@@ -82,7 +82,7 @@ pub(super) fn device_claim(name: &str, (class, gib): Wanted<'_>) -> Value {
     claim(name, class, &format!("{gib}Gi"), VolumeMode::Block)
 }
 
-impl Bed<'_> {
+impl Setup<'_> {
     fn add_nodes(&self) -> Result<()> {
         let mut here = storage_class(TopoLvm, HERE, None, false);
         here["allowedTopologies"] =

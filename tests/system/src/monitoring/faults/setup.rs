@@ -43,7 +43,7 @@ vgcreate -q twice /dev/ubdi
 
 /// A cluster with a Prometheus that evaluates the rules in fast time.
 #[derive(Debug)]
-pub(super) struct Bed<'a> {
+pub(super) struct Setup<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) node: &'a Node,
     /// Directory of the kustomization of the product.
@@ -101,7 +101,7 @@ pub(super) fn lvmd_yaml(has_default: bool) -> Value {
     })
 }
 
-impl Bed<'_> {
+impl Setup<'_> {
     /// Applies the StorageClasses.
     pub(super) fn apply_classes(&self) -> Result<()> {
         self.apply(&storage_class(TopoLvm, USED_CLASS, None, false))?;

@@ -160,6 +160,6 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Generates sequences of up to forty steps.
-pub fn stories() -> impl Strategy<Value = Vec<Step>> {
+pub fn scenarios() -> impl Strategy<Value = Vec<Step>> {
     vec(step(), 1..40)
 }
