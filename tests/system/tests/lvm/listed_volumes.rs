@@ -1,4 +1,4 @@
-//! What is in the volume group of the random tests, as LVM and as lvmd report it.
+//! Volumes and free space of the random tests' volume group, as LVM and as lvmd report them.
 
 use std::collections::BTreeMap;
 
