@@ -32,7 +32,7 @@ fn writes_only_to_mounts_of_the_chart() {
     launcher.extend(system_tests::chart::LVM_MOUNTS);
     launcher.push("--");
     let config = format!("lvm-command-prefix: [/sbin/lvm]\n{CLASSES}");
-    let lvmd = Lvmd::start_by(&launcher, SOCKET, &config, |_| {});
+    let mut lvmd = Lvmd::start_by(&launcher, SOCKET, &config, |_| {});
     wait(async {
         let client = lvmd.connect().await;
         client.create("a", 2 * EXTENT).await.unwrap();

@@ -58,7 +58,7 @@ fn devices_of_moves() -> Vec<String> {
 }
 
 /// Waits until nothing is left of a move. On a timeout the test fails with the leftovers and the log of lvmd.
-fn wait_until_cleared_up(lvmd: Lvmd, moved: &str) -> Lvmd {
+fn wait_until_cleared_up(mut lvmd: Lvmd, moved: &str) -> Lvmd {
     let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         let (moves, devices) = (moves(), devices_of_moves());

@@ -94,7 +94,7 @@ impl Lvmd {
     }
 
     /// Kills it and returns the unread lines of its log.
-    pub(crate) fn end(mut self) -> Vec<String> {
+    pub(crate) fn end(&mut self) -> Vec<String> {
         self.kill();
         self.log.take().unwrap().map_while(Result::ok).collect()
     }

@@ -102,6 +102,7 @@ fn lvmd_after_random_scenarios() {
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scenario.run_steps(&steps, &mut counts)));
         if let Err(panic) = outcome {
             println!("{test}: TOPOLVM_SEED={} TOPOLVM_RUNS=1: lvm.conf {setting:?}: {steps:#?}", seed + number);
+            println!("log of the last lvmd:\n{}", scenario.lvmd.end().join("\n"));
             std::panic::resume_unwind(panic);
         }
         drop(scenario);
