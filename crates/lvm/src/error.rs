@@ -122,6 +122,19 @@ pub enum Error {
         /// LVM's standard error.
         stderr: String,
     },
+    /// LVM does not activate a volume, because a part of it is active without it: an LVM that was killed left it so, or
+    /// an administrator has activated it.
+    #[error("{command}: {stderr}; unless you need it, run `lvchange -an {vg}/{part}`")]
+    PartIsActive {
+        /// The LVM command's name.
+        command: String,
+        /// The group.
+        vg: VgName,
+        /// Name of the part, such as that of a pool's metadata.
+        part: String,
+        /// LVM's standard error.
+        stderr: String,
+    },
     /// LVM cannot suspend a volume, because its filesystem is frozen already and the kernel freezes it only once.
     #[error(
         "{command}: {stderr}; the filesystem on the volume is frozen, and before Linux 6.8 LVM cannot freeze it a \
@@ -262,6 +275,9 @@ impl Error {
         if let Some(id) = existing_thin_device(&output.stderr) {
             return Self::ThinDeviceExists { command, vg: vg.clone(), id, stderr };
         }
+        if let Some(part) = active_part(&output.stderr, vg) {
+            return Self::PartIsActive { command, vg: vg.clone(), part: part.to_owned(), stderr };
+        }
         if is_suspend_of_frozen(&output.stderr) {
             return Self::Frozen { command, stderr };
         }
@@ -295,6 +311,13 @@ fn is_suspend_of_frozen(stderr: &str) -> bool {
 fn existing_thin_device(stderr: &str) -> Option<u32> {
     let (_, rest) = stderr.split_once("already contain thin device with device_id ")?;
     rest.split(|character: char| !character.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Returns the part of a volume that is active without it and for which LVM does not activate the volume.
+fn active_part<'a>(stderr: &'a str, vg: &VgName) -> Option<&'a str> {
+    let between = format!(" is prohibited while logical volume {vg}/");
+    let (_, rest) = stderr.lines().find_map(|line| line.trim().split_once(&between))?;
+    rest.strip_suffix(" is active.")
 }
 
 fn thin_device_remedy(vg: &VgName, id: u32) -> String {

@@ -6,9 +6,10 @@
 //! At its beginning and at its end a pvmove loads tables, suspends their devices, commits its metadata, and resumes. So
 //! the table of each device that agrees with the metadata is the right one, and one of its two does.
 
+use crate::active_parts::is_active_alone;
 use crate::report::{AnyVolume, all_volumes};
 use crate::volume::{is_device_of_move, mapper_name};
-use crate::{Error, Host, Lvm, LvmCommand, RepairError, State, VgName};
+use crate::{Error, Host, Lvm, LvmCommand, RepairError, VgName};
 
 /// The table that is right for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,11 +110,6 @@ impl<R: Host> Lvm<R> {
         }
         Ok(())
     }
-}
-
-/// Returns whether a part of a volume is active without the volume, which would hold it open.
-fn is_active_alone(volume: &AnyVolume) -> bool {
-    volume.is_hidden && volume.parent.is_some() && volume.attr.state() == State::Active && !volume.attr.is_open()
 }
 
 /// Returns the names of the devices that volumes have with what is expected of them, those first on which others lie:
@@ -223,22 +219,6 @@ mod tests {
             ("my--vg-pool", Expected::Volume { is_moved: false }),
         ];
         assert_eq!(found, expected.map(|(name, expected)| (name.to_owned(), expected)));
-    }
-
-    #[test]
-    fn part_that_is_not_open_is_active_alone() {
-        let part = |name: &str, attr: &str, parent: Option<&str>| AnyVolume {
-            name: name.to_owned(),
-            is_hidden: true,
-            attr: attr.parse().unwrap(),
-            segment_type: "linear".to_owned(),
-            parent: parent.map(Into::into),
-        };
-        assert!(is_active_alone(&part("pool_tdata", "TRi-a-----", Some("pool"))));
-        assert!(!is_active_alone(&part("pool_tdata", "Twi-ao----", Some("pool"))));
-        assert!(!is_active_alone(&part("pool_tmeta", "ewi-------", Some("pool"))));
-        assert!(!is_active_alone(&part("lvol0_pmspare", "ewi-a-----", None)));
-        assert!(!is_active_alone(&part("m_rimage_0", "iwi-aor---", Some("m"))));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+mod active_parts;
 mod command;
 mod devices;
 mod driver;

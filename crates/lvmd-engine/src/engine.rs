@@ -5,6 +5,7 @@
 //! group. Reads are answered from the cache of the volume groups, see [`group`], and start no LVM process.
 
 mod activation;
+mod active_part;
 mod change_lock;
 mod change_queue;
 mod create;

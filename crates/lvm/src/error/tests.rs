@@ -62,6 +62,11 @@ fn kind(error: &Error) -> String {
     "  device-mapper: suspend ioctl on  (254:5) failed: Device or resource busy\n  Failed to suspend thin snapshot \
      origin vg1/a.\n"
 )]
+#[case::part_of_pool(
+    "PartIsActive",
+    "  Activation of logical volume vg1/p is prohibited while logical volume vg1/p_tmeta is active.\n  Aborting. \
+     Failed to locally activate thin pool vg1/p.\n"
+)]
 #[case::moved("Locked", "  Can't resize locked logical volume vg1/a.\n")]
 #[case::moved_and_removed("Locked", "  Can't remove locked logical volume vg1/a.\n")]
 #[case::moved_and_renamed("Locked", "  Cannot rename locked LV a\n")]

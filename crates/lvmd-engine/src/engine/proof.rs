@@ -5,6 +5,7 @@ use lvm::{Host, LogicalVolume, LvName};
 use lvmd_config::tags;
 use topolvm_runtime::error_chain;
 
+use super::active_part::deactivate_blocking_part;
 use super::creation::{Creation, PROBE_BYTES};
 use super::refusals::CreationOptions;
 use super::state::LockedGroup;
@@ -93,7 +94,13 @@ async fn prove<R: Host>(group: &mut LockedGroup<R>, creation: &Creation) -> Proo
     if group.shared().shutdown.is_cancelled() {
         return Proof::Nothing;
     }
-    match create_and_remove(group, creation).await {
+    let mut created = create_and_remove(group, creation).await;
+    if let Err(Error::Lvm(error)) = &created
+        && deactivate_blocking_part(group, error).await
+    {
+        created = create_and_remove(group, creation).await;
+    }
+    match created {
         Ok(true) => Proof::Accepted,
         Err(Error::Lvm(error)) if may_be_refusal(&error) => Proof::Refused(error_chain(&error)),
         Ok(false) | Err(_) => Proof::Nothing,
@@ -142,5 +149,5 @@ async fn remove_probe<R: Host>(group: &mut LockedGroup<R>, name: &LvName) {
 /// Returns whether LVM's answer may have nothing to do with the one request. A thin device without a volume is about
 /// the next device of the pool, which a proof must not get.
 fn may_be_refusal(error: &lvm::Error) -> bool {
-    matches!(error, lvm::Error::Exit { .. } | lvm::Error::NoSpace(_))
+    matches!(error, lvm::Error::Exit { .. } | lvm::Error::NoSpace(_) | lvm::Error::PartIsActive { .. })
 }

@@ -7,6 +7,7 @@ use lvm::{Changed, FullName, Host, LogicalVolume, LvName, Lvm, NewSnapshot, NewV
 use lvmd_config::tags;
 use topolvm_runtime::error_chain;
 
+use super::active_part::deactivate_blocking_part;
 use super::state::LockedGroup;
 use super::unfinished::finish_creation;
 use crate::error::Error;
@@ -30,7 +31,7 @@ impl NewLv<'_> {
 }
 
 /// Runs a creation in a thin pool or, without one, in the group itself, and runs it once more if it failed only because
-/// of a thin device that has been removed since.
+/// of what a killed LVM has left and lvmd has removed since.
 pub(super) async fn create_with_retry<R: Host>(
     group: &mut LockedGroup<R>,
     pool: Option<&LvName>,
@@ -40,7 +41,11 @@ pub(super) async fn create_with_retry<R: Host>(
 ) -> Result<LogicalVolume, Error> {
     let changed = new.create(group.lvm(), making).await;
     let mut created = finish_creation(group, name, making, changed).await;
-    if remove_blocking_thin_device(group, pool, &mut created).await {
+    let is_part_gone = match &created {
+        Err(Error::Lvm(error)) => deactivate_blocking_part(group, error).await,
+        _ => false,
+    };
+    if is_part_gone || remove_blocking_thin_device(group, pool, &mut created).await {
         let changed = new.create(group.lvm(), making).await;
         created = finish_creation(group, name, making, changed).await;
     }

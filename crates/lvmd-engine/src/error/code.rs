@@ -90,6 +90,7 @@ fn lvm_code_and_reason(error: &lvm::Error) -> (Code, &'static str) {
         lvm::Error::Run { .. }
         | lvm::Error::Exit { .. }
         | lvm::Error::Report { .. }
+        | lvm::Error::PartIsActive { .. }
         | lvm::Error::ThinDeviceExists { .. } => (Code::Internal, "LVM_FAILED"),
     }
 }

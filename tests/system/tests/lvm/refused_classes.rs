@@ -8,6 +8,7 @@ use crate::fixture::{DISKS, Groups, LocalSettings, MIB, run, run_ok, wait};
 pub(crate) const TESTS: &[(&str, fn())] = &[
     ("class_at_the_limit_of_volumes_publishes_nothing", publishes_nothing_at_the_limit_of_volumes),
     ("class_whose_pool_cannot_be_activated_recovers", recovers_when_the_pool_can_be_activated),
+    ("class_whose_pool_has_an_active_part_recovers", recovers_from_an_active_part),
     ("class_with_metadata_that_cannot_grow_recovers", recovers_when_there_are_metadata_again),
     ("mirror_with_unproven_options_offers_that_of_a_mirror", offers_that_of_a_mirror),
 ];
@@ -53,6 +54,34 @@ fn recovers_when_the_pool_can_be_activated() {
         client.create("a", 8 * MIB).await.unwrap();
     });
     assert_eq!(run_ok("lvs", &["--noheadings", "-o", "lv_name", "-S", "lv_name=~probe", "myvg1"]), "");
+}
+
+/// LVM that is killed while it activates a pool leaves a part of the pool active, with which it never activates the pool
+/// again. A part that an administrator has activated is not deactivated.
+fn recovers_from_an_active_part() {
+    let _groups = Groups::one();
+    run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-L128m"]);
+    let table = run_ok("dmsetup", &["table", "myvg1-pool_tmeta"]);
+    let uuid = run_ok("dmsetup", &["info", "-c", "--noheadings", "-o", "uuid", "myvg1-pool_tmeta"]);
+    run_ok("vgchange", &["-qq", "-an", "myvg1"]);
+    run_ok("dmsetup", &["create", "myvg1-pool_tmeta", "-u", uuid.trim(), "--table", table.trim()]);
+    let mut lvmd = Lvmd::start(THIN);
+    lvmd.until_logged("deactivated a part of a thin pool");
+    wait(async {
+        let client = lvmd.connect().await;
+        client.until_free(|free| free == 640 * MIB).await;
+        client.create("a", 8 * MIB).await.unwrap();
+        client.remove("thin", "a").await.unwrap();
+        run_ok("vgchange", &["-qq", "-an", "myvg1"]);
+        run_ok("lvchange", &["-qqy", "-ay", "myvg1/pool_tmeta"]);
+        let refused = client.create("a", 8 * MIB).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        assert!(refused.message().contains("run `lvchange -an myvg1/pool_tmeta`"), "{refused}");
+        assert_eq!(client.free().await, 0);
+        run_ok("lvchange", &["-qq", "-an", "myvg1/pool_tmeta"]);
+        client.until_free(|free| free == 640 * MIB).await;
+        client.create("a", 8 * MIB).await.unwrap();
+    });
 }
 
 /// LVM keeps two copies of its metadata side by side, and refuses metadata that does not fit.
