@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_core::{ClusterResourceScope, Resource};
 use serde::Deserialize;
@@ -37,6 +38,11 @@ pub struct SnapshotContentSpec {
     /// Source of the content.
     #[serde(default)]
     pub source: SnapshotContentSource,
+    /// VolumeSnapshot to which the content is bound.
+    #[serde(default)]
+    pub volume_snapshot_ref: ObjectReference,
+    /// Volume mode of the volume that the snapshot is made of.
+    pub source_volume_mode: Option<String>,
 }
 
 /// Source of a VolumeSnapshotContent.

@@ -3,7 +3,10 @@
 use claim_growth::{Growth, GrowthArgs, GrowthContext};
 use claim_rebuild::{Rebuild, RebuildArgs, RebuildContext};
 use doctor_controller::{Doctor, DoctorContext, DoctorSources};
+use embedded_provisioner::{Provisioner, ProvisionerArgs, ProvisionerContext};
+use topolvm_runtime::CancellationToken;
 
+use crate::leader::Election;
 use crate::reconcile::Controllers;
 
 /// Adds the automatic growth of claims, unless it is off.
@@ -53,4 +56,32 @@ pub(crate) fn add_doctor(controllers: &mut Controllers, context: DoctorContext) 
         now: controllers.now,
     };
     controllers.add_task(move |_| Doctor::new(sources.clone(), context.clone()).run());
+}
+
+/// The provisioner and the Lease that it shares with csi-provisioner: of the two one at a time runs, also while a
+/// cluster changes from one to the other.
+#[derive(Clone)]
+pub(crate) struct LeasedProvisioner {
+    pub(crate) context: ProvisionerContext,
+    pub(crate) settings: ProvisionerArgs,
+    pub(crate) election: Election,
+}
+
+impl LeasedProvisioner {
+    /// Subscribes a provisioner to the claims of a term of the leader. Returns its work, which ends with `term` and then
+    /// releases the Lease.
+    pub(crate) fn begin(
+        self,
+        controllers: &mut Controllers,
+        term: CancellationToken,
+    ) -> impl Future<Output = anyhow::Result<()>> + use<> {
+        let Self { context, settings, election } = self;
+        let provisioner = Provisioner::new(context, settings);
+        let subscribed = provisioner.clone();
+        controllers.add_task(move |term| {
+            term.subscribe(subscribed.subscriber());
+            std::future::ready(())
+        });
+        election.run(term, move |held| provisioner.clone().run(held))
+    }
 }

@@ -7,6 +7,7 @@ use claim_rebuild::RebuildArgs;
 use clap::{ArgAction, Parser, ValueEnum};
 use cluster_inventory::AgentAccess;
 use doctor_controller::DoctorArgs;
+use embedded_provisioner::ProvisionerArgs;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, NodeSelection, NodeStrategy};
 use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
 use topolvm_runtime::listen::{Listen, ListenAddress};
@@ -87,17 +88,25 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) doctor: DoctorArgs,
 
-    /// Tasks of CSI sidecars that the leader takes over, separated by commas. Start the sidecar without these tasks.
-    #[arg(long, env = "EMBED", value_name = "WHAT", value_enum, value_delimiter = ',')]
+    /// Controllers of CSI sidecars that run in this process, separated by commas. Remove the sidecar, or start it
+    /// without this task.
+    #[arg(long = "controllers", env = "CONTROLLERS", value_name = "NAMES", value_enum, value_delimiter = ',')]
+    pub embedded: Vec<Embedded>,
+
+    /// Earlier name of --controllers.
+    #[arg(long, env = "EMBED", value_name = "NAMES", value_enum, value_delimiter = ',', hide = true)]
     pub embed: Vec<Embedded>,
 
-    /// Name of this pod. Its Deployment owns the objects that --embed=capacity writes, and the ConfigMap
+    #[command(flatten)]
+    pub(crate) provisioner: ProvisionerArgs,
+
+    /// Name of this pod. Its Deployment owns the objects that --controllers=capacity writes, and the ConfigMap
     /// topolvm-doctor; empty means the host name.
     #[arg(long, env = "POD_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
     pub pod_name: String,
 
-    /// Namespace of this pod, in which --embed=capacity and the checks write; empty means the namespace of the service
-    /// account.
+    /// Namespace of this pod, in which --controllers=capacity and the checks write; empty means the namespace of the
+    /// service account.
     #[arg(long, env = "POD_NAMESPACE", value_name = "NAMESPACE", default_value = "", hide_default_value = true)]
     pub pod_namespace: String,
 
@@ -131,12 +140,24 @@ pub struct Args {
     pub(crate) retired: RetiredArgs,
 }
 
-/// Work of a CSI sidecar that the controller can do itself.
+/// A controller of a CSI sidecar that runs in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Embedded {
+    /// None of them.
+    None,
+    /// Create and delete volumes for claims, instead of csi-provisioner.
+    Provisioner,
     /// Publish free space as CSIStorageCapacity objects when it changes, instead of csi-provisioner's
     /// --enable-capacity.
     Capacity,
+}
+
+/// The configuration of the embedded provisioner.
+#[derive(Clone, Debug)]
+pub(crate) struct ProvisionerConfig {
+    pub(crate) settings: ProvisionerArgs,
+    pub(crate) lease: LeaseName,
+    pub(crate) timing: ElectionTiming,
 }
 
 /// The validated configuration of the controller.
@@ -170,6 +191,8 @@ pub struct Config {
     pub(crate) doctor: DoctorArgs,
     /// True if the leader publishes capacity.
     pub publishes_capacity: bool,
+    /// The provisioner, with the Lease that it shares with csi-provisioner; `None` where that sidecar provisions.
+    pub(crate) provisioner: Option<ProvisionerConfig>,
     /// The scheduling mode.
     pub(crate) scheduling: SchedulingConfig,
     /// The name of this pod; empty is the host name.
@@ -189,6 +212,10 @@ impl TryFrom<Args> for Config {
         let (mode, namespace) = (args.scheduling.scheduling_mode, args.webhooks.namespace());
         let capacity_resource = capacity_resource(mode, args.webhooks.pod_capacity_resource)?;
         let webhooks = args.webhooks.config(capacity_resource, args.controllers.pvc_finalizer)?;
+        let flavor = ApiFlavor::from_use_legacy(Some(&args.use_legacy));
+        let embedded = embedded_controllers(&args.embedded, &args.embed)?;
+        let lease_namespace = Some(args.leader_election_namespace).filter(|namespace| !namespace.is_empty());
+        let lease = |name| LeaseName { namespace: lease_namespace.clone(), name };
         Ok(Self {
             csi_socket: args.csi_socket,
             metrics: args.metrics.into(),
@@ -202,23 +229,39 @@ impl TryFrom<Args> for Config {
                 node_strategy: args.node_strategy,
                 snapshots: args.enable_snapshots,
             },
-            lease: args.leader_election.then(|| {
-                let namespace = Some(args.leader_election_namespace).filter(|namespace| !namespace.is_empty());
-                (LeaseName { namespace, name: args.leader_election_id }, args.election_timing)
-            }),
+            lease: args.leader_election.then(|| (lease(args.leader_election_id), args.election_timing)),
             controllers: args.controllers,
             growth: args.growth,
             rebuild: args.rebuild,
             cleanup: args.cleanup,
             doctor: args.doctor,
-            publishes_capacity: args.embed.contains(&Embedded::Capacity),
+            publishes_capacity: embedded.contains(&Embedded::Capacity),
+            provisioner: embedded.contains(&Embedded::Provisioner).then(|| ProvisionerConfig {
+                settings: args.provisioner,
+                lease: lease(provisioner_lease(flavor)),
+                timing: args.election_timing,
+            }),
             scheduling: args.scheduling.config(webhooks.is_some(), namespace)?,
             pod_name: args.pod_name,
             pod_namespace: args.pod_namespace,
-            flavor: ApiFlavor::from_use_legacy(Some(&args.use_legacy)),
+            flavor,
             webhooks,
         })
     }
+}
+
+/// Returns the controllers that the flag and its earlier name select.
+fn embedded_controllers(embedded: &[Embedded], earlier: &[Embedded]) -> Result<Vec<Embedded>, ConfigError> {
+    let all: Vec<_> = embedded.iter().chain(earlier).copied().collect();
+    if all.contains(&Embedded::None) && all.iter().any(|one| *one != Embedded::None) {
+        return Err(ConfigError::new("--controllers has none and another controller; remove one of them"));
+    }
+    Ok(all)
+}
+
+/// Returns the name of the Lease of csi-provisioner for this driver.
+fn provisioner_lease(flavor: ApiFlavor) -> String {
+    flavor.driver_name().replace('.', "-")
 }
 
 /// Returns the resource that pods get in this scheduling mode, where one is chosen, with this value of the flag.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use embedded_provisioner::ProvisionerContext;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -158,6 +159,22 @@ impl Driver {
     /// Returns the cache of LogicalVolumes.
     pub(crate) fn volumes(&self) -> LogicalVolumes {
         self.identity.volumes.objects.informer.cache.clone()
+    }
+
+    /// Returns the dependencies of the embedded provisioner, which calls the Controller service without a socket.
+    /// `identity` is that of this process in PersistentVolumes.
+    pub(crate) fn provisioner_context(&self, identity: String, controllers: &Controllers) -> ProvisionerContext {
+        let flavor = controllers.flavor;
+        ProvisionerContext {
+            client: controllers.client.clone(),
+            driver: flavor.driver_name().to_owned(),
+            topology_key: flavor.topology_key().to_owned(),
+            controller: Arc::new(self.controller.clone()),
+            nodes: controllers.nodes.cache.clone(),
+            identity,
+            events: controllers.events.clone(),
+            metrics: controllers.metrics.clone(),
+        }
     }
 
     fn node_choice(&self) -> &NodeChoice {

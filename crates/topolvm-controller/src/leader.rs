@@ -35,6 +35,24 @@ pub(crate) struct LeaseName {
     pub(crate) name: String,
 }
 
+/// The metric of leader elections: which this process has won.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LeaderStatus(Family<[(&'static str, String); 1], Gauge>);
+
+impl LeaderStatus {
+    /// Makes the metric and adds it to the registry.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let status = Self::default();
+        // TopoLVM's name, so that dashboards go on working
+        registry.register(
+            "leader_election_master_status",
+            "1 while this replica runs the controllers, otherwise 0",
+            status.0.clone(),
+        );
+        status
+    }
+}
+
 /// A candidate of the leader election.
 #[derive(Clone)]
 pub(crate) struct Election {
@@ -51,17 +69,10 @@ impl Election {
         identity: String,
         timing: ElectionTiming,
         now: fn() -> Timestamp,
-        registry: &mut Registry,
+        status: &LeaderStatus,
     ) -> Self {
         let namespace = lease.namespace.as_deref().unwrap_or_else(|| client.default_namespace());
-        let family = Family::<[(&str, String); 1], Gauge>::default();
-        let is_leader = family.get_or_create(&[("name", lease.name.clone())]).clone();
-        // TopoLVM's name, so that dashboards go on working
-        registry.register(
-            "leader_election_master_status",
-            "1 while this replica runs the controllers, otherwise 0",
-            family,
-        );
+        let is_leader = status.0.get_or_create(&[("name", lease.name.clone())]).clone();
         let api = Api::namespaced(client.clone(), namespace);
         Self { lease: LeaseClient { api, name: lease.name, identity, timing, now }, is_leader }
     }

@@ -7,6 +7,7 @@ use cluster_inventory::Inventory;
 use doctor_controller::DoctorContext;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use topolvm_api::ApiFlavor;
 use topolvm_doctor::Mode;
 use topolvm_kube::{AccessReviews, ExtenderInformer, ReconcileMetrics};
 use topolvm_runtime::grpc::RpcMetrics;
@@ -14,9 +15,9 @@ use topolvm_runtime::listen::ListenAddress;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 use topolvm_webhook::{CapacityResource, WebhookConfig, WebhookContext, Webhooks};
 
-use crate::added_controllers::{add_doctor, add_growth, add_rebuild};
+use crate::added_controllers::{LeasedProvisioner, add_doctor, add_growth, add_rebuild};
 use crate::capacity_publisher::CapacityPublisher;
-use crate::leader::Election;
+use crate::leader::{Election, LeaderStatus};
 use crate::reconcile::Controllers;
 use crate::scheduling::{ProbeSettings, Scheduling, SchedulingMode};
 use crate::{Args, Config, Driver};
@@ -57,8 +58,10 @@ impl Program for Args {
         let driver = Driver::start(client.clone(), flavor, config.driver, now, &tasks, &shutdown);
         driver.reserve_for_claims(&tasks, &shutdown);
         let identity = process_identity();
-        let elect = |(lease, timing)| Election::new(&client, lease, identity.clone(), timing, now, &mut registry);
-        let election = config.lease.map(elect);
+        let leading = LeaderStatus::register(&mut registry);
+        let elect = |lease, timing| Election::new(&client, lease, identity.clone(), timing, now, &leading);
+        let election = config.lease.map(|(lease, timing)| elect(lease, timing));
+        let provisioner = config.provisioner.map(|config| (config.settings, elect(config.lease, config.timing)));
         serve_web_page(config.ui, &driver, &doctor, &tasks, &shutdown);
         if let Some(lists) = config.inventory {
             let inventory = Inventory::new(config.agent_access, client.clone(), &doctor.namespace, driver.volumes());
@@ -73,7 +76,11 @@ impl Program for Args {
         add_growth(&mut controllers, config.growth);
         add_rebuild(&mut controllers, config.rebuild);
         add_doctor(&mut controllers, doctor);
-        run_leader_work(LeaderWork { controllers, publisher }, election, &tasks, &shutdown);
+        let provisioner = provisioner.map(|(settings, election)| {
+            let identity = provisioner_identity(flavor, now());
+            LeasedProvisioner { context: driver.provisioner_context(identity, &controllers), settings, election }
+        });
+        run_leader_work(LeaderWork { controllers, publisher, provisioner }, election, &tasks, &shutdown);
 
         let listener = unix::listen(&config.csi_socket).await?;
         tracing::info!(socket = %config.csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
@@ -139,16 +146,25 @@ fn serve_webhooks(
 struct LeaderWork {
     controllers: Controllers,
     publisher: Option<CapacityPublisher>,
+    provisioner: Option<LeasedProvisioner>,
 }
 
 impl LeaderWork {
     /// Runs all of it until `term` is cancelled.
     async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
-        let controllers = Box::pin(self.controllers.run(term.clone()));
-        match self.publisher {
-            Some(publisher) => tokio::try_join!(controllers, publisher.run(term)).map(drop),
-            None => controllers.await,
-        }
+        let Self { mut controllers, publisher, provisioner } = self;
+        let provisioning = provisioner.map(|provisioner| provisioner.begin(&mut controllers, term.clone()));
+        let publishing = publisher.map(|publisher| publisher.run(term.clone()));
+        let controllers = Box::pin(controllers.run(term));
+        tokio::try_join!(controllers, run_if_any(publishing), run_if_any(provisioning)).map(drop)
+    }
+}
+
+/// Awaits work that may not be wanted.
+async fn run_if_any(work: Option<impl Future<Output = anyhow::Result<()>>>) -> anyhow::Result<()> {
+    match work {
+        Some(work) => work.await,
+        None => Ok(()),
     }
 }
 
@@ -167,6 +183,11 @@ fn run_leader_work(work: LeaderWork, election: Option<Election>, tasks: &Tasks, 
 /// because the pod's next process must not take itself for the leader that it was.
 fn process_identity() -> String {
     format!("{}_{}", host_name(), read_line("/proc/sys/kernel/random/uuid"))
+}
+
+/// Returns the identity of this provisioner in PersistentVolumes, which has the form of csi-provisioner's.
+fn provisioner_identity(flavor: ApiFlavor, now: jiff::Timestamp) -> String {
+    format!("{}-{}-{}", now.as_millisecond(), std::process::id(), flavor.driver_name())
 }
 
 /// Returns the name of this machine, in a pod mostly that of the pod.

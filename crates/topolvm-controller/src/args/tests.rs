@@ -123,11 +123,29 @@ fn nodes_are_preferred_by_a_strategy_on_demand() {
 }
 
 #[rstest::rstest]
-#[case(&[], false)]
-#[case(&["--embed=capacity"], true)]
-#[case(&["--embed", "capacity,capacity"], true)]
-fn capacity_is_published_on_demand(#[case] args: &[&str], #[case] publishes: bool) {
-    assert_eq!(config(args).publishes_capacity, publishes);
+#[case(&[], false, false)]
+#[case(&["--controllers=capacity"], true, false)]
+#[case(&["--controllers", "provisioner,capacity"], true, true)]
+#[case(&["--controllers=none"], false, false)]
+#[case(&["--embed=capacity"], true, false)]
+#[case(&["--embed", "capacity,capacity", "--controllers=provisioner"], true, true)]
+fn embedded_controllers_run_on_demand(#[case] args: &[&str], #[case] publishes: bool, #[case] provisions: bool) {
+    let config = config(args);
+    assert_eq!((config.publishes_capacity, config.provisioner.is_some()), (publishes, provisions));
+}
+
+#[test]
+fn embedded_controllers_none_is_refused_next_to_another() {
+    let args = ["topolvm-controller", "--controllers=none,provisioner"];
+    let error = Config::try_from(Args::try_parse_from(args).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("remove one of them"), "{error}");
+}
+
+#[test]
+fn provisioner_shares_the_lease_of_csi_provisioner() {
+    let config = config(&["--controllers=provisioner", "--leader-election-namespace=ns"]);
+    let expected = LeaseName { namespace: Some("ns".to_owned()), name: "topolvm-io".to_owned() };
+    assert_eq!(config.provisioner.unwrap().lease, expected);
 }
 
 #[test]

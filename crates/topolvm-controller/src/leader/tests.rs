@@ -36,15 +36,9 @@ impl Harness {
 
     fn replica(&self, identity: &str) -> Replica {
         let lease = LeaseName { namespace: Some("ns".to_owned()), name: "topolvm".to_owned() };
-        let mut registry = Registry::default();
-        let election = Election::new(
-            &self.server.client(),
-            lease,
-            identity.to_owned(),
-            TIMING,
-            clock_of_this_machine,
-            &mut registry,
-        );
+        let status = LeaderStatus::default();
+        let election =
+            Election::new(&self.server.client(), lease, identity.to_owned(), TIMING, clock_of_this_machine, &status);
         let is_leader = election.is_leader.clone();
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
@@ -265,7 +259,7 @@ async fn election_ends_with_the_controller_error_and_releases_lease() {
     let lease = LeaseName { namespace: Some("ns".to_owned()), name: "topolvm".to_owned() };
     let client = harness.server.client();
     let election =
-        Election::new(&client, lease, "a".to_owned(), TIMING, clock_of_this_machine, &mut Registry::default());
+        Election::new(&client, lease, "a".to_owned(), TIMING, clock_of_this_machine, &LeaderStatus::default());
     let leading = Box::pin(election.run(CancellationToken::new(), async |_| anyhow::bail!("no disk")));
     let error = leading.await.unwrap_err();
     assert_eq!(error.to_string(), "no disk");

@@ -1,0 +1,307 @@
+//! The PersistentVolumes of this driver, from one watch of all of them, with the fields that the provisioner reads.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, SecretReference};
+use kube::api::ObjectMeta;
+use kube::runtime::watcher::Event;
+use kube::{Resource as _, ResourceExt as _};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use topolvm_kube::has_finalizer;
+
+/// Annotation with the driver that has provisioned a PersistentVolume.
+pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
+/// Annotations with the Secret for the deletion: name and namespace, empty where there is none.
+pub(crate) const DELETION_SECRET: [&str; 2] = [
+    "volume.kubernetes.io/provisioner-deletion-secret-name",
+    "volume.kubernetes.io/provisioner-deletion-secret-namespace",
+];
+/// Finalizer that keeps a PersistentVolume until its volume is deleted.
+pub(crate) const VOLUME_FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
+/// The PersistentVolumes of this driver. Clones share them.
+#[derive(Clone)]
+pub(crate) struct KnownVolumes {
+    driver: String,
+    state: Arc<Mutex<State>>,
+    listed: Arc<watch::Sender<bool>>,
+}
+
+#[derive(Default)]
+struct State {
+    volumes: HashMap<String, Arc<KnownVolume>>,
+    /// What a list that has not ended has named so far.
+    listing: Option<HashMap<String, Arc<KnownVolume>>>,
+    queue: Option<mpsc::UnboundedSender<String>>,
+    /// Takes the names of those that were deleted.
+    deletions: Option<mpsc::UnboundedSender<String>>,
+}
+
+/// A PersistentVolume of this driver.
+#[derive(Clone, Debug)]
+pub(crate) struct KnownVolume {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    version: String,
+    finalizers: Vec<String>,
+    pub(crate) is_deleting: bool,
+    pub(crate) phase: String,
+    pub(crate) reclaim_policy: String,
+    /// The CSI id of its volume.
+    pub(crate) handle: String,
+    pub(crate) is_block: bool,
+    pub(crate) class: String,
+    /// Its claim.
+    pub(crate) claim: Option<ClaimReference>,
+    pub(crate) deletion_secret: DeletionSecret,
+    /// True if its volume is deleted, which the watch has yet to show.
+    pub(crate) is_finished: bool,
+}
+
+/// The claim of a PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClaimReference {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+/// The Secret for the deletion of a volume.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum DeletionSecret {
+    /// None is needed.
+    None,
+    /// The annotations name it.
+    Named(SecretReference),
+    /// The PersistentVolume does not say so; its StorageClass does.
+    OfClass,
+}
+
+impl KnownVolumes {
+    /// Makes an empty set of PersistentVolumes of this driver.
+    pub(crate) fn new(driver: String) -> Self {
+        Self { driver, state: Arc::default(), listed: Arc::default() }
+    }
+
+    /// Queues the names of PersistentVolumes that change from now on, and those of deleted ones.
+    pub(crate) fn connect(&self, queue: mpsc::UnboundedSender<String>, deletions: mpsc::UnboundedSender<String>) {
+        let mut state = self.state.lock();
+        (state.queue, state.deletions) = (Some(queue), Some(deletions));
+        state.volumes.keys().for_each(|name| state.enqueue(name));
+    }
+
+    /// Waits until all PersistentVolumes have been listed once.
+    pub(crate) async fn wait_until_listed(&self) -> bool {
+        self.listed.subscribe().wait_for(|listed| *listed).await.is_ok()
+    }
+
+    /// Returns the PersistentVolume of this name.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<KnownVolume>> {
+        self.state.lock().volumes.get(name).cloned()
+    }
+
+    /// Notes that the volume of this PersistentVolume is deleted.
+    pub(crate) fn set_finished(&self, volume: &KnownVolume) {
+        let mut state = self.state.lock();
+        if let Some(known) = state.volumes.get_mut(&volume.name).filter(|known| known.uid == volume.uid) {
+            Arc::make_mut(known).is_finished = true;
+        }
+    }
+
+    /// Applies an event of the watch.
+    pub(crate) fn apply(&self, event: Event<PersistentVolume>) {
+        let mut state = self.state.lock();
+        match event {
+            Event::Init => state.listing = Some(HashMap::new()),
+            Event::InitApply(volume) => {
+                let known = state.read(&self.driver, &volume);
+                state.listing.get_or_insert_default().extend(known.map(|known| (known.name.clone(), known)));
+            }
+            Event::InitDone => {
+                let listed = state.listing.take().unwrap_or_default();
+                let before = std::mem::replace(&mut state.volumes, listed);
+                before
+                    .keys()
+                    .filter(|name| !state.volumes.contains_key(*name))
+                    .for_each(|name| state.note_deleted(name));
+                state.volumes.keys().for_each(|name| state.enqueue(name));
+                drop(state);
+                self.listed.send_replace(true);
+            }
+            Event::Apply(volume) => {
+                if let Some(known) = state.read(&self.driver, &volume) {
+                    state.enqueue(&known.name);
+                    state.volumes.insert(known.name.clone(), known);
+                }
+            }
+            Event::Delete(volume) => {
+                let name = volume.name_any();
+                if state.volumes.remove(&name).is_some() {
+                    state.note_deleted(&name);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// Reads a PersistentVolume; `None` if it is of another driver.
+    fn read(&self, driver: &str, volume: &PersistentVolume) -> Option<Arc<KnownVolume>> {
+        let mut read = KnownVolume::from_object(driver, volume)?;
+        read.is_finished = self.volumes.get(&read.name).is_some_and(|known| known.uid == read.uid && known.is_finished);
+        Some(Arc::new(read))
+    }
+
+    fn enqueue(&self, name: &str) {
+        // The receivers are dropped only when the term of the provisioner ends
+        if let Some(queue) = &self.queue {
+            drop(queue.send(name.to_owned()));
+        }
+    }
+
+    fn note_deleted(&self, name: &str) {
+        if let Some(deletions) = &self.deletions {
+            drop(deletions.send(name.to_owned()));
+        }
+    }
+}
+
+impl KnownVolume {
+    /// Reads a PersistentVolume; `None` if its volume is not of this driver, or if another provisioner has made it.
+    pub(crate) fn from_object(driver: &str, volume: &PersistentVolume) -> Option<Self> {
+        let spec = volume.spec.as_ref()?;
+        let csi = spec.csi.as_ref().filter(|csi| csi.driver == driver)?;
+        if volume.annotations().get(PROVISIONED_BY).is_some_and(|by| by != driver) {
+            return None;
+        }
+        Some(Self {
+            name: volume.name_any(),
+            uid: volume.uid().unwrap_or_default(),
+            version: volume.resource_version().unwrap_or_default(),
+            finalizers: volume.finalizers().to_vec(),
+            is_deleting: volume.meta().deletion_timestamp.is_some(),
+            phase: volume.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default(),
+            reclaim_policy: spec.persistent_volume_reclaim_policy.clone().unwrap_or_default(),
+            handle: csi.volume_handle.clone(),
+            is_block: spec.volume_mode.as_deref() == Some("Block"),
+            class: spec.storage_class_name.clone().unwrap_or_default(),
+            claim: spec.claim_ref.as_ref().and_then(ClaimReference::from_reference),
+            deletion_secret: DeletionSecret::from_object(volume),
+            is_finished: false,
+        })
+    }
+
+    /// Returns what patches of its metadata need.
+    pub(crate) fn metadata(&self) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            resource_version: Some(self.version.clone()),
+            finalizers: Some(self.finalizers.clone()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    /// Returns whether it has the finalizer of the provisioner.
+    pub(crate) fn has_finalizer(&self) -> bool {
+        has_finalizer(&self.metadata(), VOLUME_FINALIZER)
+    }
+
+    /// Returns the reference to it for Events.
+    pub(crate) fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(PersistentVolume::api_version(&()).into_owned()),
+            kind: Some(PersistentVolume::kind(&()).into_owned()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+impl ClaimReference {
+    fn from_reference(reference: &ObjectReference) -> Option<Self> {
+        Some(Self {
+            namespace: reference.namespace.clone()?,
+            name: reference.name.clone()?,
+            uid: reference.uid.clone().unwrap_or_default(),
+        })
+    }
+}
+
+impl DeletionSecret {
+    fn from_object(volume: &PersistentVolume) -> Self {
+        match DELETION_SECRET.map(|key| volume.annotations().get(key)) {
+            [Some(name), Some(namespace)] if !name.is_empty() && !namespace.is_empty() => {
+                Self::Named(SecretReference { name: Some(name.clone()), namespace: Some(namespace.clone()) })
+            }
+            [Some(_), Some(_)] => Self::None,
+            _ => Self::OfClass,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn volume(name: &str, driver: &str, annotations: Value) -> PersistentVolume {
+        let object = json!({
+            "metadata": {"name": name, "uid": format!("uid-{name}"), "annotations": annotations},
+            "spec": {"csi": {"driver": driver, "volumeHandle": format!("id-{name}")}},
+            "status": {"phase": "Bound"},
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn known_volumes_are_those_of_the_driver() {
+        let volumes = KnownVolumes::new("topolvm.io".to_owned());
+        let ((queue, mut queued), (deletions, mut deleted)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        volumes.connect(queue, deletions);
+        volumes.apply(Event::Init);
+        volumes.apply(Event::InitApply(volume("a", "topolvm.io", json!({PROVISIONED_BY: "topolvm.io"}))));
+        volumes.apply(Event::InitApply(volume("b", "ebs.example", json!({}))));
+        volumes.apply(Event::InitDone);
+        volumes.apply(Event::Apply(volume("c", "topolvm.io", json!({}))));
+        volumes.apply(Event::Apply(volume("d", "topolvm.io", json!({PROVISIONED_BY: "other.example"}))));
+        let names: Vec<_> = std::iter::from_fn(|| queued.try_recv().ok()).collect();
+        assert_eq!(names, ["a", "c"]);
+        assert_eq!(volumes.get("a").unwrap().handle, "id-a");
+        assert!(volumes.get("b").is_none() && volumes.get("d").is_none());
+        volumes.apply(Event::Delete(volume("c", "topolvm.io", json!({}))));
+        // A list that lacks one
+        volumes.apply(Event::Init);
+        volumes.apply(Event::InitDone);
+        let names: Vec<_> = std::iter::from_fn(|| deleted.try_recv().ok()).collect();
+        assert_eq!(names, ["c", "a"]);
+    }
+
+    #[test]
+    fn finished_volume_stays_finished_until_it_is_deleted() {
+        let volumes = KnownVolumes::new("topolvm.io".to_owned());
+        volumes.apply(Event::Apply(volume("a", "topolvm.io", json!({}))));
+        volumes.set_finished(&volumes.get("a").unwrap());
+        volumes.apply(Event::Apply(volume("a", "topolvm.io", json!({}))));
+        assert!(volumes.get("a").unwrap().is_finished);
+        let mut other = volume("a", "topolvm.io", json!({}));
+        other.metadata.uid = Some("other".to_owned());
+        volumes.apply(Event::Apply(other));
+        assert!(!volumes.get("a").unwrap().is_finished);
+    }
+
+    #[test]
+    fn deletion_secret_is_that_of_the_annotations() {
+        let secret =
+            |annotations| KnownVolume::from_object("d", &volume("a", "d", annotations)).unwrap().deletion_secret;
+        let [name, namespace] = DELETION_SECRET;
+        assert_eq!(secret(json!({})), DeletionSecret::OfClass);
+        assert_eq!(secret(json!({name: "", namespace: ""})), DeletionSecret::None);
+        let named = SecretReference { name: Some("a".to_owned()), namespace: Some("b".to_owned()) };
+        assert_eq!(secret(json!({name: "a", namespace: "b"})), DeletionSecret::Named(named));
+    }
+}
