@@ -1,1 +1,6 @@
-
+mod copies;
+mod deletion;
+mod driver;
+mod failures;
+mod harness;
+mod provisioning;

@@ -25,6 +25,7 @@ mod nodes;
 mod placement;
 mod plugin;
 mod postmortem;
+mod provisioner;
 mod rebuild;
 mod stale;
 mod web_page;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         node_storage::ALL,
         disk_operations::ALL,
         capacity::ALL,
+        provisioner::ALL,
         metrics::ALL,
         fixed::ALL,
         extender::ALL,

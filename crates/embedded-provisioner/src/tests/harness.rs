@@ -1,0 +1,202 @@
+//! A provisioner over a fake API server and a fake driver.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use topolvm_kube::{CacheWriter, EventPublisher, ReconcileMetrics, watch_all};
+use topolvm_runtime::{CancellationToken, Tasks};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::api_server::Kind;
+use topolvm_testkit::fixtures::node;
+
+use super::driver::FakeDriver;
+use crate::{Provisioner, ProvisionerArgs, ProvisionerContext};
+
+pub(super) const DRIVER: &str = "topolvm.io";
+pub(super) const CLAIMS: &str = "persistentvolumeclaims";
+pub(super) const VOLUMES: &str = "persistentvolumes";
+pub(super) const EVENTS: &str = "events.events.k8s.io";
+
+/// The provisioner with what it works with.
+pub(super) struct Bench {
+    pub(super) server: ApiServer,
+    pub(super) driver: Arc<FakeDriver>,
+    tasks: Tasks,
+    shutdown: CancellationToken,
+    provisioner: Provisioner,
+    term: CancellationToken,
+}
+
+impl Bench {
+    /// Starts it over a server with the node `n1` and the StorageClass `fast`.
+    pub(super) async fn start() -> Self {
+        let server = server();
+        Self::start_with(server, Arc::default()).await
+    }
+
+    /// Starts it over this server and driver.
+    pub(super) async fn start_with(server: ApiServer, driver: Arc<FakeDriver>) -> Self {
+        let shutdown = CancellationToken::new();
+        let tasks = Tasks::new(shutdown.clone());
+        let client = server.client();
+        let mut nodes = CacheWriter::<PartialObjectMeta<Node>>::default();
+        let cache = nodes.as_reader();
+        let watch = watch_all("Nodes", Api::all(client.clone()), shutdown.clone(), move |event| nodes.apply(&event));
+        tasks.spawn("nodes", watch);
+        let context = ProvisionerContext {
+            client: client.clone(),
+            driver: DRIVER.to_owned(),
+            topology_key: "topology.topolvm.io/node".to_owned(),
+            controller: driver.clone(),
+            nodes: cache,
+            identity: "me".to_owned(),
+            events: EventPublisher::new(client.clone(), "tester", "me".to_owned()),
+            metrics: ReconcileMetrics::register(&mut Registry::default()),
+        };
+        let settings = ProvisionerArgs {
+            provisioner_worker_threads: NonZeroUsize::new(4).unwrap(),
+            provisioner_retry_interval_start: Duration::from_secs(1),
+            provisioner_retry_interval_max: Duration::from_mins(5),
+            provisioner_timeout: Duration::from_secs(10),
+            provisioner_default_fstype: String::new(),
+            provisioner_volume_name_prefix: "pvc".to_owned(),
+        };
+        let provisioner = Provisioner::new(context, settings);
+        let mut subscriber = provisioner.subscriber();
+        let claims = Api::<PersistentVolumeClaim>::all(client);
+        let watch = watch_all("claims", claims, shutdown.clone(), move |event| subscriber(&event));
+        tasks.spawn("claims", watch);
+        let mut bench = Self { server, driver, tasks, shutdown, provisioner, term: CancellationToken::new() };
+        bench.begin_term().await;
+        bench
+    }
+
+    /// Begins a term of this process as the provisioner.
+    pub(super) async fn begin_term(&mut self) {
+        self.term = self.shutdown.child_token();
+        let (provisioner, term) = (self.provisioner.clone(), self.term.clone());
+        self.tasks.spawn("provisioner", async move {
+            provisioner.run(term.clone()).await?;
+            // A task that ends takes the process down
+            term.cancelled().await;
+            std::future::pending::<()>().await;
+            Ok(())
+        });
+        settle().await;
+    }
+
+    /// Ends the term.
+    pub(super) async fn end_term(&self) {
+        self.term.cancel();
+        settle().await;
+    }
+
+    /// Applies a claim with the driver's name and waits until the provisioner has nothing to do.
+    pub(super) async fn apply(&self, claim: Value) {
+        self.server.apply_json(claim);
+        settle().await;
+    }
+
+    pub(super) fn created(&self) -> usize {
+        self.driver.created.lock().len()
+    }
+
+    pub(super) fn deleted(&self) -> Vec<String> {
+        self.driver.deleted.lock().iter().map(|request| request.volume_id.clone()).collect()
+    }
+
+    pub(super) fn volume(&self, name: &str) -> Option<Value> {
+        self.server.get_json(VOLUMES, "", name)
+    }
+
+    pub(super) fn claim(&self, name: &str) -> Value {
+        self.server.get_json(CLAIMS, "default", name).unwrap()
+    }
+
+    /// Deletes a claim and releases its PersistentVolume, as Kubernetes does.
+    pub(super) async fn release(&self, claim: &str, volume: &str) {
+        self.server.delete(CLAIMS, "default", claim);
+        self.set_phase(volume, "Released").await;
+    }
+
+    pub(super) async fn set_phase(&self, volume: &str, phase: &str) {
+        self.server.edit(VOLUMES, "", volume, |object| object["status"]["phase"] = json!(phase));
+        settle().await;
+    }
+
+    /// Returns reason and note of each Event.
+    pub(super) fn events(&self) -> Vec<(String, String)> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let events = self.server.list_json(EVENTS);
+        events.iter().map(|event| (text(&event["reason"]), text(&event["note"]))).collect()
+    }
+
+    /// Returns the reasons of the Events, sorted.
+    pub(super) fn reasons(&self) -> Vec<String> {
+        let mut reasons: Vec<_> = self.events().into_iter().map(|(reason, _)| reason).collect();
+        reasons.sort();
+        reasons
+    }
+}
+
+/// Returns a server with the node `n1` and the StorageClass `fast`, and the definitions of snapshots.
+pub(super) fn server() -> ApiServer {
+    let server = ApiServer::new();
+    let group = "snapshot.storage.k8s.io";
+    server.serve(Kind::namespaced(group, "v1", "VolumeSnapshot", "volumesnapshots"));
+    server.serve(Kind::cluster_scoped(group, "v1", "VolumeSnapshotContent", "volumesnapshotcontents"));
+    let attributes = ("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses");
+    server.serve(Kind::cluster_scoped(attributes.0, "v1", attributes.1, attributes.2));
+    server.apply_json(node("n1").build());
+    server.apply_json(class("fast", json!({})));
+    server
+}
+
+/// Returns a StorageClass whose claims wait for a node, with these fields.
+pub(super) fn class(name: &str, fields: Value) -> Value {
+    let mut class = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name},
+        "provisioner": DRIVER, "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
+    });
+    merge(&mut class, fields);
+    class
+}
+
+/// Returns a claim of 1 GiB of the StorageClass `fast` with the node `n1`, and the UID `uid-NAME`.
+pub(super) fn claim(name: &str, changes: Value) -> Value {
+    let mut claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": format!("uid-{name}"),
+            "annotations": {
+                "volume.kubernetes.io/storage-provisioner": DRIVER,
+                "volume.kubernetes.io/selected-node": "n1",
+            },
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "fast", "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+        "status": {"phase": "Pending"},
+    });
+    merge(&mut claim, changes);
+    claim
+}
+
+fn merge(object: &mut Value, changes: Value) {
+    match changes {
+        Value::Object(members) => members.into_iter().for_each(|(key, value)| merge(&mut object[key], value)),
+        other => *object = other,
+    }
+}
+
+/// Waits until all tasks are idle: under tokio's paused time a sleep ends only then.
+pub(super) async fn settle() {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}

@@ -1,0 +1,118 @@
+//! The provisioner inside topolvm-controller, with the roles of the component `embedded-provisioner`, and its hand-over
+//! to csi-provisioner and back.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use system_tests::fake_node::FakeNodes;
+use system_tests::kustomization::Kustomization;
+use system_tests::manifests::{VolumeMode, claim, storage_class};
+use testbed::sidecars::{NAMESPACE, Sidecar};
+use testbed::topolvm::controller_socket;
+use topolvm_api::ApiFlavor::TopoLvm;
+use topolvm_testkit::lvm::FakeLvm;
+
+use crate::Body;
+use crate::fixture::{Fixture, GRACE, LV, spec};
+
+pub(crate) const ALL: &[(&str, Body)] = &[("embedded_provisioner_and_csi_provisioner_take_turns", take_turns)];
+
+const NODE: &str = "provisioning";
+const CLASS: &str = "immediate";
+const GIB: u64 = 1 << 30;
+const LVMD_CONFIG: &str = "device-classes:\n- {name: ssd, volume-group: myvg1, default: true, spare-gb: 0}\n";
+const IDENTITY: &str = r".spec.csi.volumeAttributes.storage\.kubernetes\.io/csiProvisionerIdentity";
+const PROVISIONER: Sidecar = Sidecar::UpstreamProvisioner;
+
+fn take_turns(fixture: &Fixture) -> Result<()> {
+    let cluster = &fixture.cluster;
+    apply_roles(fixture, &["embedded-provisioner", "without-workloads"])?;
+    let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
+    nodes.add(NODE, &FakeLvm::new().with_group("myvg1", 100 * GIB), LVMD_CONFIG)?;
+    fixture.apply(&storage_class(TopoLvm, CLASS, None, true))?;
+    let done = fixture.with_controller(&["--controllers=provisioner"], || check_embedded(fixture));
+    let done = done.and_then(|()| check_csi_provisioner(fixture));
+    let done = done.and_then(|()| {
+        fixture.with_controller(&["--controllers=provisioner"], || {
+            // csi-provisioner still has the Lease
+            check_claim(fixture, "waiting", false)?;
+            cluster.stop(PROVISIONER.name(), GRACE)?;
+            check_claim(fixture, "returned", true)?;
+            delete_claims(fixture, &["waiting", "returned"])
+        })
+    });
+    cluster.stop(PROVISIONER.name(), Duration::ZERO)?;
+    fixture.kubectl(&["delete", "storageclass", CLASS])?;
+    nodes.remove(NODE)?;
+    nodes.stop()?;
+    apply_roles(fixture, &["without-workloads"])?;
+    done?;
+    fixture.check_rights()
+}
+
+/// Applies the objects of the manifests without pods.
+fn apply_roles(fixture: &Fixture, components: &[&str]) -> Result<()> {
+    let directory = fixture.cluster.directory().join("provisioner");
+    let directory = Kustomization { base: "base", components, ..Kustomization::default() }.write(&directory)?;
+    let directory = directory.display().to_string();
+    fixture.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", &directory]).map(drop)
+}
+
+/// Provisions and deletes inside the controller, also after an error and with `Retain`.
+fn check_embedded(fixture: &Fixture) -> Result<()> {
+    check_claim(fixture, "first", true)?;
+    let volume = fixture.value("pvc", "first", ".spec.volumeName")?;
+    let object: Value = fixture.cluster.get(&format!("/api/v1/persistentvolumes/{volume}"))?;
+    let terms = json!([{"matchExpressions": [{"key": TopoLvm.topology_key(), "operator": "In", "values": [NODE]}]}]);
+    for (pointer, expected) in [
+        ("/metadata/annotations/pv.kubernetes.io~1provisioned-by", json!("topolvm.io")),
+        ("/spec/capacity/storage", json!("1Gi")),
+        ("/spec/claimRef/name", json!("first")),
+        ("/spec/csi/fsType", json!("ext4")),
+        ("/spec/nodeAffinity/required/nodeSelectorTerms", terms),
+        ("/spec/persistentVolumeReclaimPolicy", json!("Delete")),
+    ] {
+        let found = object.pointer(pointer);
+        ensure!(found == Some(&expected), "{pointer} is {found:?} and not {expected}");
+    }
+    let expected = format!("Successfully provisioned volume {volume}");
+    fixture.wait_event("PersistentVolumeClaim", "first", "Normal ProvisioningSucceeded", &expected)?;
+    let object = fixture.value(LV, &volume, r".metadata.annotations.topolvm\.io/claim")?;
+    ensure!(object == "default/first", "the LogicalVolume names the claim {object:?}");
+
+    fixture.apply(&claim("large", CLASS, "1Ti", VolumeMode::Block))?;
+    fixture.wait_event("PersistentVolumeClaim", "large", "Warning ProvisioningFailed", "ResourceExhausted")?;
+    delete_claims(fixture, &["large", "first"])
+}
+
+/// Lets csi-provisioner take over, which waits for the Lease until the embedded one has ended.
+fn check_csi_provisioner(fixture: &Fixture) -> Result<()> {
+    let cluster = &fixture.cluster;
+    let mut command = PROVISIONER.command(cluster, &controller_socket(cluster));
+    command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
+    cluster.spawn(PROVISIONER.name(), &command)?;
+    check_claim(fixture, "stock", false)?;
+    delete_claims(fixture, &["stock"])
+}
+
+/// Creates a claim, and checks which provisioner has created its volume.
+fn check_claim(fixture: &Fixture, name: &str, is_embedded: bool) -> Result<()> {
+    fixture.apply(&claim(name, CLASS, "1Gi", VolumeMode::Filesystem))?;
+    fixture.wait("--for=jsonpath={.status.phase}=Bound", "pvc", name)?;
+    let volume = fixture.value("pvc", name, ".spec.volumeName")?;
+    let manager = fixture.value("pv", &volume, ".metadata.managedFields[0].manager")?;
+    ensure!((manager == "topolvm-controller") == is_embedded, "the volume of {name} was created by {manager}");
+    let identity = fixture.value("pv", &volume, IDENTITY)?;
+    ensure!(identity.ends_with("topolvm.io"), "the volume of {name} names the provisioner {identity:?}");
+    Ok(())
+}
+
+/// Deletes claims, and waits until their volumes are gone.
+fn delete_claims(fixture: &Fixture, names: &[&str]) -> Result<()> {
+    fixture.kubectl(&[&["delete", "pvc", "--timeout=180s"], names].concat())?;
+    for kind in ["pv", LV] {
+        fixture.kubectl(&["wait", "--for=delete", kind, "--all", "--timeout=180s"])?;
+    }
+    Ok(())
+}
