@@ -160,6 +160,7 @@ impl Provisioner {
         self.volumes.connect(volume_queue, deletion_queue);
         tokio::join!(
             self.provision_all(claims, announced),
+            self.retry_refused(),
             self.delete_all(volumes),
             self.follow_deletions(deletions),
             self.release_sources(),
@@ -190,9 +191,8 @@ impl Provisioner {
             let reconcile = Box::pin(self.reconcile_claim(&uid, announced));
             self.context.metrics.observe("provisioner", reconcile).await
         };
-        let log = |uid: &String, error: &ProvisionError, pause: Duration| match error {
-            ProvisionError::Postponed => {}
-            error => tracing::warn!(claim = uid, error = error_chain(error), ?pause, "cannot provision a volume"),
+        let log = |uid: &String, error: &ProvisionError, pause: Duration| {
+            tracing::warn!(claim = uid, error = error_chain(error), ?pause, "cannot provision a volume");
         };
         reconcile_changes(UnboundedReceiverStream::new(claims), self.work_queue(), |_| (), reconcile, log).await;
     }

@@ -85,6 +85,11 @@ impl PendingClaims {
         self.state.lock().claims.waiting.get(uid).cloned()
     }
 
+    /// Queues a claim.
+    pub(crate) fn enqueue(&self, uid: &str) {
+        self.state.lock().enqueue(uid);
+    }
+
     /// Queues the claims of a StorageClass.
     pub(crate) fn enqueue_class(&self, class: &str) {
         let state = self.state.lock();
@@ -144,7 +149,11 @@ impl PendingClaims {
                 }
             }
             Event::Delete(claim) => {
-                if state.claims.remove(claim.meta().uid.as_deref().unwrap_or_default()) {
+                let uid = claim.meta().uid.as_deref().unwrap_or_default();
+                if state.claims.waiting.contains_key(uid) {
+                    state.enqueue(uid);
+                }
+                if state.claims.remove(uid) {
                     self.releases.send_replace(());
                 }
             }

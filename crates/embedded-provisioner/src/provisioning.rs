@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVo
 use kube::api::{PatchParams, PostParams};
 use kube::{Api, Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use topolvm_api::claim::{full_name, selected_node};
 use topolvm_api::{CREATED_BY, SELECTED_NODE};
@@ -44,8 +45,6 @@ pub(crate) enum ProvisionError {
     NotCopied(Cleanup),
     #[error("PersistentVolume {0} exists and is not of this claim; delete it, or create the claim again")]
     NameTaken(String),
-    #[error("the request was refused and is repeated later")]
-    Postponed,
 }
 
 /// Outcome of the deletion of a volume that does not fit its request.
@@ -59,7 +58,11 @@ pub(crate) enum Cleanup {
 
 /// Memory of claims whose provisioning has begun, by UID.
 #[derive(Default)]
-pub(crate) struct Progress(Mutex<HashMap<String, ClaimProgress>>);
+pub(crate) struct Progress {
+    claims: Mutex<HashMap<String, ClaimProgress>>,
+    /// Changes with each refusal.
+    refusals: watch::Sender<()>,
+}
 
 #[derive(Default)]
 struct ClaimProgress {
@@ -78,18 +81,18 @@ struct Refusal {
 impl Progress {
     /// Returns the UIDs of claims with an attempt whose outcome is not known.
     pub(crate) fn unfinished(&self) -> Vec<String> {
-        let claims = self.0.lock();
+        let claims = self.claims.lock();
         claims.iter().filter(|(_, claim)| claim.attempt.is_some()).map(|(uid, _)| uid.clone()).collect()
     }
 
     fn attempt(&self, uid: &str) -> Option<Arc<Attempt>> {
-        self.0.lock().get(uid)?.attempt.clone()
+        self.claims.lock().get(uid)?.attempt.clone()
     }
 
     /// Notes that provisioning begins, and returns whether it has not begun before.
     fn begin(&self, uid: &str) -> bool {
         let mut is_new = false;
-        self.0.lock().entry(uid.to_owned()).or_insert_with(|| {
+        self.claims.lock().entry(uid.to_owned()).or_insert_with(|| {
             is_new = true;
             ClaimProgress::default()
         });
@@ -97,24 +100,52 @@ impl Progress {
     }
 
     fn set_attempt(&self, uid: &str, attempt: Option<Arc<Attempt>>) {
-        self.0.lock().entry(uid.to_owned()).or_default().attempt = attempt;
+        self.claims.lock().entry(uid.to_owned()).or_default().attempt = attempt;
     }
 
-    fn refuse(&self, attempt_of: &str, class_uid: Option<String>, pause: Duration) {
+    fn refuse(&self, uid: &str, class_uid: Option<String>, pause: Duration) {
         let refusal = Refusal { until: Instant::now() + pause, class_uid };
-        *self.0.lock().entry(attempt_of.to_owned()).or_default() =
+        *self.claims.lock().entry(uid.to_owned()).or_default() =
             ClaimProgress { attempt: None, refusal: Some(refusal) };
+        self.refusals.send_replace(());
+    }
+
+    /// Waits until refusals have ended, and returns the UIDs of their claims.
+    async fn next_retries(&self) -> Vec<String> {
+        let mut refusals = self.refusals.subscribe();
+        loop {
+            refusals.mark_unchanged();
+            let pauses: Vec<_> = {
+                let claims = self.claims.lock();
+                claims.iter().filter_map(|(uid, claim)| Some((uid.clone(), claim.refusal.as_ref()?.until))).collect()
+            };
+            let now = Instant::now();
+            let ended: Vec<_> = pauses.iter().filter(|(_, until)| *until <= now).map(|(uid, _)| uid.clone()).collect();
+            if !ended.is_empty() {
+                let mut claims = self.claims.lock();
+                for uid in &ended {
+                    claims.entry(uid.clone()).or_default().refusal = None;
+                }
+                return ended;
+            }
+            let next = pauses.iter().map(|(_, until)| *until).min();
+            tokio::select! {
+                // The sender is this
+                _ = refusals.changed() => {}
+                () = sleep_until(next) => {}
+            }
+        }
     }
 
     fn is_refused(&self, uid: &str, class_uid: Option<&String>) -> bool {
-        let claims = self.0.lock();
+        let claims = self.claims.lock();
         let refusal = claims.get(uid).and_then(|claim| claim.refusal.as_ref());
         refusal.is_some_and(|refusal| refusal.until > Instant::now() && refusal.class_uid.as_ref() == class_uid)
     }
 
     /// Forgets a claim that is done with.
     fn forget(&self, uid: &str) {
-        self.0.lock().remove(uid);
+        self.claims.lock().remove(uid);
     }
 }
 
@@ -131,6 +162,15 @@ impl Provisioner {
         match self.csi.create_volume(attempt.request.clone()).await {
             Ok(volume) => self.finish(&attempt, volume).await,
             Err(error) => self.fail(&attempt, error).await,
+        }
+    }
+
+    /// Queues claims again whose requests were refused, each after the longest interval.
+    pub(crate) async fn retry_refused(&self) {
+        loop {
+            for uid in self.progress.next_retries().await {
+                self.claims.enqueue(&uid);
+            }
         }
     }
 
@@ -155,7 +195,7 @@ impl Provisioner {
             return Ok(None);
         }
         if self.progress.is_refused(uid, class.metadata.uid.as_ref()) {
-            return Err(ProvisionError::Postponed);
+            return Ok(None);
         }
         let is_new = self.progress.begin(uid);
         let prepare = self.preparation.prepare(claim.clone(), class.clone(), name, announced);
@@ -307,6 +347,14 @@ impl Provisioner {
     async fn publish_failure(&self, claim: &PersistentVolumeClaim, class: &str, error: String) {
         let note = format!("failed to provision volume with StorageClass {class:?}: {error}");
         self.context.events.publish_warning(&reference(claim), "ProvisioningFailed", "Provision", note).await;
+    }
+}
+
+/// Sleeps until this time; indefinitely without one.
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -191,7 +191,15 @@ pub(super) fn claim(name: &str, changes: Value) -> Value {
 
 fn merge(object: &mut Value, changes: Value) {
     match changes {
-        Value::Object(members) => members.into_iter().for_each(|(key, value)| merge(&mut object[key], value)),
+        Value::Object(members) => {
+            for (key, value) in members {
+                // As in a merge patch
+                match (value, object.as_object_mut()) {
+                    (Value::Null, Some(object)) => drop(object.remove(&key)),
+                    (value, _) => merge(&mut object[key], value),
+                }
+            }
+        }
         other => *object = other,
     }
 }
