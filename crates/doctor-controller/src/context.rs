@@ -27,6 +27,8 @@ pub struct DoctorContext {
     pub mode: Mode,
     /// True if this process publishes free space.
     pub publishes_capacity: bool,
+    /// True if this process provisions volumes.
+    pub provisions_volumes: bool,
     /// Interval of the checks; zero turns them off.
     pub(super) interval: Duration,
     pub(super) findings: Findings,
@@ -39,7 +41,8 @@ impl DoctorContext {
     #[must_use]
     pub fn new(namespace: String, pod: String, mode: Mode, publishes_capacity: bool, interval: Duration) -> Self {
         let (findings, checked) = (Findings::default(), watch::Sender::default());
-        Self { namespace, pod, mode, publishes_capacity, interval, findings, checked }
+        let provisions_volumes = false;
+        Self { namespace, pod, mode, publishes_capacity, provisions_volumes, interval, findings, checked }
     }
 
     /// Subscribes to the findings of the last run, which there are while this process leads.

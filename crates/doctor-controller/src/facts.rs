@@ -30,6 +30,7 @@ pub(super) async fn read(doctor: &Doctor) -> Result<Facts, ReconcileError> {
     let mut facts = Facts::empty(flavor, &context.namespace, (sources.now)());
     facts.mode = Some(context.mode);
     facts.publishes_capacity = context.publishes_capacity;
+    facts.provisions_volumes = context.provisions_volumes;
     facts.unproven = Ok(sources.extender.as_ref().and_then(|extender| match extender.state() {
         ExtenderState::Proven => None,
         ExtenderState::NotProven(reason) => Some(reason),

@@ -3,8 +3,8 @@
 //!
 //! `pending_claims`, `storage_classes` and `known_volumes` are what the watches show. `preparation` turns a claim into a
 //! request, with the pure parts in `volume_request`, `topology` and `secret_reference`; `provisioning` sends it and
-//! saves the PersistentVolume that `persistent_volume` builds; `deletion` deletes what is released. `content_source` and
-//! `source_protection` are about copies.
+//! saves the PersistentVolume that `persistent_volume` builds; `held_claims` outlives the process in the middle of that;
+//! `deletion` deletes what is released. `content_source`, `source_protection` and `copies` are about copies.
 
 mod args;
 mod attempt;
@@ -14,6 +14,7 @@ mod copies;
 mod csi;
 mod deletion;
 mod error;
+mod held_claims;
 mod known_volumes;
 mod node_topologies;
 mod pending_claims;
@@ -42,6 +43,7 @@ use topolvm_proto::csi::controller_server::Controller;
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 pub use args::ProvisionerArgs;
+pub use held_claims::release_held_claims;
 
 use csi::{Capabilities, CsiController};
 use known_volumes::KnownVolumes;

@@ -2,7 +2,8 @@
 //!
 //! An attempt whose outcome is not known is repeated as it is until it is known: nothing else shows whether there is a
 //! volume. The claim, its StorageClass and its node may be gone by then; Kubernetes releases the PersistentVolume of a
-//! deleted claim, and so its volume is deleted.
+//! deleted claim, and so its volume is deleted. A claim is held meanwhile, so that the next process continues where this
+//! one ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::Provisioner;
 use crate::attempt::Attempt;
 use crate::csi::{CallError, Capabilities, CreateFailure};
 use crate::error::PrepareError;
+use crate::held_claims::is_held;
 use crate::pending_claims::PendingClaim;
 use crate::persistent_volume::build_persistent_volume;
 use crate::preparation::Prepared;
@@ -181,17 +183,25 @@ impl Provisioner {
             return Ok(None);
         };
         let claim = &pending.object;
+        let is_deleting = claim.meta().deletion_timestamp.is_some();
+        // An earlier process may have created a volume, which only the same request shows
+        let is_left = is_deleting && is_held(claim);
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-        // A StorageClass that appears later queues its claims
-        let Some(class) = class.and_then(|class| self.classes.get(class)) else { return Ok(None) };
-        let is_selected = selected_node(claim).is_some_and(|node| !node.is_empty());
-        let waits = waits_for_consumer(&class) && !is_selected;
-        if waits || pending.is_provisioned || claim.meta().deletion_timestamp.is_some() {
+        let Some(class) = class.and_then(|class| self.classes.get(class)) else {
+            // A StorageClass that appears later queues its claims
+            if is_left {
+                self.abandon(claim, "its StorageClass does not exist").await?;
+            }
+            return Ok(None);
+        };
+        let name = volume_name(&self.settings.provisioner_volume_name_prefix, uid);
+        if pending.is_provisioned || self.has_volume(&pending, &name).await? {
+            self.claims.set_provisioned(uid, true);
+            self.unhold(uid).await?;
             return Ok(None);
         }
-        let name = volume_name(&self.settings.provisioner_volume_name_prefix, uid);
-        if self.has_volume(&pending, &name).await? {
-            self.claims.set_provisioned(uid, true);
+        let is_selected = selected_node(claim).is_some_and(|node| !node.is_empty());
+        if !is_left && (is_deleting || (waits_for_consumer(&class) && !is_selected)) {
             return Ok(None);
         }
         if self.progress.is_refused(uid, class.metadata.uid.as_ref()) {
@@ -219,6 +229,10 @@ impl Provisioner {
             }
             Err(error) => {
                 self.publish_failure(claim, &class.name_any(), error_chain(&error)).await;
+                if is_left && !matches!(error, PrepareError::Api(_)) {
+                    self.abandon(claim, &error_chain(&error)).await?;
+                    return Ok(None);
+                }
                 if error.needs_other_node() {
                     self.deselect_node(claim).await?;
                     return Ok(None);
@@ -230,6 +244,18 @@ impl Provisioner {
                 Err(error.into())
             }
         }
+    }
+
+    /// Releases a deleted claim for which the request of an earlier process cannot be repeated.
+    async fn abandon(&self, claim: &PersistentVolumeClaim, reason: &str) -> Result<(), ReconcileError> {
+        let volume = claim.meta().uid.as_deref().unwrap_or_default();
+        let volume = volume_name(&self.settings.provisioner_volume_name_prefix, volume);
+        tracing::warn!(
+            claim = full_name(claim),
+            reason,
+            "cannot find out whether there is a volume of a deleted claim; delete LogicalVolume {volume} if it exists"
+        );
+        self.unhold(claim.meta().uid.as_deref().unwrap_or_default()).await
     }
 
     /// Returns whether the PersistentVolume of a claim exists. If an earlier process may have begun with the claim, the
@@ -254,12 +280,15 @@ impl Provisioner {
         };
         if let Err(error) = result {
             // The same call finds the volume again, or creates it again where it was deleted
-            self.publish_failure(&attempt.claim, &attempt.class_name(), error_chain(&error)).await;
+            let failure = self.publish_failure(&attempt.claim, &attempt.class_name(), error_chain(&error));
+            tokio::join!(failure, self.hold(attempt.uid()));
             return Err(error);
         }
         let (uid, name) = (attempt.uid(), &attempt.request.name);
         self.claims.set_provisioned(uid, true);
         self.progress.forget(uid);
+        // It is repeated with the PersistentVolume found
+        self.unhold(uid).await?;
         tracing::info!(claim = full_name(&attempt.claim), volume = name, "provisioned a volume");
         let note = format!("Successfully provisioned volume {name}");
         let release = self.release_source(attempt);
@@ -310,7 +339,7 @@ impl Provisioner {
     async fn fail(&self, attempt: &Arc<Attempt>, error: CallError) -> Result<(), ProvisionError> {
         let (claim, uid) = (&attempt.claim, attempt.uid());
         match error.create_failure() {
-            CreateFailure::InBackground => {}
+            CreateFailure::InBackground => self.hold(uid).await,
             CreateFailure::Infeasible => {
                 let pause = self.settings.provisioner_retry_interval_max;
                 self.progress.refuse(uid, attempt.class.metadata.uid.clone(), pause);
@@ -318,6 +347,9 @@ impl Provisioner {
             CreateFailure::Exhausted | CreateFailure::Final => self.progress.set_attempt(uid, None),
         }
         self.publish_failure(claim, &attempt.class_name(), error_chain(&error)).await;
+        if error.create_failure() != CreateFailure::InBackground {
+            self.unhold(uid).await?;
+        }
         if error.create_failure() == CreateFailure::Exhausted && attempt.selected_node().is_some() {
             self.deselect_node(claim).await?;
             return Ok(());

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, SecretReference};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
 
-use crate::volume_request::RESERVED;
+/// Prefix of the StorageClass parameters that are for the provisioner. The driver does not get them.
+pub(crate) const RESERVED: &str = "csi.storage.k8s.io/";
 
 /// The two parameters of a StorageClass that name a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,10 +11,8 @@ use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume,
 use topolvm_proto::csi::{CapacityRange, VolumeCapability};
 
 use crate::error::PrepareError;
-use crate::secret_reference::SECRET_PARAMETERS;
+use crate::secret_reference::{RESERVED, SECRET_PARAMETERS};
 
-/// Prefix of the StorageClass parameters that are for the provisioner. The driver does not get them.
-pub(crate) const RESERVED: &str = "csi.storage.k8s.io/";
 /// The parameter with the filesystem.
 const FSTYPE: &str = "csi.storage.k8s.io/fstype";
 

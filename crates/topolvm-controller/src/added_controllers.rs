@@ -3,7 +3,7 @@
 use claim_growth::{Growth, GrowthArgs, GrowthContext};
 use claim_rebuild::{Rebuild, RebuildArgs, RebuildContext};
 use doctor_controller::{Doctor, DoctorContext, DoctorSources};
-use embedded_provisioner::{Provisioner, ProvisionerArgs, ProvisionerContext};
+use embedded_provisioner::{Provisioner, ProvisionerArgs, ProvisionerContext, release_held_claims};
 use topolvm_runtime::CancellationToken;
 
 use crate::leader::Election;
@@ -56,6 +56,12 @@ pub(crate) fn add_doctor(controllers: &mut Controllers, context: DoctorContext) 
         now: controllers.now,
     };
     controllers.add_task(move |_| Doctor::new(sources.clone(), context.clone()).run());
+}
+
+/// Adds the release of claims that the provisioner has held, where it is not used any more.
+pub(crate) fn add_release_of_claims(controllers: &mut Controllers) {
+    let client = controllers.client.clone();
+    controllers.add_task(move |term| release_held_claims(client.clone(), term.claims.clone()));
 }
 
 /// The provisioner and the Lease that it shares with csi-provisioner: of the two one at a time runs, also while a

@@ -15,7 +15,7 @@ use topolvm_runtime::listen::ListenAddress;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 use topolvm_webhook::{CapacityResource, WebhookConfig, WebhookContext, Webhooks};
 
-use crate::added_controllers::{LeasedProvisioner, add_doctor, add_growth, add_rebuild};
+use crate::added_controllers::{LeasedProvisioner, add_doctor, add_growth, add_rebuild, add_release_of_claims};
 use crate::capacity_publisher::CapacityPublisher;
 use crate::leader::{Election, LeaderStatus};
 use crate::reconcile::Controllers;
@@ -80,6 +80,9 @@ impl Program for Args {
             let identity = provisioner_identity(flavor, now());
             LeasedProvisioner { context: driver.provisioner_context(identity, &controllers), settings, election }
         });
+        if provisioner.is_none() {
+            add_release_of_claims(&mut controllers);
+        }
         run_leader_work(LeaderWork { controllers, publisher, provisioner }, election, &tasks, &shutdown);
 
         let listener = unix::listen(&config.csi_socket).await?;
@@ -124,7 +127,8 @@ fn doctor_context(config: &Config, client: &Client) -> DoctorContext {
         None if config.webhooks.as_ref().is_some_and(marks) => Mode::Extender,
         Some(SchedulingMode::Capacity) | None => Mode::Capacity,
     };
-    DoctorContext::new(namespace, pod, mode, config.publishes_capacity, config.doctor.doctor_interval)
+    let context = DoctorContext::new(namespace, pod, mode, config.publishes_capacity, config.doctor.doctor_interval);
+    DoctorContext { provisions_volumes: config.provisioner.is_some(), ..context }
 }
 
 /// Starts the webhooks that the configuration asks for, and serves them.

@@ -40,6 +40,9 @@ pub struct Facts {
     /// True if the reader of the facts publishes free space itself; else this is derived from the arguments of the
     /// controllers.
     pub publishes_capacity: bool,
+    /// True if the reader of the facts provisions volumes itself; else this is derived from the arguments of the
+    /// controllers.
+    pub provisions_volumes: bool,
     /// Version of the API server.
     pub version: ReadResult<Version>,
     /// Definitions of LogicalVolume, of both API groups.
@@ -105,6 +108,7 @@ impl Facts {
             mode: None,
             unproven: Ok(None),
             publishes_capacity: false,
+            provisions_volumes: false,
             version: Ok((OLDEST.0, OLDEST.1, String::new())),
             definitions: Ok(Vec::new()),
             drivers: Ok(Vec::new()),

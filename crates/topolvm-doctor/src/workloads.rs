@@ -93,11 +93,14 @@ impl Workload {
         self.container(self.role.program()).and_then(|(_, container)| flag(container, name))
     }
 
-    /// Returns true if topolvm-controller does this work of a sidecar itself: --embed, or the variable EMBED.
+    /// Returns true if topolvm-controller runs this controller of a sidecar itself: --controllers, or its earlier name
+    /// --embed, or their variables.
     pub(crate) fn embeds(&self, work: &str) -> bool {
         let Some((_, container)) = self.container(Role::Controller.program()) else { return false };
-        let embedded = flag(container, "--embed").or_else(|| variable(container, "EMBED")).unwrap_or_default();
-        embedded.split(',').any(|part| part == work)
+        [("--controllers", "CONTROLLERS"), ("--embed", "EMBED")].into_iter().any(|(name, environment)| {
+            let embedded = flag(container, name).or_else(|| variable(container, environment)).unwrap_or_default();
+            embedded.split(',').any(|part| part == work)
+        })
     }
 }
 

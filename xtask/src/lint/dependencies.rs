@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 34] = [
+const ALLOWED: [(&str, &[&str]); 35] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -37,6 +37,7 @@ const ALLOWED: [(&str, &[&str]); 34] = [
             "claim-rebuild",
             "cluster-inventory",
             "doctor-controller",
+            "embedded-provisioner",
             "topolvm-api",
             "topolvm-capacity",
             "topolvm-doctor",
@@ -51,6 +52,7 @@ const ALLOWED: [(&str, &[&str]); 34] = [
     ("claim-rebuild", &["topolvm-api", "topolvm-kube", "topolvm-runtime"]),
     ("cluster-inventory", &["topolvm-kube", "topolvm-runtime"]),
     ("doctor-controller", &["topolvm-api", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
+    ("embedded-provisioner", &["topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("node-inventory", &["lvmd-client", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),

@@ -70,6 +70,7 @@ const PLACES: [Place; 7] = [
             "claim_rebuild",
             "cluster_inventory",
             "doctor_controller",
+            "embedded_provisioner",
             "lvmd_discovery",
             "node_inventory",
             "node_io_limits",

@@ -1,12 +1,18 @@
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::runtime::watcher::Event;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tonic::Code;
+use topolvm_kube::CacheWriter;
 use topolvm_testkit::fixtures::node;
 
-use super::driver::Answer;
+use super::driver::{Answer, FakeDriver};
 use super::harness::{Bench, CLAIMS, claim, class, settle};
+
+use crate::release_held_claims;
 
 const SELECTED: &str = "volume.kubernetes.io/selected-node";
 
@@ -205,6 +211,75 @@ async fn attempt_that_a_lost_lease_interrupts_continues_in_the_next_term() {
     let requests = bench.driver.created.lock().clone();
     assert_eq!((requests.len(), &requests[0]), (2, &requests[1]));
     assert!(bench.volume("pvc-uid-data").is_some());
+}
+
+fn finalizers(bench: &Bench) -> Value {
+    bench.claim("data")["metadata"]["finalizers"].clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_is_held_while_the_outcome_is_unknown() {
+    let bench = Bench::start().await;
+    bench.driver.answer(&[Answer::Fails(Code::Aborted), Answer::Fails(Code::Internal)]);
+    bench.apply(claim("data", json!({}))).await;
+    assert_eq!(finalizers(&bench), json!(["topolvm.io/provisioning"]));
+    seconds(1).await;
+    assert!(finalizers(&bench).as_array().is_none_or(Vec::is_empty), "{}", finalizers(&bench));
+    seconds(5).await;
+    assert!(bench.volume("pvc-uid-data").is_some());
+}
+
+#[rstest]
+#[case::created(&[], 1)]
+#[case::still_unknown(&[Answer::Fails(Code::Unavailable)], 1)]
+#[case::failed(&[Answer::Fails(Code::Internal)], 0)]
+#[case::full(&[Answer::Fails(Code::ResourceExhausted)], 0)]
+#[case::refused(&[Answer::Fails(Code::InvalidArgument)], 0)]
+#[tokio::test(start_paused = true)]
+async fn deleted_claim_of_an_earlier_process_leaks_no_volume(#[case] answers: &[Answer], #[case] volumes: usize) {
+    let earlier = Bench::start().await;
+    earlier.driver.answer(&vec![Answer::Fails(Code::Aborted); 2]);
+    earlier.apply(claim("data", json!({}))).await;
+    earlier.server.delete(CLAIMS, "default", "data");
+    let request = earlier.driver.created.lock()[0].clone();
+    // Its memory is lost
+    let server = earlier.stop().await;
+    let driver = Arc::new(FakeDriver::default());
+    driver.answer(answers);
+    let bench = Bench::start_with(server, driver).await;
+    seconds(5).await;
+    assert_eq!(bench.driver.created.lock()[0], request);
+    assert_eq!(bench.server.get_json(CLAIMS, "default", "data"), None);
+    assert_eq!(bench.server.list_json("persistentvolumes").len(), volumes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_claim_without_its_class_is_released() {
+    let earlier = Bench::start().await;
+    earlier.driver.answer(&vec![Answer::Fails(Code::Aborted); 2]);
+    earlier.apply(claim("data", json!({}))).await;
+    earlier.server.delete(CLAIMS, "default", "data");
+    let server = earlier.stop().await;
+    server.delete("storageclasses", "", "fast");
+    let bench = Bench::start_with(server, Arc::default()).await;
+    assert_eq!(bench.server.get_json(CLAIMS, "default", "data"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn held_claim_is_released_where_no_provisioner_runs() {
+    let bench = Bench::start().await;
+    bench.driver.answer(&[Answer::Fails(Code::Aborted)]);
+    bench.apply(claim("data", json!({}))).await;
+    let server = bench.stop().await;
+    let mut writer = CacheWriter::<PersistentVolumeClaim>::default();
+    let held = serde_json::from_value(server.get_json(CLAIMS, "default", "data").unwrap()).unwrap();
+    let cache = writer.as_reader();
+    for event in [Event::Init, Event::InitApply(held), Event::InitDone] {
+        writer.apply(&event);
+    }
+    release_held_claims(server.client(), cache).await;
+    let claim = server.get_json(CLAIMS, "default", "data").unwrap();
+    assert!(claim["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty), "{claim}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -97,6 +97,13 @@ impl Bench {
         settle().await;
     }
 
+    /// Ends the process, and returns the server.
+    pub(super) async fn stop(self) -> ApiServer {
+        self.shutdown.cancel();
+        settle().await;
+        self.server
+    }
+
     /// Applies a claim with the driver's name and waits until the provisioner has nothing to do.
     pub(super) async fn apply(&self, claim: Value) {
         self.server.apply_json(claim);

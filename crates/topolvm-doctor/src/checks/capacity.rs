@@ -66,8 +66,10 @@ fn find_provisioner_problem(facts: &Facts) -> Option<Finding> {
     let provisioner = find_provisioner(facts)?;
     if publishes_itself(facts) {
         return provisioner.publishes().then(|| {
-            let found =
-                format!("both {} and topolvm-controller (--embed=capacity) publish free space", provisioner.name());
+            let found = format!(
+                "both {} and topolvm-controller (--controllers=capacity) publish free space",
+                provisioner.name()
+            );
             Finding::warn(found, "remove --enable-capacity from csi-provisioner, as in components/embedded-capacity")
         });
     }

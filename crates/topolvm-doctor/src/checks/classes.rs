@@ -71,7 +71,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let mut faults = find_parameter_problems(facts.flavor, class);
         faults.extend(find_device_class_problem(facts, class, &offers));
         faults.extend(find_binding_problem(class));
-        faults.extend(find_topology_problem(facts.flavor, class));
+        faults.extend(find_topology_problem(facts.flavor, class).filter(|_| !provisions_itself(facts)));
         with_one_command(facts.flavor, class, faults)
     });
     let findings = findings.collect();
@@ -187,7 +187,8 @@ fn find_binding_problem(class: &StorageClass) -> Option<Fault> {
 }
 
 /// Returns the problem of a StorageClass that allows its volumes by labels of Nodes which kubelet does not know to be a
-/// topology of the driver: kube-scheduler selects a node by any label, and csi-provisioner then refuses it.
+/// topology of the driver: kube-scheduler selects a node by any label, and csi-provisioner then refuses it, unlike the
+/// provisioner of topolvm-controller.
 fn find_topology_problem(flavor: ApiFlavor, class: &StorageClass) -> Option<Fault> {
     let terms = class.allowed_topologies.iter().flatten();
     let keys = terms.flat_map(|term| term.match_label_expressions.iter().flatten()).map(|one| one.key.as_str());

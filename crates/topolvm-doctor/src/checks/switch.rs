@@ -120,6 +120,12 @@ pub(super) fn publishes_itself(facts: &Facts) -> bool {
     facts.publishes_capacity || controllers.iter().any(|controller| controller.embeds("capacity"))
 }
 
+/// Returns true if topolvm-controller itself provisions volumes.
+pub(super) fn provisions_itself(facts: &Facts) -> bool {
+    let controllers = facts.workloads_of(Role::Controller).unwrap_or_default();
+    facts.provisions_volumes || controllers.iter().any(|controller| controller.embeds("provisioner"))
+}
+
 /// Returns the commands that change the installation over, as far as it can be seen.
 pub(super) fn to_capacity(facts: &Facts) -> Vec<String> {
     let mut commands = Vec::new();

@@ -101,7 +101,12 @@ fn capacity_tracking_accepts_fresh_objects_and_own_publisher() {
     let mut facts = with_provisioner(&PUBLISHING);
     facts.capacities = Ok(vec![of(capacity("n1", "fast", "9", "2026-01-01T00:59:00Z"))]);
     assert_sound(&facts);
-    for embeds in [json!({"args": ["--embed=capacity"]}), json!({"env": [{"name": "EMBED", "value": "capacity"}]})] {
+    for embeds in [
+        json!({"args": ["--embed=capacity"]}),
+        json!({"env": [{"name": "EMBED", "value": "capacity"}]}),
+        json!({"args": ["--controllers", "provisioner,capacity"]}),
+        json!({"env": [{"name": "CONTROLLERS", "value": "provisioner,capacity"}]}),
+    ] {
         let mut controller = embeds;
         controller["name"] = json!("topolvm-controller");
         let mut facts = with_provisioner(&[]);

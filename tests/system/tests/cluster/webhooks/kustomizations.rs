@@ -32,11 +32,12 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 19] = [
+const COMPONENTS: [&str; 20] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
     "embedded-capacity",
+    "embedded-provisioner",
     "extended-resources",
     "inventory",
     "legacy",
@@ -87,6 +88,7 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
     for name in ["legacy", "lvmd", "embedded-lvmd", "objects", "legacy-objects"] {
         try_all(&format!("overlays/{name}"), &plain[..2])?;
     }
+    try_all("overlays/lvmd", &[&["embedded-provisioner", "legacy"], &["without-snapshots", "embedded-provisioner"]])?;
     let alone: &[&[&str]] = &[&["rebuild"], &["extended-resources"], &["inventory", "ui"], &["without-pod-io-limits"]];
     try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
     try_all("overlays/lvmd", alone)?;
@@ -118,6 +120,7 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
         "without-snapshots",
         "without-pod-io-limits",
         "monitoring",
+        "embedded-provisioner",
     ];
     try_all(
         "overlays/lvmd",
