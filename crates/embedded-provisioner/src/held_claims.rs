@@ -30,18 +30,21 @@ impl Provisioner {
         }
         let operations = add_finalizer(claim.meta(), FINALIZER);
         let patch = json_patch(operations);
-        let held = api(&self.context.client, &claim).patch(&claim.name_any(), &params(), &patch).await;
-        if let Err(error) = held {
-            tracing::warn!(claim = full_name(&claim), error = error_chain(&error), "cannot hold a claim");
+        match api(&self.context.client, &claim).patch(&claim.name_any(), &params(), &patch).await {
+            Ok(held) => self.claims.note_written(&held),
+            Err(error) => {
+                tracing::warn!(claim = full_name(&claim), error = error_chain(&error), "cannot hold a claim");
+            }
         }
     }
 
     /// Releases a claim whose outcome is known.
     pub(crate) async fn unhold(&self, uid: &str) -> Result<(), ReconcileError> {
-        match self.claims.get(uid) {
-            Some(pending) => release(&self.context.client, &pending.object).await,
-            None => Ok(()),
+        let Some(pending) = self.claims.get(uid) else { return Ok(()) };
+        if let Some(released) = release(&self.context.client, &pending.object).await? {
+            self.claims.note_written(&released);
         }
+        Ok(())
     }
 }
 
@@ -54,7 +57,7 @@ pub async fn release_held_claims(client: Client, claims: Cache<PersistentVolumeC
     }
     for claim in claims.state().iter().filter(|claim| is_held(claim)) {
         match release(&client, claim).await {
-            Ok(()) => tracing::info!(claim = full_name(claim), "released a claim of the embedded provisioner"),
+            Ok(_) => tracing::info!(claim = full_name(claim), "released a claim of the embedded provisioner"),
             Err(error) => {
                 tracing::warn!(claim = full_name(claim), error = error_chain(&error), "cannot release a claim");
             }
@@ -62,13 +65,17 @@ pub async fn release_held_claims(client: Client, claims: Cache<PersistentVolumeC
     }
 }
 
-async fn release(client: &Client, claim: &PersistentVolumeClaim) -> Result<(), ReconcileError> {
+/// Removes the finalizer, and returns the claim as it is then, unless it is gone or was not held.
+async fn release(
+    client: &Client,
+    claim: &PersistentVolumeClaim,
+) -> Result<Option<PersistentVolumeClaim>, ReconcileError> {
     let operations = remove_finalizers(claim.meta(), &[FINALIZER]);
     if operations.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let released = api(client, claim).patch(&claim.name_any(), &params(), &json_patch(operations)).await;
-    none_if_not_found(released).map(drop).map_err(ReconcileError::api("release claim", full_name(claim)))
+    none_if_not_found(released).map_err(ReconcileError::api("release claim", full_name(claim)))
 }
 
 fn api(client: &Client, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {

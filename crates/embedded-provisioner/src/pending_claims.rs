@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use topolvm_api::claim::{provisioner, volume_name};
 use topolvm_kube::has_finalizer;
 
+use crate::held_claims::is_held;
 use crate::source_protection::CLONING_FINALIZER;
 
 /// The queue of claims, by UID.
@@ -62,6 +63,15 @@ struct Claims {
     deleted_sources: HashMap<String, Arc<PersistentVolumeClaim>>,
 }
 
+/// Effects of a claim that was inserted.
+#[derive(Clone, Copy, Default)]
+struct Inserted {
+    /// True if it waits and was not known as it is.
+    is_new: bool,
+    /// True if a source of clones may be released.
+    may_release: bool,
+}
+
 impl PendingClaims {
     /// Makes an empty set of claims of this driver.
     pub(crate) fn new(driver: String) -> Self {
@@ -83,6 +93,14 @@ impl PendingClaims {
     /// Returns a claim that waits.
     pub(crate) fn get(&self, uid: &str) -> Option<PendingClaim> {
         self.state.lock().claims.waiting.get(uid).cloned()
+    }
+
+    /// Keeps a claim as the API server has returned it after a write.
+    pub(crate) fn note_written(&self, claim: &PersistentVolumeClaim) {
+        let mut state = self.state.lock();
+        if let Some(known) = claim.meta().uid.as_ref().and_then(|uid| state.claims.waiting.get_mut(uid)) {
+            known.object = pruned(claim);
+        }
     }
 
     /// Queues a claim.
@@ -140,11 +158,11 @@ impl PendingClaims {
                 self.releases.send_replace(());
             }
             Event::Apply(claim) => {
-                let (is_waiting, may_release) = state.claims.insert(&self.driver, claim, false);
-                if let (true, Some(uid)) = (is_waiting, claim.meta().uid.as_ref()) {
+                let inserted = state.claims.insert(&self.driver, claim, false);
+                if let (true, Some(uid)) = (inserted.is_new, claim.meta().uid.as_ref()) {
                     state.enqueue(uid);
                 }
-                if may_release {
+                if inserted.may_release {
                     self.releases.send_replace(());
                 }
             }
@@ -183,11 +201,11 @@ impl State {
 }
 
 impl Claims {
-    /// Keeps what is needed of a claim. Returns whether it waits for a volume, and whether a source of clones may be
-    /// released.
-    fn insert(&mut self, driver: &str, claim: &PersistentVolumeClaim, is_listed: bool) -> (bool, bool) {
-        let Some(uid) = claim.meta().uid.as_deref() else { return (false, false) };
-        let is_waiting = provisioner(claim) == Some(driver) && volume_name(claim).is_none();
+    /// Keeps what is needed of a claim.
+    fn insert(&mut self, driver: &str, claim: &PersistentVolumeClaim, is_listed: bool) -> Inserted {
+        let Some(uid) = claim.meta().uid.as_deref() else { return Inserted::default() };
+        // A held claim is to be released
+        let is_waiting = provisioner(claim) == Some(driver) && (volume_name(claim).is_none() || is_held(claim));
         let clone = clone_of(claim).filter(|_| provisioner(claim).is_none_or(|of| of == driver));
         let is_source = claim.metadata.deletion_timestamp.is_some() && has_finalizer(claim.meta(), CLONING_FINALIZER);
         let may_release = (clone.is_none() && self.clones.remove(uid).is_some()) || is_source;
@@ -201,13 +219,14 @@ impl Claims {
         }
         if !is_waiting {
             self.waiting.remove(uid);
-            return (false, may_release);
+            return Inserted { is_new: false, may_release };
         }
         let known = self.waiting.get(uid);
+        let is_new = known.is_none_or(|known| is_changed(&known.object, claim));
         let (is_old, is_provisioned) = known.map_or((is_listed, false), |known| (known.is_old, known.is_provisioned));
         let waiting = PendingClaim { object: pruned(claim), is_old, is_provisioned };
         self.waiting.insert(uid.to_owned(), waiting);
-        (true, may_release)
+        Inserted { is_new, may_release }
     }
 
     /// Forgets a claim. Returns whether a source of clones may be released.
@@ -216,6 +235,13 @@ impl Claims {
         self.deleted_sources.remove(uid);
         self.clones.remove(uid).is_some()
     }
+}
+
+/// Returns whether a change of a claim ends a pause. Those of the provisioner itself do not.
+fn is_changed(before: &PersistentVolumeClaim, after: &PersistentVolumeClaim) -> bool {
+    before.spec != after.spec
+        || before.metadata.annotations != after.metadata.annotations
+        || before.metadata.deletion_timestamp != after.metadata.deletion_timestamp
 }
 
 /// Returns the claim that this one clones, as long as it is not bound.

@@ -15,7 +15,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use topolvm_api::claim::{full_name, selected_node};
+use topolvm_api::claim::{full_name, selected_node, volume_name as bound_volume};
 use topolvm_api::{CREATED_BY, SELECTED_NODE};
 use topolvm_kube::{ReconcileError, json_patch, none_if_not_found, remove_annotation};
 use topolvm_proto::csi::Volume;
@@ -183,6 +183,10 @@ impl Provisioner {
             return Ok(None);
         };
         let claim = &pending.object;
+        if bound_volume(claim).is_some() {
+            self.unhold(uid).await?;
+            return Ok(None);
+        }
         let is_deleting = claim.meta().deletion_timestamp.is_some();
         // An earlier process may have created a volume, which only the same request shows
         let is_left = is_deleting && is_held(claim);
@@ -280,8 +284,8 @@ impl Provisioner {
         };
         if let Err(error) = result {
             // The same call finds the volume again, or creates it again where it was deleted
-            let failure = self.publish_failure(&attempt.claim, &attempt.class_name(), error_chain(&error));
-            tokio::join!(failure, self.hold(attempt.uid()));
+            self.hold(attempt.uid()).await;
+            self.publish_failure(&attempt.claim, &attempt.class_name(), error_chain(&error)).await;
             return Err(error);
         }
         let (uid, name) = (attempt.uid(), &attempt.request.name);

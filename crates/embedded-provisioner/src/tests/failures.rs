@@ -136,9 +136,9 @@ async fn infeasible_request_is_repeated_at_the_longest_interval() {
     let bench = Bench::start().await;
     bench.driver.answer(&vec![Answer::Fails(Code::InvalidArgument); 3]);
     bench.apply(claim("data", json!({}))).await;
-    for _ in 0..3 {
+    for number in 0..3 {
         seconds(60).await;
-        bench.apply(claim("data", json!({"metadata": {"labels": {"a": "b"}}}))).await;
+        bench.apply(claim("data", json!({"metadata": {"annotations": {"a": number.to_string()}}}))).await;
     }
     assert_eq!((bench.created(), bench.server.event_notes("ProvisioningFailed").len()), (1, 1));
     seconds(300).await;
@@ -251,6 +251,15 @@ async fn deleted_claim_of_an_earlier_process_leaks_no_volume(#[case] answers: &[
     assert_eq!(bench.driver.created.lock()[0], request);
     assert_eq!(bench.server.get_json(CLAIMS, "default", "data"), None);
     assert_eq!(bench.server.list_json("persistentvolumes").len(), volumes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bound_claim_is_not_held() {
+    let bench = Bench::start().await;
+    let held = json!({"metadata": {"finalizers": ["topolvm.io/provisioning"]}, "spec": {"volumeName": "other"}});
+    bench.apply(claim("data", held)).await;
+    assert!(finalizers(&bench).as_array().is_none_or(Vec::is_empty), "{}", finalizers(&bench));
+    assert_eq!(bench.created(), 0);
 }
 
 #[tokio::test(start_paused = true)]
