@@ -46,6 +46,18 @@ a version without it. */}}
 {{- kindIs "invalid" $given | ternary (not (include "topolvm.hasWebhook" .)) $given -}}
 {{- end }}
 
+{{/* true or false: whether topolvm-controller creates and deletes volumes. --reuse-values takes over values from a
+version without the value. */}}
+{{- define "topolvm.provisions" -}}
+{{- eq (.Values.controller.provisioner | default "csi-provisioner") "topolvm-controller" -}}
+{{- end }}
+
+{{/* true or false: whether topolvm-controller publishes free space, where kube-scheduler reads it */}}
+{{- define "topolvm.publishesCapacity" -}}
+{{- $publisher := .Values.controller.storageCapacityTracking.publisher -}}
+{{- or (eq $publisher "topolvm-controller") (eq (include "topolvm.provisions" .) "true") -}}
+{{- end }}
+
 {{/* Labels of every object. Pods do not have them: they would be replaced by each new version of the chart. */}}
 {{- define "topolvm.labels" -}}
 app.kubernetes.io/instance: {{ .Release.Name }}

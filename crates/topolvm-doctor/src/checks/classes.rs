@@ -8,6 +8,7 @@ use kube_core::ResourceExt as _;
 use topolvm_api::{ApiFlavor, DEFAULT_DEVICE_CLASS_KEY, FILESYSTEMS, MkfsOptions, claim_names};
 
 use super::recreation::{self, Change};
+use super::switch::provisions_itself;
 use crate::facts::Facts;
 use crate::finding::Finding;
 use crate::objects::{self, class_of, describe_pods, device_class, list_names, unscheduled};

@@ -15,9 +15,10 @@ use crate::objects::Objects;
 /// A set of values, an overlay and its components.
 type Pair = (&'static str, &'static str, &'static [&'static str]);
 
-const PAIRS: [Pair; 18] = [
+const PAIRS: [Pair; 19] = [
     ("default", "lvmd", &[]),
     ("embedded-capacity", "lvmd", &["embedded-capacity"]),
+    ("embedded-provisioner", "lvmd", &["embedded-provisioner"]),
     ("node-label", "lvmd", &["node-label"]),
     ("ui", "lvmd", &["ui"]),
     ("rebuild", "lvmd", &["rebuild"]),
