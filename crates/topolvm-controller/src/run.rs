@@ -127,8 +127,10 @@ fn doctor_context(config: &Config, client: &Client) -> DoctorContext {
         None if config.webhooks.as_ref().is_some_and(marks) => Mode::Extender,
         Some(SchedulingMode::Capacity) | None => Mode::Capacity,
     };
-    let context = DoctorContext::new(namespace, pod, mode, config.publishes_capacity, config.doctor.doctor_interval);
-    DoctorContext { provisions_volumes: config.provisioner.is_some(), ..context }
+    let mut context =
+        DoctorContext::new(namespace, pod, mode, config.publishes_capacity, config.doctor.doctor_interval);
+    context.provisions_volumes = config.provisioner.is_some();
+    context
 }
 
 /// Starts the webhooks that the configuration asks for, and serves them.
