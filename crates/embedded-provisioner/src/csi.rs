@@ -72,8 +72,6 @@ pub(crate) struct Capabilities {
     pub(crate) snapshots: bool,
     /// Clones volumes.
     pub(crate) clones: bool,
-    /// Applies the parameters of a VolumeAttributesClass.
-    pub(crate) modifies_volumes: bool,
 }
 
 /// The Controller service.
@@ -101,7 +99,6 @@ impl CsiController {
             single_node_multi_writer: has(rpc::Type::SingleNodeMultiWriter),
             snapshots: has(rpc::Type::CreateDeleteSnapshot),
             clones: has(rpc::Type::CloneVolume),
-            modifies_volumes: has(rpc::Type::ModifyVolume),
         })
     }
 

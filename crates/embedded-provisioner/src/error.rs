@@ -60,7 +60,7 @@ pub(crate) enum PrepareError {
     Api(#[from] ReconcileError),
 }
 
-/// Why a data source cannot be copied.
+/// A data source cannot be copied.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SourceProblem {
     #[error("is being deleted; name another one in a new claim")]

@@ -48,8 +48,8 @@ impl Provisioner {
     }
 }
 
-/// Releases all claims that a provisioner has held which does not run any more. `claims` has the finalizers of all claims
-/// of the driver.
+/// Releases all claims that a provisioner has held which does not run any more. `claims` has the finalizers of all
+/// claims of the driver.
 pub async fn release_held_claims(client: Client, claims: Cache<PersistentVolumeClaim>) {
     // False only when the process ends
     if !claims.wait_until_listed().await {

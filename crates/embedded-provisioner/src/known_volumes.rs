@@ -32,7 +32,7 @@ pub(crate) struct KnownVolumes {
 #[derive(Default)]
 struct State {
     volumes: HashMap<String, Arc<KnownVolume>>,
-    /// What a list that has not ended has named so far.
+    /// The objects that a list which has not ended has named so far.
     listing: Option<HashMap<String, Arc<KnownVolume>>>,
     queue: Option<mpsc::UnboundedSender<String>>,
     /// Takes the names of those that were deleted.

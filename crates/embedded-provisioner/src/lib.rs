@@ -1,10 +1,10 @@
 //! Provisions and deletes volumes for claims, as external-provisioner does, but in the process of the CSI driver: it
 //! calls the Controller service without a socket, and takes claims and Nodes from watches that the process has anyway.
 //!
-//! `pending_claims`, `storage_classes` and `known_volumes` are what the watches show. `preparation` turns a claim into a
-//! request, with the pure parts in `volume_request`, `topology` and `secret_reference`; `provisioning` sends it and
-//! saves the PersistentVolume that `persistent_volume` builds; `held_claims` outlives the process in the middle of that;
-//! `deletion` deletes what is released. `content_source`, `source_protection` and `copies` are about copies.
+//! `pending_claims`, `storage_classes` and `known_volumes` are what the watches show. `preparation` turns a claim into
+//! a request, with the pure parts in `volume_request`, `topology` and `secret_reference`; `provisioning` sends it and
+//! saves the PersistentVolume that `persistent_volume` builds; `held_claims` outlives the process in the middle of
+//! that; `deletion` deletes what is released. `content_source`, `source_protection` and `copies` are about copies.
 
 mod args;
 mod attempt;
@@ -166,6 +166,11 @@ impl Provisioner {
             self.delete_all(volumes),
             self.follow_deletions(deletions),
             self.release_sources(),
+            async {
+                if announced.snapshots {
+                    self.release_snapshots().await;
+                }
+            },
         );
     }
 

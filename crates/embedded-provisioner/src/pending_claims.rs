@@ -49,7 +49,7 @@ struct CloneOf {
 #[derive(Default)]
 struct State {
     claims: Claims,
-    /// What a list that has not ended has named so far.
+    /// The objects that a list which has not ended has named so far.
     listing: Option<Claims>,
     queue: Option<ClaimQueue>,
 }
@@ -66,7 +66,7 @@ struct Claims {
 /// Effects of a claim that was inserted.
 #[derive(Clone, Copy, Default)]
 struct Inserted {
-    /// True if it waits and was not known as it is.
+    /// True if it was not known as it is.
     is_new: bool,
     /// True if a source of clones may be released.
     may_release: bool,
@@ -126,6 +126,11 @@ impl PendingClaims {
         if !is_provisioned {
             state.enqueue(uid);
         }
+    }
+
+    /// Returns whether a claim for which this is true waits.
+    pub(crate) fn any(&self, is_wanted: impl Fn(&PersistentVolumeClaim) -> bool) -> bool {
+        self.state.lock().claims.waiting.values().any(|claim| is_wanted(&claim.object))
     }
 
     /// Subscribes to changes after which a source of clones may be released.
@@ -218,8 +223,8 @@ impl Claims {
             self.deleted_sources.remove(uid);
         }
         if !is_waiting {
-            self.waiting.remove(uid);
-            return Inserted { is_new: false, may_release };
+            // It is forgotten elsewhere, too
+            return Inserted { is_new: self.waiting.remove(uid).is_some(), may_release };
         }
         let known = self.waiting.get(uid);
         let is_new = known.is_none_or(|known| is_changed(&known.object, claim));

@@ -19,7 +19,7 @@ use crate::error::PrepareError;
 use crate::node_topologies::NodeTopologies;
 use crate::volume_request::{capabilities, capacity_range, filesystem, parameters};
 
-/// What preparations need.
+/// The dependencies of preparations.
 #[derive(Clone)]
 pub(crate) struct Preparation {
     pub(crate) client: Client,
@@ -67,7 +67,7 @@ impl Preparation {
             capacity_range: Some(capacity_range(&claim)?),
             volume_capabilities: capabilities(&claim, &class, &filesystem, announced.single_node_multi_writer)?,
             parameters: parameters(&class, &claim, &name)?,
-            mutable_parameters: self.mutable_parameters(&claim, announced).await?,
+            mutable_parameters: self.mutable_parameters(&claim).await?,
             secrets: self.read_secret(secrets.provisioner.as_ref()).await?,
             accessibility_requirements: Some(topology),
             // Last, because it changes the source
@@ -95,16 +95,9 @@ impl Preparation {
     }
 
     /// Returns the parameters of the VolumeAttributesClass that the claim names.
-    async fn mutable_parameters(
-        &self,
-        claim: &PersistentVolumeClaim,
-        announced: Capabilities,
-    ) -> Result<HashMap<String, String>, PrepareError> {
+    async fn mutable_parameters(&self, claim: &PersistentVolumeClaim) -> Result<HashMap<String, String>, PrepareError> {
         let name = claim.spec.as_ref().and_then(|spec| spec.volume_attributes_class_name.as_deref());
         let Some(name) = name.filter(|name| !name.is_empty()) else { return Ok(HashMap::new()) };
-        if !announced.modifies_volumes {
-            return Err(PrepareError::SourceUnsupported("VolumeAttributesClass"));
-        }
         let found = none_if_not_found(Api::<AttributesClass>::all(self.client.clone()).get(name).await);
         let found = found.map_err(ReconcileError::api("read VolumeAttributesClass", name))?;
         let class = found.ok_or_else(|| PrepareError::AttributesClassMissing(name.to_owned()))?;

@@ -2,8 +2,8 @@
 //!
 //! An attempt whose outcome is not known is repeated as it is until it is known: nothing else shows whether there is a
 //! volume. The claim, its StorageClass and its node may be gone by then; Kubernetes releases the PersistentVolume of a
-//! deleted claim, and so its volume is deleted. A claim is held meanwhile, so that the next process continues where this
-//! one ends.
+//! deleted claim, and so its volume is deleted. A claim is held meanwhile, so that the next process continues where
+//! this one ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ pub(crate) const RESERVED: &str = "csi.storage.k8s.io/";
 /// The two parameters of a StorageClass that name a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SecretParameters {
-    /// What comes before `secret-name` and `secret-namespace` in the reserved keys.
+    /// Text before `secret-name` and `secret-namespace` in the reserved keys.
     purpose: &'static str,
     /// The keys of earlier versions of external-provisioner, without `Name` and `Namespace`.
     old: Option<&'static str>,

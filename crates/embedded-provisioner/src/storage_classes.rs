@@ -20,7 +20,7 @@ pub(crate) struct StorageClasses {
 #[derive(Default)]
 struct State {
     classes: HashMap<String, Arc<StorageClass>>,
-    /// What a list that has not ended has named so far.
+    /// The objects that a list which has not ended has named so far.
     listing: Option<HashMap<String, Arc<StorageClass>>>,
 }
 

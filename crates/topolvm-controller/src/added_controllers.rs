@@ -74,8 +74,8 @@ pub(crate) struct LeasedProvisioner {
 }
 
 impl LeasedProvisioner {
-    /// Subscribes a provisioner to the claims of a term of the leader. Returns its work, which ends with `term` and then
-    /// releases the Lease.
+    /// Subscribes a provisioner to the claims of a term of the leader. Returns its work, which ends with `term` and
+    /// then releases the Lease.
     pub(crate) fn begin(
         self,
         controllers: &mut Controllers,

@@ -175,6 +175,25 @@ async fn deleted_snapshot_is_restored_if_that_had_begun(#[case] finalizers: Valu
     assert_eq!(bench.created(), created, "{:?}", bench.events());
 }
 
+#[rstest]
+#[case::own("topolvm.io", true)]
+#[case::of_another_driver("ebs.example", false)]
+#[tokio::test(start_paused = true)]
+async fn protected_snapshot_is_released_when_no_claim_waits(#[case] driver: &str, #[case] is_released: bool) {
+    let bench = Bench::start().await;
+    let finalizers = json!([RESTORING]);
+    let changes = [("/snapshot/metadata/finalizers", finalizers.clone()), ("/content/spec/driver", json!(driver))];
+    apply_snapshot(&bench, &changes);
+    bench.driver.answer(&vec![Answer::Fails(tonic::Code::Internal); 100]);
+    bench.apply(claim("copy", restored())).await;
+    let found = || bench.server.get_json(SNAPSHOTS, "default", "s").unwrap()["metadata"]["finalizers"].clone();
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    assert_eq!(found(), finalizers);
+    bench.server.delete(CLAIMS, "default", "copy");
+    tokio::time::sleep(Duration::from_mins(6)).await;
+    assert_eq!(found().as_array().is_none_or(Vec::is_empty), is_released, "{}", found());
+}
+
 #[tokio::test(start_paused = true)]
 async fn copy_without_contents_is_deleted_and_requested_again() {
     let bench = Bench::start().await;

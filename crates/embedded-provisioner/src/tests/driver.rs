@@ -91,7 +91,6 @@ impl Controller for FakeDriver {
             rpc::Type::CreateDeleteVolume,
             rpc::Type::CreateDeleteSnapshot,
             rpc::Type::CloneVolume,
-            rpc::Type::ModifyVolume,
             rpc::Type::SingleNodeMultiWriter,
         ];
         let capability =

@@ -14,7 +14,7 @@ use topolvm_api::ApiFlavor::TopoLvm;
 use topolvm_testkit::lvm::FakeLvm;
 
 use crate::Body;
-use crate::fixture::{Fixture, GRACE, LV, spec};
+use crate::fixture::{Fixture, LV, spec};
 
 pub(crate) const ALL: &[(&str, Body)] = &[("embedded_provisioner_and_csi_provisioner_take_turns", take_turns)];
 
@@ -34,12 +34,10 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
     let done = fixture.with_controller(&["--controllers=provisioner"], || check_embedded(fixture));
     let done = done.and_then(|()| check_csi_provisioner(fixture));
     let done = done.and_then(|()| {
+        // csi-provisioner ends with the socket
         fixture.with_controller(&["--controllers=provisioner"], || {
-            // csi-provisioner still has the Lease
-            check_claim(fixture, "waiting", false)?;
-            cluster.stop(PROVISIONER.name(), GRACE)?;
             check_claim(fixture, "returned", true)?;
-            delete_claims(fixture, &["waiting", "returned"])
+            delete_claims(fixture, &["returned"])
         })
     });
     cluster.stop(PROVISIONER.name(), Duration::ZERO)?;
@@ -83,17 +81,26 @@ fn check_embedded(fixture: &Fixture) -> Result<()> {
 
     fixture.apply(&claim("large", CLASS, "1Ti", VolumeMode::Block))?;
     fixture.wait_event("PersistentVolumeClaim", "large", "Warning ProvisioningFailed", "ResourceExhausted")?;
-    delete_claims(fixture, &["large", "first"])
+    // It waits for the Lease
+    start_csi_provisioner(fixture)?;
+    check_claim(fixture, "contended", true)?;
+    delete_claims(fixture, &["large", "first", "contended"])
 }
 
-/// Lets csi-provisioner take over, which waits for the Lease until the embedded one has ended.
+/// Lets csi-provisioner take over, when the embedded one has released the Lease.
 fn check_csi_provisioner(fixture: &Fixture) -> Result<()> {
-    let cluster = &fixture.cluster;
-    let mut command = PROVISIONER.command(cluster, &controller_socket(cluster));
-    command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
-    cluster.spawn(PROVISIONER.name(), &command)?;
+    start_csi_provisioner(fixture)?;
     check_claim(fixture, "stock", false)?;
     delete_claims(fixture, &["stock"])
+}
+
+/// Starts csi-provisioner with leader election.
+fn start_csi_provisioner(fixture: &Fixture) -> Result<()> {
+    let cluster = &fixture.cluster;
+    cluster.stop(PROVISIONER.name(), Duration::ZERO)?;
+    let mut command = PROVISIONER.command(cluster, &controller_socket(cluster));
+    command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
+    cluster.spawn(PROVISIONER.name(), &command)
 }
 
 /// Creates a claim, and checks which provisioner has created its volume.
