@@ -215,6 +215,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write the JSON in the call")]
     fn claim(spec: Value) -> PersistentVolumeClaim {
         serde_json::from_value(json!({"metadata": {"name": "copy", "namespace": "default"}, "spec": spec})).unwrap()
     }

@@ -163,12 +163,16 @@ mod tests {
         let background = [Code::Cancelled, Code::DeadlineExceeded, Code::Unavailable, Code::Aborted];
         for number in 1..=16 {
             let code = Code::from_i32(number);
-            let expected = match code {
-                code if background.contains(&code) => CreateFailure::InBackground,
-                Code::InvalidArgument => CreateFailure::Infeasible,
-                Code::ResourceExhausted => CreateFailure::Exhausted,
-                _ => CreateFailure::Final,
-            };
+            let special = [
+                (Code::InvalidArgument, CreateFailure::Infeasible),
+                (Code::ResourceExhausted, CreateFailure::Exhausted),
+            ];
+            let special = special.into_iter().find(|(other, _)| *other == code).map(|(_, failure)| failure);
+            let expected = special.unwrap_or(if background.contains(&code) {
+                CreateFailure::InBackground
+            } else {
+                CreateFailure::Final
+            });
             assert_eq!(CallError { code, message: String::new() }.create_failure(), expected, "{code:?}");
         }
     }

@@ -249,6 +249,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write the JSON in the call")]
     fn volume(name: &str, driver: &str, annotations: Value) -> PersistentVolume {
         let object = json!({
             "metadata": {"name": name, "uid": format!("uid-{name}"), "annotations": annotations},

@@ -119,6 +119,7 @@ mod tests {
     use super::*;
     use crate::attempt::VolumeSecrets;
 
+    #[expect(clippy::needless_pass_by_value, reason = "callers write the JSON in the call")]
     fn attempt(spec: Value) -> Attempt {
         let claim = json!({"metadata": {"name": "data", "namespace": "web", "uid": "1", "resourceVersion": "7"},
                            "spec": spec});

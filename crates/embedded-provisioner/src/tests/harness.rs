@@ -197,17 +197,16 @@ pub(super) fn claim(name: &str, changes: Value) -> Value {
 }
 
 fn merge(object: &mut Value, changes: Value) {
-    match changes {
-        Value::Object(members) => {
-            for (key, value) in members {
-                // As in a merge patch
-                match (value, object.as_object_mut()) {
-                    (Value::Null, Some(object)) => drop(object.remove(&key)),
-                    (value, _) => merge(&mut object[key], value),
-                }
-            }
+    let Value::Object(members) = changes else {
+        *object = changes;
+        return;
+    };
+    for (key, value) in members {
+        // As in a merge patch
+        match (value, object.as_object_mut()) {
+            (Value::Null, Some(object)) => drop(object.remove(&key)),
+            (value, _) => merge(&mut object[key], value),
         }
-        other => *object = other,
     }
 }
 
