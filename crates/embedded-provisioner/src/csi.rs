@@ -160,19 +160,17 @@ mod tests {
 
     #[test]
     fn create_failure_follows_the_code() {
-        let background = [Code::Cancelled, Code::DeadlineExceeded, Code::Unavailable, Code::Aborted];
-        for number in 1..=16 {
-            let code = Code::from_i32(number);
-            let special = [
-                (Code::InvalidArgument, CreateFailure::Infeasible),
-                (Code::ResourceExhausted, CreateFailure::Exhausted),
-            ];
-            let special = special.into_iter().find(|(other, _)| *other == code).map(|(_, failure)| failure);
-            let expected = special.unwrap_or(if background.contains(&code) {
-                CreateFailure::InBackground
-            } else {
-                CreateFailure::Final
-            });
+        let special = [
+            (Code::Cancelled, CreateFailure::InBackground),
+            (Code::DeadlineExceeded, CreateFailure::InBackground),
+            (Code::Unavailable, CreateFailure::InBackground),
+            (Code::Aborted, CreateFailure::InBackground),
+            (Code::InvalidArgument, CreateFailure::Infeasible),
+            (Code::ResourceExhausted, CreateFailure::Exhausted),
+        ];
+        for code in (1..=16).map(Code::from_i32) {
+            let expected = special.iter().find(|(other, _)| *other == code);
+            let expected = expected.map_or(CreateFailure::Final, |(_, failure)| *failure);
             assert_eq!(CallError { code, message: String::new() }.create_failure(), expected, "{code:?}");
         }
     }

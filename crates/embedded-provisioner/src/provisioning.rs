@@ -198,14 +198,18 @@ impl Provisioner {
             }
             return Ok(None);
         };
+        let is_selected = selected_node(claim).is_some_and(|node| !node.is_empty());
+        let waits = is_deleting || (waits_for_consumer(&class) && !is_selected);
+        if waits && !is_held(claim) {
+            return Ok(None);
+        }
         let name = volume_name(&self.settings.provisioner_volume_name_prefix, uid);
         if pending.is_provisioned || self.has_volume(&pending, &name).await? {
             self.claims.set_provisioned(uid, true);
             self.unhold(uid).await?;
             return Ok(None);
         }
-        let is_selected = selected_node(claim).is_some_and(|node| !node.is_empty());
-        if !is_left && (is_deleting || (waits_for_consumer(&class) && !is_selected)) {
+        if waits && !is_left {
             return Ok(None);
         }
         if self.progress.is_refused(uid, class.metadata.uid.as_ref()) {
@@ -369,7 +373,10 @@ impl Provisioner {
             Api::namespaced(self.context.client.clone(), &claim.namespace().unwrap_or_default());
         let params = PatchParams { field_manager: Some(CREATED_BY.to_owned()), ..PatchParams::default() };
         match api.patch(&claim.name_any(), &params, &json_patch(operations)).await {
-            Ok(_) => Ok(()),
+            Ok(deselected) => {
+                self.claims.note_written(&deselected);
+                Ok(())
+            }
             // It has another node or none by now, or is gone
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(()),
             Err(error) => Err(ReconcileError::api("deselect the node of claim", full_name(claim))(error)),
