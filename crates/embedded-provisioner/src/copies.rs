@@ -40,8 +40,8 @@ impl Provisioner {
         }
     }
 
-    /// Searches periodically for snapshots of this driver that are protected although no claim waits for them: the claim
-    /// was deleted, or an earlier process ended.
+    /// Searches periodically for snapshots of this driver that are protected although no claim waits for them: the
+    /// claim was deleted, or an earlier process ended.
     pub(crate) async fn release_snapshots(&self) {
         loop {
             if let Err(error) = self.search_snapshots().await {
