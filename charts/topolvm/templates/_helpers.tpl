@@ -52,6 +52,11 @@ version without the value. */}}
 {{- eq (.Values.controller.provisioner | default "csi-provisioner") "topolvm-controller" -}}
 {{- end }}
 
+{{/* true or false: whether topolvm-controller expands and modifies volumes */}}
+{{- define "topolvm.resizes" -}}
+{{- eq (.Values.controller.resizer | default "csi-resizer") "topolvm-controller" -}}
+{{- end }}
+
 {{/* true or false: whether topolvm-controller publishes free space, where kube-scheduler reads it */}}
 {{- define "topolvm.publishesCapacity" -}}
 {{- $publisher := .Values.controller.storageCapacityTracking.publisher -}}

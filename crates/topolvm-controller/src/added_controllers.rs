@@ -4,6 +4,8 @@ use claim_growth::{Growth, GrowthArgs, GrowthContext};
 use claim_rebuild::{Rebuild, RebuildArgs, RebuildContext};
 use doctor_controller::{Doctor, DoctorContext, DoctorSources};
 use embedded_provisioner::{Provisioner, ProvisionerArgs, ProvisionerContext, release_held_claims};
+use embedded_resizer::{Resizer, ResizerArgs, ResizerContext};
+use futures::FutureExt as _;
 use topolvm_runtime::CancellationToken;
 
 use crate::leader::Election;
@@ -89,5 +91,33 @@ impl LeasedProvisioner {
             std::future::ready(())
         });
         election.run(term, move |held| provisioner.clone().run(held))
+    }
+}
+
+/// The resizer and the Lease that it shares with csi-resizer: of the two one at a time runs, also while a cluster
+/// changes from one to the other.
+#[derive(Clone)]
+pub(crate) struct LeasedResizer {
+    pub(crate) context: ResizerContext,
+    pub(crate) settings: ResizerArgs,
+    pub(crate) election: Election,
+}
+
+impl LeasedResizer {
+    /// Subscribes a resizer to the claims of a term of the leader. Returns its work, which ends with `term` and then
+    /// releases the Lease.
+    pub(crate) fn begin(
+        self,
+        controllers: &mut Controllers,
+        term: CancellationToken,
+    ) -> impl Future<Output = anyhow::Result<()>> + use<> {
+        let Self { context, settings, election } = self;
+        let resizer = Resizer::new(context, settings);
+        let subscribed = resizer.clone();
+        controllers.add_task(move |term| {
+            term.subscribe(subscribed.subscriber());
+            std::future::ready(())
+        });
+        election.run(term, move |held| resizer.clone().run(held).map(Ok))
     }
 }

@@ -8,6 +8,7 @@ use clap::{ArgAction, Parser, ValueEnum};
 use cluster_inventory::AgentAccess;
 use doctor_controller::DoctorArgs;
 use embedded_provisioner::ProvisionerArgs;
+use embedded_resizer::ResizerArgs;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, NodeSelection, NodeStrategy};
 use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
 use topolvm_runtime::listen::{Listen, ListenAddress};
@@ -100,6 +101,9 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) provisioner: ProvisionerArgs,
 
+    #[command(flatten)]
+    pub(crate) resizer: ResizerArgs,
+
     /// Name of this pod. Its Deployment owns the objects that --controllers=capacity writes, and the ConfigMap
     /// topolvm-doctor; empty means the host name.
     #[arg(long, env = "POD_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
@@ -150,12 +154,22 @@ pub enum Embedded {
     /// Publish free space as CSIStorageCapacity objects when it changes, instead of csi-provisioner's
     /// --enable-capacity.
     Capacity,
+    /// Expand and modify the volumes of claims, instead of csi-resizer.
+    Resizer,
 }
 
 /// The configuration of the embedded provisioner.
 #[derive(Clone, Debug)]
 pub(crate) struct ProvisionerConfig {
     pub(crate) settings: ProvisionerArgs,
+    pub(crate) lease: LeaseName,
+    pub(crate) timing: ElectionTiming,
+}
+
+/// The configuration of the embedded resizer.
+#[derive(Clone, Debug)]
+pub(crate) struct ResizerConfig {
+    pub(crate) settings: ResizerArgs,
     pub(crate) lease: LeaseName,
     pub(crate) timing: ElectionTiming,
 }
@@ -193,6 +207,8 @@ pub struct Config {
     pub publishes_capacity: bool,
     /// The provisioner, with the Lease that it shares with csi-provisioner; `None` where that sidecar provisions.
     pub(crate) provisioner: Option<ProvisionerConfig>,
+    /// The resizer, with the Lease that it shares with csi-resizer; `None` where that sidecar expands volumes.
+    pub(crate) resizer: Option<ResizerConfig>,
     /// The scheduling mode.
     pub(crate) scheduling: SchedulingConfig,
     /// The name of this pod; empty is the host name.
@@ -241,6 +257,11 @@ impl TryFrom<Args> for Config {
                 lease: lease(provisioner_lease(flavor)),
                 timing: args.election_timing,
             }),
+            resizer: embedded.contains(&Embedded::Resizer).then(|| ResizerConfig {
+                settings: args.resizer,
+                lease: lease(resizer_lease(flavor)),
+                timing: args.election_timing,
+            }),
             scheduling: args.scheduling.config(webhooks.is_some(), namespace)?,
             pod_name: args.pod_name,
             pod_namespace: args.pod_namespace,
@@ -262,6 +283,11 @@ fn embedded_controllers(embedded: &[Embedded], earlier: &[Embedded]) -> Result<V
 /// Returns the name of the Lease of csi-provisioner for this driver.
 fn provisioner_lease(flavor: ApiFlavor) -> String {
     flavor.driver_name().replace('.', "-")
+}
+
+/// Returns the name of the Lease of csi-resizer for this driver.
+fn resizer_lease(flavor: ApiFlavor) -> String {
+    format!("external-resizer-{}", flavor.driver_name().replace('.', "-"))
 }
 
 /// Returns the resource that pods get in this scheduling mode, where one is chosen, with this value of the flag.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use embedded_provisioner::ProvisionerContext;
+use embedded_resizer::ResizerContext;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -174,6 +175,18 @@ impl Driver {
             identity,
             events: controllers.events.clone(),
             metrics: controllers.metrics.clone(),
+        }
+    }
+
+    /// Returns the dependencies of the embedded resizer, which calls the Controller service without a socket.
+    pub(crate) fn resizer_context(&self, controllers: &Controllers) -> ResizerContext {
+        ResizerContext {
+            client: controllers.client.clone(),
+            flavor: controllers.flavor,
+            controller: Arc::new(self.controller.clone()),
+            events: controllers.events.clone(),
+            metrics: controllers.metrics.clone(),
+            now: controllers.now,
         }
     }
 

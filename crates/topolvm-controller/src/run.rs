@@ -15,7 +15,9 @@ use topolvm_runtime::listen::ListenAddress;
 use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredArgs, Tasks, admin, grpc, unix};
 use topolvm_webhook::{CapacityResource, WebhookConfig, WebhookContext, Webhooks};
 
-use crate::added_controllers::{LeasedProvisioner, add_doctor, add_growth, add_rebuild, add_release_of_claims};
+use crate::added_controllers::{
+    LeasedProvisioner, LeasedResizer, add_doctor, add_growth, add_rebuild, add_release_of_claims,
+};
 use crate::capacity_publisher::CapacityPublisher;
 use crate::leader::{Election, LeaderStatus};
 use crate::reconcile::Controllers;
@@ -62,6 +64,7 @@ impl Program for Args {
         let elect = |lease, timing| Election::new(&client, lease, identity.clone(), timing, now, &leading);
         let election = config.lease.map(|(lease, timing)| elect(lease, timing));
         let provisioner = config.provisioner.map(|config| (config.settings, elect(config.lease, config.timing)));
+        let resizer = config.resizer.map(|config| (config.settings, elect(config.lease, config.timing)));
         serve_web_page(config.ui, &driver, &doctor, &tasks, &shutdown);
         if let Some(lists) = config.inventory {
             let inventory = Inventory::new(config.agent_access, client.clone(), &doctor.namespace, driver.volumes());
@@ -83,7 +86,11 @@ impl Program for Args {
         if provisioner.is_none() {
             add_release_of_claims(&mut controllers);
         }
-        run_leader_work(LeaderWork { controllers, publisher, provisioner }, election, &tasks, &shutdown);
+        let resizer = resizer.map(|(settings, election)| {
+            let context = driver.resizer_context(&controllers);
+            LeasedResizer { context, settings, election }
+        });
+        run_leader_work(LeaderWork { controllers, publisher, provisioner, resizer }, election, &tasks, &shutdown);
 
         let listener = unix::listen(&config.csi_socket).await?;
         tracing::info!(socket = %config.csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
@@ -153,16 +160,19 @@ struct LeaderWork {
     controllers: Controllers,
     publisher: Option<CapacityPublisher>,
     provisioner: Option<LeasedProvisioner>,
+    resizer: Option<LeasedResizer>,
 }
 
 impl LeaderWork {
     /// Runs all of it until `term` is cancelled.
     async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
-        let Self { mut controllers, publisher, provisioner } = self;
+        let Self { mut controllers, publisher, provisioner, resizer } = self;
         let provisioning = provisioner.map(|provisioner| provisioner.begin(&mut controllers, term.clone()));
+        let resizing = resizer.map(|resizer| resizer.begin(&mut controllers, term.clone()));
         let publishing = publisher.map(|publisher| publisher.run(term.clone()));
         let controllers = Box::pin(controllers.run(term));
-        tokio::try_join!(controllers, run_if_any(publishing), run_if_any(provisioning)).map(drop)
+        let embedded = async { tokio::try_join!(run_if_any(provisioning), run_if_any(resizing)).map(drop) };
+        tokio::try_join!(controllers, run_if_any(publishing), embedded).map(drop)
     }
 }
 

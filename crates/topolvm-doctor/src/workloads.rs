@@ -98,8 +98,10 @@ impl Workload {
     pub(crate) fn embeds(&self, work: &str) -> bool {
         let Some((_, container)) = self.container(Role::Controller.program()) else { return false };
         [("--controllers", "CONTROLLERS"), ("--embed", "EMBED")].into_iter().any(|(name, environment)| {
-            let embedded = flag(container, name).or_else(|| variable(container, environment)).unwrap_or_default();
-            embedded.split(',').any(|part| part == work)
+            let flags = flag_values(container, name);
+            let embedded =
+                if flags.is_empty() { variable(container, environment).into_iter().collect() } else { flags };
+            embedded.into_iter().any(|value| value.split(',').any(|part| part == work))
         })
     }
 }
@@ -118,8 +120,13 @@ pub(crate) fn is_of(container: &Container, program: &str) -> bool {
 
 /// Returns the value of the last such flag of a container; empty for one without a value.
 pub(crate) fn flag<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
+    flag_values(container, name).pop()
+}
+
+/// Returns the values of a flag that may be given several times.
+fn flag_values<'a>(container: &'a Container, name: &str) -> Vec<&'a str> {
     let words: Vec<_> = container.command.iter().flatten().chain(container.args.iter().flatten()).collect();
-    let mut values = words.iter().enumerate().filter_map(|(index, word)| {
+    let values = words.iter().enumerate().filter_map(|(index, word)| {
         let next = words.get(index + 1).filter(|next| !next.starts_with("--"));
         match word.split_once('=') {
             Some((flag, value)) if flag == name => Some(value),
@@ -127,5 +134,5 @@ pub(crate) fn flag<'a>(container: &'a Container, name: &str) -> Option<&'a str> 
             Some(_) | None => None,
         }
     });
-    values.next_back()
+    values.collect()
 }

@@ -71,6 +71,7 @@ const PLACES: [Place; 7] = [
             "cluster_inventory",
             "doctor_controller",
             "embedded_provisioner",
+            "embedded_resizer",
             "lvmd_discovery",
             "node_inventory",
             "node_io_limits",

@@ -142,6 +142,15 @@ fn embedded_controllers_none_is_refused_next_to_another() {
 }
 
 #[test]
+fn resizer_shares_the_lease_of_csi_resizer() {
+    assert!(config(&["--controllers=provisioner"]).resizer.is_none());
+    let config = config(&["--controllers=capacity", "--controllers=resizer", "--leader-election-namespace=ns"]);
+    let name = "external-resizer-topolvm-io".to_owned();
+    assert_eq!(config.resizer.unwrap().lease, LeaseName { namespace: Some("ns".to_owned()), name });
+    assert!(config.publishes_capacity, "a flag that is given twice adds up");
+}
+
+#[test]
 fn provisioner_shares_the_lease_of_csi_provisioner() {
     let config = config(&["--controllers=provisioner", "--leader-election-namespace=ns"]);
     let expected = LeaseName { namespace: Some("ns".to_owned()), name: "topolvm-io".to_owned() };

@@ -105,6 +105,7 @@ fn capacity_tracking_accepts_fresh_objects_and_own_publisher() {
         json!({"args": ["--embed=capacity"]}),
         json!({"env": [{"name": "EMBED", "value": "capacity"}]}),
         json!({"args": ["--controllers", "provisioner,capacity"]}),
+        json!({"args": ["--controllers=provisioner,capacity", "--controllers=resizer"]}),
         json!({"env": [{"name": "CONTROLLERS", "value": "provisioner,capacity"}]}),
     ] {
         let mut controller = embeds;

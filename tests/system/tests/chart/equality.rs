@@ -15,10 +15,11 @@ use crate::objects::Objects;
 /// A set of values, an overlay and its components.
 type Pair = (&'static str, &'static str, &'static [&'static str]);
 
-const PAIRS: [Pair; 19] = [
+const PAIRS: [Pair; 20] = [
     ("default", "lvmd", &[]),
     ("embedded-capacity", "lvmd", &["embedded-capacity"]),
     ("embedded-provisioner", "lvmd", &["embedded-provisioner"]),
+    ("embedded-resizer", "lvmd", &["embedded-provisioner", "embedded-resizer"]),
     ("node-label", "lvmd", &["node-label"]),
     ("ui", "lvmd", &["ui"]),
     ("rebuild", "lvmd", &["rebuild"]),

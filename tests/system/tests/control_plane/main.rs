@@ -27,6 +27,7 @@ mod plugin;
 mod postmortem;
 mod provisioner;
 mod rebuild;
+mod resizer;
 mod stale;
 mod web_page;
 
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         disk_operations::ALL,
         capacity::ALL,
         provisioner::ALL,
+        resizer::ALL,
         metrics::ALL,
         fixed::ALL,
         extender::ALL,

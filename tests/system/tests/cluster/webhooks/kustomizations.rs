@@ -32,12 +32,13 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 20] = [
+const COMPONENTS: [&str; 21] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
     "embedded-capacity",
     "embedded-provisioner",
+    "embedded-resizer",
     "extended-resources",
     "inventory",
     "legacy",
@@ -89,6 +90,7 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
         try_all(&format!("overlays/{name}"), &plain[..2])?;
     }
     try_all("overlays/lvmd", &[&["embedded-provisioner", "legacy"], &["without-snapshots", "embedded-provisioner"]])?;
+    try_all("overlays/lvmd", &[&["embedded-resizer", "embedded-capacity"], &["embedded-resizer", "webhooks"]])?;
     let alone: &[&[&str]] = &[&["rebuild"], &["extended-resources"], &["inventory", "ui"], &["without-pod-io-limits"]];
     try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
     try_all("overlays/lvmd", alone)?;
@@ -121,6 +123,7 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
         "without-pod-io-limits",
         "monitoring",
         "embedded-provisioner",
+        "embedded-resizer",
     ];
     try_all(
         "overlays/lvmd",
