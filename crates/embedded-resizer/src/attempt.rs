@@ -15,7 +15,7 @@ use crate::error::OperationError;
 use crate::objects::Objects;
 use crate::pending_claims::{Attempts, PendingClaims, Task};
 
-/// What attempts need.
+/// Dependencies of an attempt.
 #[derive(Clone)]
 pub(crate) struct Attempt {
     pub(crate) objects: Objects,

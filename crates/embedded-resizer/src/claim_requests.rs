@@ -6,7 +6,7 @@ use topolvm_api::claim::volume_name;
 use crate::claim_sizes::{ClaimSizes, ResizeState};
 use crate::modification_step::ClaimClasses;
 
-/// What a claim requests that it does not have yet.
+/// Requests of a claim that are not fulfilled yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimRequests {
     /// UID of the claim and name of its PersistentVolume.

@@ -17,7 +17,7 @@ use crate::claim_requests::ClaimRequests;
 /// The queue of tasks.
 pub(crate) type TaskSender = mpsc::UnboundedSender<Task>;
 
-/// What is to be done with the volume of a claim.
+/// An operation on the volume of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operation {
     Expand,

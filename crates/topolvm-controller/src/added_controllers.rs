@@ -1,11 +1,15 @@
 //! Adds to the controllers those that are crates of their own.
 
+use std::future::ready;
+
 use claim_growth::{Growth, GrowthArgs, GrowthContext};
 use claim_rebuild::{Rebuild, RebuildArgs, RebuildContext};
 use doctor_controller::{Doctor, DoctorContext, DoctorSources};
 use embedded_provisioner::{Provisioner, ProvisionerArgs, ProvisionerContext, release_held_claims};
 use embedded_resizer::{Resizer, ResizerArgs, ResizerContext};
 use futures::FutureExt as _;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use kube::runtime::watcher::Event;
 use topolvm_runtime::CancellationToken;
 
 use crate::leader::Election;
@@ -86,10 +90,7 @@ impl LeasedProvisioner {
         let Self { context, settings, election } = self;
         let provisioner = Provisioner::new(context, settings);
         let subscribed = provisioner.clone();
-        controllers.add_task(move |term| {
-            term.subscribe(subscribed.subscriber());
-            std::future::ready(())
-        });
+        subscribe(controllers, move || subscribed.subscriber());
         election.run(term, move |held| provisioner.clone().run(held))
     }
 }
@@ -114,10 +115,18 @@ impl LeasedResizer {
         let Self { context, settings, election } = self;
         let resizer = Resizer::new(context, settings);
         let subscribed = resizer.clone();
-        controllers.add_task(move |term| {
-            term.subscribe(subscribed.subscriber());
-            std::future::ready(())
-        });
+        subscribe(controllers, move || subscribed.subscriber());
         election.run(term, move |held| resizer.clone().run(held).map(Ok))
     }
+}
+
+/// Sends the events of the watch of all claims to a subscriber in each term of this replica as the leader.
+fn subscribe<S>(controllers: &mut Controllers, subscriber: impl Fn() -> S + Send + Sync + 'static)
+where
+    S: FnMut(&Event<PersistentVolumeClaim>) + Send + 'static,
+{
+    controllers.add_task(move |term| {
+        term.subscribe(subscriber());
+        ready(())
+    });
 }

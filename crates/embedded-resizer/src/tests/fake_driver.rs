@@ -11,7 +11,7 @@ use topolvm_proto::csi::controller_server::Controller;
 use topolvm_proto::csi::controller_service_capability::{Rpc, Type, rpc};
 use topolvm_proto::csi::{self as pb};
 
-/// What a call does instead of succeeding.
+/// Failure of a call.
 pub(super) enum Fault {
     Refuse(Code, &'static str),
     Hang,

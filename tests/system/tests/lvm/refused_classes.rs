@@ -56,8 +56,8 @@ fn recovers_when_the_pool_can_be_activated() {
     assert_eq!(run_ok("lvs", &["--noheadings", "-o", "lv_name", "-S", "lv_name=~probe", "myvg1"]), "");
 }
 
-/// LVM that is killed while it activates a pool leaves a part of the pool active, with which it never activates the pool
-/// again. A part that an administrator has activated is not deactivated.
+/// LVM that is killed while it activates a pool leaves a part of the pool active, and then refuses to activate the pool.
+/// A part that an administrator has activated is not deactivated.
 fn recovers_from_an_active_part() {
     let _groups = Groups::one();
     run_ok("lvcreate", &["-qy", "-T", "myvg1/pool", "-L128m"]);
