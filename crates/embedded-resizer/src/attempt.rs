@@ -80,7 +80,7 @@ impl Attempt {
         error: &OperationError,
     ) {
         if error.is_for_users() {
-            self.events.publish_warning(&reference(claim), reason, action, error_chain(error).to_string()).await;
+            self.events.publish_warning(&reference(claim), reason, action, error_chain(error)).await;
         }
     }
 }

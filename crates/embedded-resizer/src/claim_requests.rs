@@ -64,7 +64,7 @@ impl ClaimRequests {
 
 impl ExpansionRequest {
     fn from_claim(claim: &PersistentVolumeClaim) -> Option<Self> {
-        let sizes = ClaimSizes::from_claim(claim).filter(|sizes| sizes.requests_more())?;
+        let sizes = ClaimSizes::from_claim(claim).filter(ClaimSizes::requests_more)?;
         let phase = match sizes.state {
             None | Some(ResizeState::Unknown) => Phase::Settled,
             Some(ResizeState::ControllerInProgress | ResizeState::ControllerInfeasible) => Phase::Controller,

@@ -172,18 +172,19 @@ mod tests {
     #[test]
     fn failure_follows_the_code() {
         use Failure::{Final, Infeasible, Uncertain};
-        for number in 1..=16 {
-            let code = Code::from_i32(number);
-            let expected = match code {
-                Code::Cancelled
-                | Code::DeadlineExceeded
-                | Code::Unavailable
-                | Code::ResourceExhausted
-                | Code::Aborted => (Uncertain, Uncertain),
-                Code::InvalidArgument => (Infeasible, Infeasible),
-                Code::OutOfRange | Code::NotFound => (Infeasible, Final),
-                _ => (Final, Final),
-            };
+        let special = [
+            (Code::Cancelled, (Uncertain, Uncertain)),
+            (Code::DeadlineExceeded, (Uncertain, Uncertain)),
+            (Code::Unavailable, (Uncertain, Uncertain)),
+            (Code::ResourceExhausted, (Uncertain, Uncertain)),
+            (Code::Aborted, (Uncertain, Uncertain)),
+            (Code::InvalidArgument, (Infeasible, Infeasible)),
+            (Code::OutOfRange, (Infeasible, Final)),
+            (Code::NotFound, (Infeasible, Final)),
+        ];
+        for code in (1..=16).map(Code::from_i32) {
+            let expected = special.iter().find(|(other, _)| *other == code);
+            let expected = expected.map_or((Final, Final), |(_, failures)| *failures);
             assert_eq!(meaning(code), expected, "{code:?}");
         }
     }

@@ -106,9 +106,9 @@ mod tests {
     use super::ModificationStep::*;
     use super::*;
 
-    fn classes(requested: Value, status: Value) -> ClaimClasses {
+    fn classes(requested: &Value, status: &Value) -> ClaimClasses {
         let mut claim = json!({"spec": {"volumeAttributesClassName": requested}, "status": {"phase": "Bound"}});
-        json_patch::merge(&mut claim["status"], &status);
+        json_patch::merge(&mut claim["status"], status);
         ClaimClasses::from_claim(&serde_json::from_value(claim).unwrap()).unwrap()
     }
 
@@ -142,20 +142,20 @@ mod tests {
         #[case] has_failed: bool,
         #[case] expected: ModificationStep,
     ) {
-        assert_eq!(classes(requested, status).next_step(has_failed), expected);
+        assert_eq!(classes(&requested, &status).next_step(has_failed), expected);
     }
 
     #[test]
     fn claim_without_a_class_loses_the_condition() {
         let mut infeasible = status("Infeasible", "fast");
         infeasible["conditions"] = json!([{"type": "ModifyingVolume", "status": "True"}]);
-        assert_eq!(classes(json!(null), infeasible).next_step(false), Cancel);
+        assert_eq!(classes(&json!(null), &infeasible).next_step(false), Cancel);
     }
 
     #[test]
     fn infeasible_class_is_that_of_the_request() {
-        assert!(classes(json!("fast"), status("Infeasible", "fast")).is_infeasible());
-        assert!(!classes(json!("slow"), status("Infeasible", "fast")).is_infeasible());
-        assert!(!classes(json!("fast"), status("Pending", "fast")).is_infeasible());
+        assert!(classes(&json!("fast"), &status("Infeasible", "fast")).is_infeasible());
+        assert!(!classes(&json!("slow"), &status("Infeasible", "fast")).is_infeasible());
+        assert!(!classes(&json!("fast"), &status("Pending", "fast")).is_infeasible());
     }
 }
