@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
-use topolvm_api::claim::volume_name;
+use topolvm_api::claim::{storage_class, volume_name};
 use topolvm_api::{SNAPSHOT_GROUP, SnapshotContent, parse_bytes};
 use topolvm_kube::{ReconcileError, has_finalizer, none_if_not_found};
 use topolvm_proto::csi::VolumeContentSource;
@@ -154,7 +154,7 @@ impl SourceFinder<'_> {
         if source.meta().deletion_timestamp.is_some() {
             return Err(SourceProblem::Deleted.into());
         }
-        if source.spec.as_ref().is_none_or(|spec| spec.storage_class_name.is_none()) {
+        if storage_class(source).is_none() {
             return Err(SourceProblem::WithoutClass.into());
         }
         let driver = volume.spec.as_ref().and_then(|spec| spec.csi.as_ref()).map_or("none", |csi| csi.driver.as_str());

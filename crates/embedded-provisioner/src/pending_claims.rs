@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 use kube::{Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use topolvm_api::claim::{provisioner, volume_name};
+use topolvm_api::claim::{provisioner, storage_class, volume_name};
 use topolvm_kube::has_finalizer;
 
 use crate::held_claims::is_held;
@@ -111,9 +111,7 @@ impl PendingClaims {
     /// Queues the claims of a StorageClass.
     pub(crate) fn enqueue_class(&self, class: &str) {
         let state = self.state.lock();
-        let is_of = |claim: &PendingClaim| {
-            claim.object.spec.as_ref().is_some_and(|spec| spec.storage_class_name.as_deref() == Some(class))
-        };
+        let is_of = |claim: &PendingClaim| storage_class(&claim.object) == Some(class);
         let waiting = state.claims.waiting.iter().filter(|(_, claim)| is_of(claim));
         waiting.for_each(|(uid, _)| state.enqueue(uid));
     }

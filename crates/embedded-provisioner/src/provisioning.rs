@@ -15,7 +15,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use topolvm_api::claim::{full_name, selected_node, volume_name as bound_volume};
+use topolvm_api::claim::{full_name, selected_node, storage_class, volume_name as bound_volume};
 use topolvm_api::{CREATED_BY, SELECTED_NODE};
 use topolvm_kube::{ReconcileError, json_patch, none_if_not_found, remove_annotation};
 use topolvm_proto::csi::Volume;
@@ -190,8 +190,7 @@ impl Provisioner {
         let is_deleting = claim.meta().deletion_timestamp.is_some();
         // An earlier process may have created a volume, which only the same request shows
         let is_left = is_deleting && is_held(claim);
-        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-        let Some(class) = class.and_then(|class| self.classes.get(class)) else {
+        let Some(class) = storage_class(claim).and_then(|class| self.classes.get(class)) else {
             // A StorageClass that appears later queues its claims
             if is_left {
                 self.abandon(claim, "its StorageClass does not exist").await?;

@@ -9,6 +9,15 @@ use crate::flavor::SELECTED_NODE;
 pub const PROVISIONER: [&str; 2] =
     ["volume.kubernetes.io/storage-provisioner", "volume.beta.kubernetes.io/storage-provisioner"];
 
+/// Annotation with which old claims name their StorageClass; it takes precedence over the field.
+const STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// Returns the name of the claim's StorageClass.
+pub fn storage_class(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let annotated = claim.annotations().get(STORAGE_CLASS).map(String::as_str);
+    annotated.or_else(|| claim.spec.as_ref()?.storage_class_name.as_deref())
+}
+
 /// Returns the driver that kube-controller-manager has written on the claim.
 pub fn provisioner(claim: &PersistentVolumeClaim) -> Option<&str> {
     PROVISIONER.iter().find_map(|name| claim.annotations().get(*name)).map(String::as_str)

@@ -42,6 +42,15 @@ async fn claim_gets_no_volume(#[case] changes: Value) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn claim_with_its_class_in_an_annotation_gets_a_volume() {
+    let bench = Bench::start().await;
+    let annotations = json!({"volume.beta.kubernetes.io/storage-class": "fast"});
+    let changes = json!({"metadata": {"annotations": annotations}, "spec": {"storageClassName": null}});
+    bench.apply(claim("data", changes)).await;
+    assert_eq!(bench.created(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn foreign_claims_and_volumes_cause_no_requests() {
     let bench = Bench::start().await;
     bench.server.clear_requests();
