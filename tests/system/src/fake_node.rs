@@ -135,8 +135,13 @@ impl<'a> FakeNodes<'a> {
         agent
     }
 
-    /// Starts the agent with the rights of its ServiceAccount.
-    fn start_agent(&self, name: &str) -> Result<()> {
+    /// Stops the agent of a node.
+    pub fn stop_agent(&self, name: &str) -> Result<()> {
+        self.cluster.stop(&process_name(name), GRACE)
+    }
+
+    /// Starts the agent of a node with the rights of its ServiceAccount.
+    pub fn start_agent(&self, name: &str) -> Result<()> {
         let directory = self.cluster.directory();
         let kubeconfig = directory.join(format!("{name}.kubeconfig"));
         let token = account_token(self.cluster, NODE, Some(name))?;

@@ -22,6 +22,7 @@ mod metrics;
 mod mode_change;
 mod node_storage;
 mod nodes;
+mod parity;
 mod placement;
 mod plugin;
 mod postmortem;
@@ -78,8 +79,12 @@ fn main() -> ExitCode {
         install::ALL,
     ];
     let shared = groups.concat().into_iter().map(|(name, body)| suite::test(name, move || fixture::run_test(body)));
-    let tests =
-        shared.chain(chart::tests()).chain(postmortem::tests()).chain(mode_change::tests()).chain(web_page::tests());
+    let tests = shared
+        .chain(chart::tests())
+        .chain(postmortem::tests())
+        .chain(mode_change::tests())
+        .chain(web_page::tests())
+        .chain(parity::tests());
     let code = suite::on_host(IN_SOAK.select(tests.collect()));
     if let Err(error) = fixture::down() {
         eprintln!("control plane: taking it down failed: {error:#}");

@@ -1,0 +1,52 @@
+//! Conditions of objects that scenarios wait for.
+
+use serde_json::{Value, json};
+
+use super::kinds::Kind;
+use super::observed::State;
+use super::provisioner::is_provisioner;
+use super::scenario::Until;
+
+/// Returns true if an object meets a condition.
+pub(super) fn holds(state: &State, namespace: &str, kind: Kind, name: &str, until: &Until) -> bool {
+    let object = state.get(kind, namespace, name);
+    let field = |pointer: &str| object.and_then(|object| object.pointer(pointer));
+    match until {
+        Until::Bound => is_bound(state, namespace, name),
+        Until::Decided => {
+            is_bound(state, namespace, name) || has_event(state, namespace, kind, name, "ProvisioningFailed", "")
+        }
+        Until::Exists => object.is_some(),
+        Until::Gone => object.is_none(),
+        Until::Event(reason, text) => has_event(state, namespace, kind, name, reason, text),
+        Until::Field(pointer, value) => object.is_some() && field(pointer).unwrap_or(&Value::Null) == value,
+        Until::Contains(pointer, value) => {
+            field(pointer).and_then(Value::as_array).is_some_and(|values| values.contains(value))
+        }
+    }
+}
+
+/// Returns true if a claim and its PersistentVolume are bound, and all about it has been observed.
+fn is_bound(state: &State, namespace: &str, name: &str) -> bool {
+    let Some(claim) = state.get(Kind::Claim, namespace, name) else { return false };
+    let volume = claim.pointer("/spec/volumeName").and_then(Value::as_str);
+    let Some(volume) = volume.and_then(|volume| state.get(Kind::Volume, "", volume)) else { return false };
+    let is_bound = |object: &Value| object.pointer("/status/phase") == Some(&json!("Bound"));
+    let was_provisioned = volume.pointer("/metadata/annotations/pv.kubernetes.io~1provisioned-by").is_some();
+    is_bound(claim)
+        && is_bound(volume)
+        && (!was_provisioned || has_event(state, namespace, Kind::Claim, name, "ProvisioningSucceeded", ""))
+}
+
+/// Returns true if the provisioner has reported this about an object.
+fn has_event(state: &State, namespace: &str, kind: Kind, name: &str, reason: &str, message: &str) -> bool {
+    state.of_kind(Kind::Event).any(|(_, event)| {
+        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        text("/involvedObject/name") == name
+            && Kind::of_reference(text("/involvedObject/kind")) == Some(kind)
+            && (!kind.is_namespaced() || text("/involvedObject/namespace") == namespace)
+            && text("/reason") == reason
+            && text("/message").contains(message)
+            && is_provisioner(event)
+    })
+}

@@ -1,0 +1,148 @@
+//! The outcome of a scenario in a form that does not depend on the run: objects without times, versions and generated
+//! values, and the Events of the provisioner.
+
+use serde_json::{Map, Value, json};
+
+use super::kinds::Kind;
+use super::observed::{Key, State};
+use super::provisioner::is_provisioner;
+use super::scenario::{SELF, Scenario};
+
+/// Members of objects that differ in each run, as JSON pointers.
+const VOLATILE: [&str; 9] = [
+    "/metadata/creationTimestamp",
+    "/metadata/deletionGracePeriodSeconds",
+    "/metadata/generation",
+    "/metadata/managedFields",
+    "/metadata/resourceVersion",
+    "/metadata/uid",
+    "/spec/claimRef/resourceVersion",
+    "/status/conditions",
+    "/status/lastPhaseTransitionTime",
+];
+/// The attribute of a volume with the identity of the provisioner's process.
+const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
+
+/// Returns the objects of a scenario: its claims, their volumes, and its snapshots.
+pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
+    let uids = state.claim_uids(scenario.name);
+    let is_of_claim = |name: &str| uids.iter().any(|uid| name.contains(uid));
+    let mut objects = Map::new();
+    for (key, object) in &state.objects {
+        let is_ours = match key.kind {
+            Kind::Claim | Kind::Snapshot => key.namespace == scenario.name,
+            Kind::LogicalVolume => is_of_claim(&key.name),
+            Kind::Volume => {
+                is_of_claim(&key.name) || object.pointer("/spec/claimRef/namespace") == Some(&json!(scenario.name))
+            }
+            _ => false,
+        };
+        if is_ours && !is_barrier(state, key, scenario) {
+            objects.insert(format!("{:?} {}", key.kind, key.name), normalized(object, key.kind));
+        }
+    }
+    stable(Value::Object(objects), state, scenario)
+}
+
+/// Returns the Events of the provisioner about the objects of a scenario, without their number: it depends on time.
+pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
+    let uids = state.claim_uids(scenario.name);
+    let mut events = Map::new();
+    for (_, event) in state.of_kind(Kind::Event).filter(|(_, event)| is_provisioner(event)) {
+        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (kind, name) = (text("/involvedObject/kind"), text("/involvedObject/name"));
+        let is_ours = text("/involvedObject/namespace") == scenario.name || uids.iter().any(|uid| name.contains(uid));
+        if is_ours && !name.starts_with(BARRIER) {
+            events.insert(format!("{kind} {name}: {} {}", text("/type"), text("/reason")), true.into());
+        }
+    }
+    stable(Value::Object(events), state, scenario)
+}
+
+/// Returns the number of LogicalVolumes that were ever created for each claim of a scenario.
+pub(super) fn volumes_ever_created(state: &State, scenario: &Scenario) -> Value {
+    let uids = state.claim_uids(scenario.name);
+    let mut created = Map::new();
+    for key in state.uids.values().filter(|key| key.kind == Kind::LogicalVolume) {
+        let of = uids.iter().find(|uid| key.name.contains(**uid));
+        if let Some(claim) = of.and_then(|uid| state.uids.get(*uid)).filter(|claim| !claim.name.starts_with(BARRIER)) {
+            let count = created.get(&claim.name).and_then(Value::as_u64).unwrap_or_default();
+            created.insert(claim.name.clone(), (count + 1).into());
+        }
+    }
+    Value::Object(created)
+}
+
+/// Returns the names of the objects of a scenario that exist.
+pub(super) fn names(state: &State, scenario: &Scenario) -> Value {
+    let objects = objects(state, scenario);
+    objects.as_object().into_iter().flat_map(Map::keys).map(|name| (name.clone(), Value::Bool(true))).collect()
+}
+
+/// Prefix of the names of the claims that show that the provisioner has seen all earlier ones.
+pub(super) const BARRIER: &str = "barrier";
+
+fn is_barrier(state: &State, key: &Key, scenario: &Scenario) -> bool {
+    let is_its_uid = |uid: &str| {
+        state.uids.get(uid).is_some_and(|claim| claim.name.starts_with(BARRIER) && claim.namespace == scenario.name)
+    };
+    key.name.starts_with(BARRIER)
+        || state.claim_uids(scenario.name).into_iter().any(|uid| key.name.contains(uid) && is_its_uid(uid))
+}
+
+/// Removes what differs in each run from an object.
+fn normalized(object: &Value, kind: Kind) -> Value {
+    let mut object = object.clone();
+    for pointer in VOLATILE {
+        remove(&mut object, pointer);
+    }
+    if let Some(time) = object.pointer_mut("/metadata/deletionTimestamp") {
+        *time = "set".into();
+    }
+    if let Some(identity) = object.pointer_mut("/spec/csi/volumeAttributes").and_then(|it| it.get_mut(IDENTITY)) {
+        *identity = "identity".into();
+    }
+    if kind == Kind::Snapshot {
+        // snapshot-controller writes the rest
+        return json!({"metadata": {"finalizers": object.pointer("/metadata/finalizers")}});
+    }
+    sort_lists(&mut object);
+    object
+}
+
+/// Sorts finalizers: who adds which first is a race.
+fn sort_lists(object: &mut Value) {
+    if let Some(finalizers) = object.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
+        finalizers.sort_by_key(ToString::to_string);
+    }
+}
+
+fn remove(object: &mut Value, pointer: &str) {
+    if let Some((parent, member)) = pointer.rsplit_once('/')
+        && let Some(members) = object.pointer_mut(parent).and_then(Value::as_object_mut)
+    {
+        members.remove(member);
+    }
+}
+
+/// Replaces UIDs of objects by their names, and the name of the node if it is arbitrary.
+fn stable(value: Value, state: &State, scenario: &Scenario) -> Value {
+    let mut text = value.to_string();
+    for (uid, key) in &state.uids {
+        if text.contains(uid.as_str()) {
+            text = text.replace(uid, &format!("<{:?} {}>", key.kind, key.name));
+        }
+    }
+    // Names that contain the UID of a claim
+    for (uid, key) in &state.uids {
+        if text.contains(uid.as_str()) {
+            text = text.replace(uid, &format!("<{:?} {}>", key.kind, key.name));
+        }
+    }
+    if scenario.any_node {
+        for node in [super::scenario::ALPHA, super::scenario::BETA] {
+            text = text.replace(&format!("{node:?}"), "\"<node>\"");
+        }
+    }
+    serde_json::from_str(&text.replace(SELF, scenario.name)).unwrap_or(value)
+}

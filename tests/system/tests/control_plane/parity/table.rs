@@ -1,0 +1,43 @@
+//! The scenarios. A scenario describes what a user or the cluster does; what the provisioners make of it is compared.
+
+mod access;
+mod attributes;
+mod binding;
+mod classes;
+mod clones;
+mod deletion;
+mod faults;
+mod filesystems;
+mod restarts;
+mod secrets;
+mod sizes;
+mod snapshots;
+mod static_volumes;
+mod topology;
+
+use super::scenario::Scenario;
+
+/// Returns the scenarios that run at the same time.
+pub(super) fn parallel() -> Vec<Scenario> {
+    [
+        access::scenarios(),
+        attributes::scenarios(),
+        binding::scenarios(),
+        classes::scenarios(),
+        clones::scenarios(),
+        deletion::scenarios(),
+        faults::scenarios(),
+        filesystems::scenarios(),
+        secrets::scenarios(),
+        sizes::scenarios(),
+        snapshots::scenarios(),
+        static_volumes::scenarios(),
+        topology::scenarios(),
+    ]
+    .concat()
+}
+
+/// Returns the scenarios that stop or replace the provisioner, which run one after the other.
+pub(super) fn alone() -> Vec<Scenario> {
+    restarts::scenarios()
+}

@@ -1,0 +1,46 @@
+//! Restarts of the provisioner, and the change to the other one.
+
+use serde_json::json;
+
+use crate::parity::kinds::Kind;
+use crate::parity::scenario::{ALPHA, Scenario, Step, Target, Until, on};
+
+pub(super) fn scenarios() -> Vec<Scenario> {
+    let on_stopped = |name, node: &'static str| {
+        Scenario::with_class(name, json!({}))
+            .node(node, 1, 0)
+            .step(Step::StopAgent(node))
+            .claim("a", [on(node)])
+            .step(Step::Wait(Target::LogicalVolumeOf("a"), Until::Exists))
+            .step(Step::KillProvisioner)
+    };
+    vec![
+        on_stopped("killed-while-volume-is-made", "slow-10")
+            .step(Step::StartAgent("slow-10"))
+            .step(Step::StartProvisioner)
+            .bound("a")
+            .deleted("a"),
+        on_stopped("claim-deleted-while-provisioner-is-dead", "slow-11")
+            .delete(Kind::Claim, "a")
+            .wait(Kind::Claim, "a", Until::Gone)
+            .step(Step::StartProvisioner)
+            .step(Step::StartAgent("slow-11"))
+            .barrier()
+            .record(),
+        Scenario::with_class("volume-released-while-provisioner-is-dead", json!({}))
+            .claim("a", [on(ALPHA)])
+            .bound("a")
+            .step(Step::KillProvisioner)
+            .delete(Kind::Claim, "a")
+            .wait_volume("a", Until::Field("/status/phase", "Released".into()))
+            .step(Step::StartProvisioner)
+            .gone("a"),
+        Scenario::with_class("claims-created-while-provisioner-is-dead", json!({}))
+            .step(Step::KillProvisioner)
+            .claim("a", [on(ALPHA)])
+            .claim("b", [on(ALPHA)])
+            .step(Step::StartProvisioner)
+            .bound("a")
+            .bound("b"),
+    ]
+}
