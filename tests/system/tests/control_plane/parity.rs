@@ -33,6 +33,7 @@ pub(crate) fn tests() -> Vec<Trial> {
     vec![
         suite::test("stock_provisioner_passes_all_parity_scenarios", || stock().map(drop)),
         suite::test("embedded_provisioner_equals_the_stock_one", compare),
+        suite::test("provisioners_take_over_the_volumes_of_each_other", hand_over),
     ]
 }
 
@@ -50,6 +51,10 @@ fn compare() -> Result<()> {
     let problems = difference::problems(&differences, deliberate::DELIBERATE);
     ensure!(problems.is_empty(), "{} differences:\n{}", problems.len(), problems.join("\n"));
     Ok(())
+}
+
+fn hand_over() -> Result<()> {
+    run::run(Provisioner::Stock, &[], &table::hand_overs()).map(drop)
 }
 
 fn run(provisioner: Provisioner) -> Result<Outcomes> {

@@ -40,11 +40,10 @@ fn is_bound(state: &State, namespace: &str, name: &str) -> bool {
 
 /// Returns true if the provisioner has reported this about an object.
 fn has_event(state: &State, namespace: &str, kind: Kind, name: &str, reason: &str, message: &str) -> bool {
-    state.of_kind(Kind::Event).any(|(_, event)| {
+    state.events_in(if kind.is_namespaced() { namespace } else { "default" }).any(|event| {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         text("/involvedObject/name") == name
             && Kind::of_reference(text("/involvedObject/kind")) == Some(kind)
-            && (!kind.is_namespaced() || text("/involvedObject/namespace") == namespace)
             && text("/reason") == reason
             && text("/message").contains(message)
             && is_provisioner(event)

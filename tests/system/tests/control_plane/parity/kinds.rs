@@ -26,8 +26,16 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Kinds that the run watches.
-    pub(super) const WATCHED: [Self; 7] =
-        [Self::Claim, Self::Event, Self::LogicalVolume, Self::Pod, Self::Snapshot, Self::SnapshotContent, Self::Volume];
+    pub(super) const WATCHED: [Self; 8] = [
+        Self::Claim,
+        Self::Event,
+        Self::LogicalVolume,
+        Self::Node,
+        Self::Pod,
+        Self::Snapshot,
+        Self::SnapshotContent,
+        Self::Volume,
+    ];
 
     /// Returns the API group, version, kind and resource.
     const fn names(self) -> [&'static str; 4] {

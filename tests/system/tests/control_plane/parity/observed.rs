@@ -26,7 +26,7 @@ pub(super) struct Key {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) objects: BTreeMap<Key, Value>,
-    /// The UID of each object that was ever observed, with its identity.
+    /// The UID of each object that was ever observed, with its identity, except Events.
     pub(super) uids: BTreeMap<String, Key>,
 }
 
@@ -37,9 +37,12 @@ impl State {
         self.objects.get(&Key { kind, namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
-    /// Returns the objects of a kind.
-    pub(super) fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Value)> {
-        self.objects.iter().filter(move |(key, _)| key.kind == kind)
+    /// Returns the Events about objects of a namespace; those about objects of the cluster are in `default`.
+    pub(super) fn events_in(&self, namespace: &str) -> impl Iterator<Item = &Value> {
+        let start = Key { kind: Kind::Event, namespace: namespace.to_owned(), name: String::new() };
+        let namespace = start.namespace.clone();
+        let is_in = move |key: &Key| key.kind == Kind::Event && key.namespace == namespace;
+        self.objects.range(start..).take_while(move |(key, _)| is_in(key)).map(|(_, event)| event)
     }
 
     /// Returns the UIDs of the claims that a namespace has or had.
@@ -50,7 +53,9 @@ impl State {
 
     fn apply(&mut self, kind: Kind, object: &DynamicObject) {
         let key = key_of(kind, object);
-        if let Some(uid) = &object.metadata.uid {
+        if let Some(uid) = &object.metadata.uid
+            && kind != Kind::Event
+        {
             self.uids.insert(uid.clone(), key.clone());
         }
         if let Ok(value) = serde_json::to_value(object) {

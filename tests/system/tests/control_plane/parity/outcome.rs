@@ -48,7 +48,8 @@ pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
 pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
     let uids = state.claim_uids(scenario.name);
     let mut events = Map::new();
-    for (_, event) in state.of_kind(Kind::Event).filter(|(_, event)| is_provisioner(event)) {
+    let all = state.events_in(scenario.name).chain(state.events_in("default"));
+    for event in all.filter(|event| is_provisioner(event)) {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("/involvedObject/kind"), text("/involvedObject/name"));
         let is_ours = text("/involvedObject/namespace") == scenario.name || uids.iter().any(|uid| name.contains(uid));

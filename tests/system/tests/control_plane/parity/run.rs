@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,15 @@ fn run_in(cluster: &Cluster, provisioner: Provisioner, parallel: &[Scenario], al
         runtime.spawn(observed.clone().watch(client.clone(), kind));
     }
     provisioner.start(cluster)?;
-    let run = Run { cluster, nodes: &nodes, lvms: &lvms, runtime: &runtime, client, observed, provisioner };
+    let run = Run {
+        cluster,
+        nodes: &nodes,
+        lvms: &lvms,
+        runtime: &runtime,
+        client,
+        observed,
+        provisioner: Mutex::new(provisioner),
+    };
     let done = run.run_all(parallel, alone);
     nodes.stop()?;
     done
@@ -104,11 +113,21 @@ struct Run<'a> {
     runtime: &'a Runtime,
     client: Client,
     observed: Observed,
-    provisioner: Provisioner,
+    /// The one that runs.
+    provisioner: Mutex<Provisioner>,
 }
 
 impl Run<'_> {
+    /// Waits until all agents have published their free space: no volume is created on a node before that.
+    fn wait_published(&self) -> Result<()> {
+        let annotation = "/metadata/annotations/capacity.topolvm.io~100default";
+        let has = |state: &State, node: &str| state.get(Kind::Node, "", node)?.pointer(annotation).map(drop);
+        let all = |state: &State| self.lvms.keys().try_for_each(|node| has(state, node));
+        self.observed.wait(Instant::now() + DEADLINE, all).context("not all agents have published their free space")
+    }
+
     fn run_all(&self, parallel: &[Scenario], alone: &[Scenario]) -> Result<Outcomes> {
+        self.wait_published()?;
         self.create(BARRIER_CLASS, Kind::Class, scenario::class(BARRIER_CLASS, immediate_on(ALPHA)))?;
         let mut results = thread::scope(|scope| {
             let threads: Vec<_> = parallel.iter().map(|it| (it, scope.spawn(|| self.run_scenario(it)))).collect();
@@ -219,9 +238,14 @@ impl Run<'_> {
                 self.lvm(node)?.remove_volume("ssd", FILLER);
                 Ok(())
             }
-            Step::KillProvisioner => self.provisioner.kill(self.cluster),
-            Step::StartProvisioner => self.provisioner.restart(self.cluster),
-            Step::HandOver => self.provisioner.hand_over(self.cluster),
+            Step::KillProvisioner => self.provisioner().kill(self.cluster),
+            Step::StartProvisioner => self.provisioner().restart(self.cluster),
+            Step::HandOver => {
+                let mut provisioner = self.provisioner();
+                provisioner.hand_over(self.cluster)?;
+                *provisioner = provisioner.other();
+                Ok(())
+            }
         }
     }
 
@@ -281,6 +305,10 @@ impl Run<'_> {
         self.observed.wait(deadline, of_claim).with_context(|| format!("no claim {claim} was observed"))
     }
 
+    fn provisioner(&self) -> MutexGuard<'_, Provisioner> {
+        self.provisioner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lvm(&self, node: &str) -> Result<&FakeLvm> {
         self.lvms.get(node).with_context(|| format!("the scenario has no node {node}"))
     }
@@ -297,14 +325,12 @@ impl Run<'_> {
     /// Returns the objects and Events of a scenario that failed.
     fn describe(&self, scenario: &Scenario) -> String {
         let events = |state: &State| {
-            let all = state.of_kind(Kind::Event).filter(|(key, _)| key.namespace == scenario.name);
-            all.map(|(_, event)| {
+            let described = state.events_in(scenario.name).map(|event| {
                 let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
                 let about = [text("/involvedObject/name"), text("/source/component"), text("/reportingComponent")];
                 format!("  {} {}: {}", about.join(" "), text("/reason"), text("/message"))
-            })
-            .collect::<Vec<_>>()
-            .join("\n")
+            });
+            described.collect::<Vec<_>>().join("\n")
         };
         self.observed.read(|state| format!("  {}\n{}", outcome::objects(state, scenario), events(state)))
     }

@@ -41,3 +41,8 @@ pub(super) fn parallel() -> Vec<Scenario> {
 pub(super) fn alone() -> Vec<Scenario> {
     restarts::scenarios()
 }
+
+/// Returns the scenarios in which the other provisioner takes over, which run one after the other.
+pub(super) fn hand_overs() -> Vec<Scenario> {
+    restarts::hand_overs()
+}

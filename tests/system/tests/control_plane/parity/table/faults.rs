@@ -67,6 +67,13 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .select("a", ALPHA)
             .step(Step::StartAgent("slow-9"))
             .bound("a"),
+        on_stopped("node-deleted-after-timeout", "slow-12")
+            .failed("a", "DeadlineExceeded")
+            .delete(Kind::CsiNode, "slow-12")
+            .delete(Kind::Node, "slow-12")
+            .unselected("a")
+            .select("a", ALPHA)
+            .bound("a"),
         class("lvcreate-fails")
             .node("broken-1", 1, 0)
             .step(Step::BreakLvm("broken-1"))

@@ -44,3 +44,20 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .bound("b"),
     ]
 }
+
+/// Returns the scenarios in which the other provisioner takes over, which run one after the other.
+pub(super) fn hand_overs() -> Vec<Scenario> {
+    ["hand-over", "hand-over-back"]
+        .into_iter()
+        .map(|name| {
+            Scenario::with_class(name, json!({}))
+                .claim("a", [on(ALPHA)])
+                .bound("a")
+                .step(Step::HandOver)
+                .claim("b", [on(ALPHA)])
+                .bound("b")
+                .deleted("a")
+                .deleted("b")
+        })
+        .collect()
+}

@@ -7,14 +7,16 @@ use crate::parity::scenario::{ALPHA, BETA, DRIVER, SELF, Scenario, Step, Target,
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let class = |name| Scenario::with_class(name, parameters(&json!({"topolvm.io/device-class": "thin"})));
-    let with_snapshot = |name| {
-        class(name)
-            .claim("source", [on(ALPHA)])
+    let with_snapshot_of = |scenario: Scenario, node: &str| {
+        scenario
+            .claim("source", [on(node)])
             .bound("source")
             .create(Kind::SnapshotClass, SELF, snapshot_class(DRIVER))
             .create(Kind::Snapshot, "s", snapshot("source"))
             .wait(Kind::Snapshot, "s", Until::Field("/status/readyToUse", true.into()))
     };
+    let with_snapshot = |name| with_snapshot_of(class(name), ALPHA);
+    let with_snapshot_on = |name, node| with_snapshot_of(class(name).node(node, 1, 0), node);
     let of = |name: &str| {
         json!({"spec": {"dataSource": {
             "apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": name,
@@ -49,6 +51,22 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .delete(Kind::Snapshot, "s")
             .claim("a", [on(ALPHA), of("s")])
             .failed("a", "deleted"),
+        // The finalizer of the provisioner keeps a snapshot while a volume is made from it
+        with_snapshot_on("snapshot-deleted-while-restored", "slow-13")
+            .step(Step::StopAgent("slow-13"))
+            .claim("a", [on("slow-13"), of("s")])
+            .step(Step::Wait(Target::LogicalVolumeOf("a"), Until::Exists))
+            .record()
+            .delete(Kind::Snapshot, "s")
+            .step(Step::StartAgent("slow-13"))
+            .bound("a")
+            .wait(Kind::Snapshot, "s", Until::Gone),
+        with_snapshot("snapshot-claim-deleted-after-failure")
+            .claim("a", [on(BETA), of("s")])
+            .unselected("a")
+            .deleted("a")
+            .barrier()
+            .record(),
         class("snapshot-missing").claim("a", [on(ALPHA), of("missing")]).failed("a", "missing"),
         class("snapshot-not-ready")
             .create(Kind::SnapshotClass, SELF, snapshot_class(DRIVER))
