@@ -19,14 +19,14 @@ use crate::node::Node;
 use crate::sidecars::{self, Sidecar};
 
 pub use self::controller::{CONTROLLER, controller_command, controller_socket, is_leading, start_controller};
-pub use self::kustomization::{account_token, manifests, roll_out};
+pub use self::kustomization::{account_token, apply_without_workloads, manifests, roll_out};
 pub use self::node_programs::{
     LVMD, LVMD_SOCKET, NODE, node_socket, start_agent, start_node_programs, stop_node_programs, wait_for_driver,
 };
 pub use self::spec::{RAID_CLASSES, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG, TopolvmSpec};
 
 use self::controller::controller_kubeconfig;
-use self::kustomization::{apply_manifests, is_workload, write_account_kubeconfig};
+use self::kustomization::write_account_kubeconfig;
 use self::node_programs::run_node_script;
 
 /// Time that the controller has to end after TERM.
@@ -113,7 +113,7 @@ fn start_pods(cluster: &Cluster, nodes: &[Node], spec: &TopolvmSpec) -> Result<(
 /// Applies the manifests, and starts the controller and the sidecars, unless they are pods.
 fn install_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
     let apply = ["apply", "--server-side", "--force-conflicts"];
-    apply_manifests(cluster, &spec.manifests, |object| !is_workload(object))?;
+    apply_without_workloads(cluster, &spec.manifests)?;
     let storage_class = manifests().join("base/storageclass.yaml");
     cluster.kubectl_ok(apply.iter().map(Path::new).chain([Path::new("-f"), &storage_class]))?;
     if spec.sidecars.contains(&Sidecar::SnapshotController) {

@@ -32,8 +32,13 @@ pub fn roll_out(cluster: &Cluster, manifests: &Path) -> Result<()> {
     workloads.lines().try_for_each(rolled_out).with_state(pods)
 }
 
+/// Applies a kustomization without its workloads, as for programs that are processes of the test bed.
+pub fn apply_without_workloads(cluster: &Cluster, manifests: &Path) -> Result<()> {
+    apply_manifests(cluster, manifests, |object| !is_workload(object))
+}
+
 /// Applies the objects of a kustomization that `is_wanted` selects by their YAML.
-pub(super) fn apply_manifests(cluster: &Cluster, directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
+fn apply_manifests(cluster: &Cluster, directory: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
     let all = cluster.kubectl_ok([Path::new("kustomize"), directory])?;
     let wanted: Vec<&str> = all.split("\n---\n").filter(|object| is_wanted(object)).collect();
     let file = cluster.directory().join("manifests.yaml");
@@ -43,7 +48,7 @@ pub(super) fn apply_manifests(cluster: &Cluster, directory: &Path, is_wanted: im
 }
 
 /// Returns true for an object in YAML that creates pods.
-pub(super) fn is_workload(object: &str) -> bool {
+fn is_workload(object: &str) -> bool {
     object.lines().any(|line| ["kind: Deployment", "kind: DaemonSet", "kind: PodDisruptionBudget"].contains(&line))
 }
 

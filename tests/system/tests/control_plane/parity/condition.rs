@@ -20,10 +20,13 @@ pub(super) fn holds(state: &State, namespace: &str, kind: Kind, name: &str, unti
         Until::Gone => object.is_none(),
         Until::Event(reason, text) => has_event(state, namespace, kind, name, reason, text),
         Until::Field(pointer, value) => object.is_some() && field(pointer).unwrap_or(&Value::Null) == value,
-        Until::Contains(pointer, value) => {
-            field(pointer).and_then(Value::as_array).is_some_and(|values| values.contains(value))
-        }
+        Until::Contains(pointer, value) => contains(field(pointer), value),
+        Until::Without(pointer, value) => !contains(field(pointer), value),
     }
+}
+
+fn contains(list: Option<&Value>, value: &Value) -> bool {
+    list.and_then(Value::as_array).is_some_and(|values| values.contains(value))
 }
 
 /// Returns true if a claim and its PersistentVolume are bound, and all about it has been observed.

@@ -27,11 +27,22 @@ impl fmt::Display for Difference {
 /// A difference that is deliberate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deliberate {
+    /// Name of the scenario; `*` for all.
     pub(super) scenario: &'static str,
-    /// JSON pointer into the outcome, to the value or to one that contains it.
+    /// JSON pointer into the outcome, to the value or to one that contains it. A part may be `*`.
     pub(super) field: &'static str,
     /// What the embedded provisioner does instead.
     pub(super) reason: &'static str,
+}
+
+impl Deliberate {
+    fn covers(&self, difference: &Difference) -> bool {
+        let matches = |(pattern, part): (&str, &str)| pattern == "*" || pattern == part;
+        let parts = self.field.split('/').count();
+        matches((self.scenario, &difference.scenario))
+            && parts <= difference.field.split('/').count()
+            && self.field.split('/').zip(difference.field.split('/')).all(matches)
+    }
 }
 
 /// Returns all differences of the outcomes of the same scenarios.
@@ -47,12 +58,8 @@ pub(super) fn differences(stock: &BTreeMap<String, Value>, embedded: &BTreeMap<S
 
 /// Returns the problems: differences that are not deliberate, and deliberate ones that do not exist.
 pub(super) fn problems(differences: &[Difference], deliberate: &[Deliberate]) -> Vec<String> {
-    let covers = |known: &Deliberate, difference: &Difference| {
-        known.scenario == difference.scenario
-            && difference.field.strip_prefix(known.field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let unknown = differences.iter().filter(|difference| !deliberate.iter().any(|known| covers(known, difference)));
-    let absent = deliberate.iter().filter(|known| !differences.iter().any(|difference| covers(known, difference)));
+    let unknown = differences.iter().filter(|difference| !deliberate.iter().any(|known| known.covers(difference)));
+    let absent = deliberate.iter().filter(|known| !differences.iter().any(|difference| known.covers(difference)));
     unknown
         .map(ToString::to_string)
         .chain(absent.map(|known| {

@@ -17,6 +17,7 @@ pub(super) enum Kind {
     Node,
     Pod,
     Secret,
+    ServiceAccount,
     Snapshot,
     SnapshotClass,
     SnapshotContent,
@@ -26,12 +27,13 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Kinds that the run watches.
-    pub(super) const WATCHED: [Self; 8] = [
+    pub(super) const WATCHED: [Self; 9] = [
         Self::Claim,
         Self::Event,
         Self::LogicalVolume,
         Self::Node,
         Self::Pod,
+        Self::ServiceAccount,
         Self::Snapshot,
         Self::SnapshotContent,
         Self::Volume,
@@ -54,6 +56,7 @@ impl Kind {
             Self::Node => names("", "Node", "nodes"),
             Self::Pod => names("", "Pod", "pods"),
             Self::Secret => names("", "Secret", "secrets"),
+            Self::ServiceAccount => names("", "ServiceAccount", "serviceaccounts"),
             Self::Snapshot => names(SNAPSHOT, "VolumeSnapshot", "volumesnapshots"),
             Self::SnapshotClass => names(SNAPSHOT, "VolumeSnapshotClass", "volumesnapshotclasses"),
             Self::SnapshotContent => names(SNAPSHOT, "VolumeSnapshotContent", "volumesnapshotcontents"),
@@ -75,7 +78,7 @@ impl Kind {
 
     /// Returns true if objects of this kind are in a namespace.
     pub(super) const fn is_namespaced(self) -> bool {
-        matches!(self, Self::Claim | Self::Event | Self::Pod | Self::Secret | Self::Snapshot)
+        matches!(self, Self::Claim | Self::Event | Self::Pod | Self::Secret | Self::ServiceAccount | Self::Snapshot)
     }
 }
 

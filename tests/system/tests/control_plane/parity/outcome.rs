@@ -54,7 +54,10 @@ pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
         let (kind, name) = (text("/involvedObject/kind"), text("/involvedObject/name"));
         let is_ours = text("/involvedObject/namespace") == scenario.name || uids.iter().any(|uid| name.contains(uid));
         if is_ours && !name.starts_with(BARRIER) {
-            events.insert(format!("{kind} {name}: {} {}", text("/type"), text("/reason")), true.into());
+            let of_object = events.entry(format!("{kind} {name}")).or_insert_with(|| json!({}));
+            if let Some(of_object) = of_object.as_object_mut() {
+                of_object.insert(format!("{} {}", text("/type"), text("/reason")), true.into());
+            }
         }
     }
     stable(Value::Object(events), state, scenario)

@@ -1,18 +1,31 @@
 //! The two provisioners: the stock csi-provisioner, and the one in topolvm-controller.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::Value;
+use system_tests::kustomization::Kustomization;
 use testbed::cluster::Cluster;
 use testbed::sidecars::Sidecar;
-use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, controller_socket};
+use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, controller_socket, manifests};
 
 use crate::fixture::{GRACE, spec};
 
-/// Time that a volume may take before the provisioner asks again. Scenarios with a stopped agent wait for it.
-const TIMEOUT: &str = "--timeout=20s";
+/// Flags of csi-provisioner with the effect of those that the embedded provisioner has or implies, in the place of those
+/// of the test bed. A volume may take the timeout before the provisioner asks again; scenarios with a stopped agent wait
+/// for it.
+const STOCK: [&str; 6] = [
+    "--timeout=30s",
+    "--retry-interval-start=500ms",
+    "--strict-topology",
+    "--extra-create-metadata",
+    "--default-fstype=",
+    "--enable-capacity=false",
+];
+/// Flags of topolvm-controller with the embedded provisioner.
+const EMBEDDED: [&str; 3] =
+    ["--controllers=provisioner", "--provisioner-timeout=30s", "--provisioner-retry-interval-start=500ms"];
 
 /// A provisioner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +44,25 @@ impl Provisioner {
     }
 
     /// Returns the specification of a cluster without nodes, with snapshots and the controller for this provisioner.
-    pub(super) fn spec(self) -> Result<TopolvmSpec> {
+    /// Manifests are written into the directory.
+    pub(super) fn spec(self, directory: &Path) -> Result<TopolvmSpec> {
         let arguments: &[&str] = match self {
             Self::Stock => &[],
-            Self::Embedded => &["--controllers=provisioner"],
+            Self::Embedded => &EMBEDDED,
         };
-        Ok(spec(arguments)?.with_snapshots())
+        Ok(TopolvmSpec { manifests: self.manifests(directory)?, ..spec(arguments)? }.with_snapshots())
+    }
+
+    /// Returns the kustomization with the rights of its deployment.
+    fn manifests(self, directory: &Path) -> Result<PathBuf> {
+        match self {
+            Self::Stock => Ok(manifests().join("base")),
+            Self::Embedded => {
+                let components = &["embedded-provisioner"];
+                let kustomization = Kustomization { base: "base", components, ..Kustomization::default() };
+                kustomization.write(&directory.join("embedded-provisioner"))
+            }
+        }
     }
 
     /// Starts it beside a controller that was started with its [`spec`](Self::spec).
@@ -46,7 +72,7 @@ impl Provisioner {
                 let mut command = Sidecar::UpstreamProvisioner.command(cluster, &controller_socket(cluster));
                 // The last ones count. It has the rights of its deployment
                 command.arg("--kubeconfig").arg(account_kubeconfig(cluster));
-                command.args([TIMEOUT, "--enable-capacity=false"]);
+                command.args(STOCK);
                 cluster.spawn(Sidecar::UpstreamProvisioner.name(), &command)
             }
             Self::Embedded => Ok(()),
@@ -65,7 +91,7 @@ impl Provisioner {
     pub(super) fn restart(self, cluster: &Cluster) -> Result<()> {
         match self {
             Self::Stock => self.start(cluster),
-            Self::Embedded => topolvm::start_controller(cluster, &self.spec()?),
+            Self::Embedded => topolvm::start_controller(cluster, &self.spec(cluster.directory())?),
         }
     }
 
@@ -76,7 +102,9 @@ impl Provisioner {
             Sidecar::UpstreamProvisioner.stop(cluster)?;
         }
         cluster.stop(CONTROLLER, GRACE)?;
-        topolvm::start_controller(cluster, &other.spec()?)?;
+        let spec = other.spec(cluster.directory())?;
+        topolvm::apply_without_workloads(cluster, &spec.manifests)?;
+        topolvm::start_controller(cluster, &spec)?;
         other.start(cluster)
     }
 }
@@ -86,9 +114,12 @@ fn account_kubeconfig(cluster: &Cluster) -> PathBuf {
     cluster.directory().join("topolvm-controller.kubeconfig")
 }
 
-/// Returns true for Events of a provisioner: csi-provisioner reports as the driver and the identity of its process.
+/// Returns true for Events of a provisioner: csi-provisioner reports as the driver with the identity of its
+/// process, and about populators as external-provisioner.
 pub(super) fn is_provisioner(event: &Value) -> bool {
     let component = event.pointer("/source/component").and_then(Value::as_str).unwrap_or_default();
     let reporter = event.pointer("/reportingComponent").and_then(Value::as_str).unwrap_or_default();
-    [component, reporter].into_iter().any(|name| name.starts_with("topolvm.io_") || name == "topolvm-controller")
+    let is_one =
+        |name: &str| name.starts_with("topolvm.io_") || ["external-provisioner", "topolvm-controller"].contains(&name);
+    is_one(component) || is_one(reporter)
 }

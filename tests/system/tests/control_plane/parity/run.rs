@@ -45,7 +45,8 @@ pub(super) type Outcomes = BTreeMap<String, Value>;
 
 /// Runs scenarios at the same time and then those that need the provisioner for themselves, in a new cluster.
 pub(super) fn run(provisioner: Provisioner, parallel: &[Scenario], alone: &[Scenario]) -> Result<Outcomes> {
-    let shared = TestCluster::up("parity", &provisioner.spec()?)?;
+    let manifests = tempfile::tempdir().context("create a directory")?;
+    let shared = TestCluster::up("parity", &provisioner.spec(manifests.path())?)?;
     let done = run_in(&shared.cluster, provisioner, parallel, alone).with_state(|| logs(&shared.cluster));
     shared.down()?;
     done
@@ -55,7 +56,7 @@ fn run_in(cluster: &Cluster, provisioner: Provisioner, parallel: &[Scenario], al
     // kube-scheduler selects nodes regardless of free space, so that the provisioner meets full ones
     let patch = json!({"spec": {"storageCapacity": false}}).to_string();
     cluster.kubectl_ok(["patch", "csidriver", "topolvm.io", "-p", &patch])?;
-    let nodes = FakeNodes::new(cluster, &provisioner.spec()?)?;
+    let nodes = FakeNodes::new(cluster, &provisioner.spec(cluster.directory())?)?;
     let own = parallel.iter().chain(alone).flat_map(|scenario| scenario.nodes.iter().copied());
     let lvms = [ALPHA, BETA].map(|name| ScenarioNode { name, free: 64 << 30, filled: 0 }).into_iter().chain(own);
     let lvms: BTreeMap<_, _> = lvms.map(|node| (node.name, fake_lvm(node))).collect();
@@ -211,7 +212,11 @@ impl Run<'_> {
             }
             Step::Wait(target, until) => {
                 let (kind, name) = self.resolve(scenario, target, deadline)?;
-                let holds = |state: &State| holds(state, scenario.name, kind, &name, until).then_some(());
+                let until = match until {
+                    Until::Field(pointer, value) => Until::Field(pointer, substitute(value, SELF, scenario.name)),
+                    other => other.clone(),
+                };
+                let holds = |state: &State| holds(state, scenario.name, kind, &name, &until).then_some(());
                 self.observed.wait(deadline, holds).context("this did not happen in time")
             }
             Step::Barrier | Step::Record => bail!("this is no action"),
@@ -228,10 +233,6 @@ impl Run<'_> {
             Step::StartAgent(node) => self.nodes.start_agent(node),
             Step::BreakLvm(node) => {
                 self.lvm(node)?.fail_always("lvcreate", Fault::says("device-mapper: create ioctl failed"));
-                Ok(())
-            }
-            Step::RepairLvm(node) => {
-                self.lvm(node)?.clear_faults();
                 Ok(())
             }
             Step::FreeSpace(node) => {

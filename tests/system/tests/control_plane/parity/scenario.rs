@@ -47,7 +47,6 @@ pub(super) enum Step {
     StartAgent(&'static str),
     /// Every `lvcreate` of a node fails.
     BreakLvm(&'static str),
-    RepairLvm(&'static str),
     /// Removes the volume that fills a node.
     FreeSpace(&'static str),
     KillProvisioner,
@@ -71,6 +70,8 @@ pub(super) enum Until {
     Field(&'static str, Value),
     /// The list at a JSON pointer contains the value.
     Contains(&'static str, Value),
+    /// It does not, or the object does not exist.
+    Without(&'static str, Value),
 }
 
 /// A node of one scenario.

@@ -64,11 +64,16 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .unselected("a")
             .select("a", BETA)
             .bound("a"),
-        class("pod-selects-node").claim("a", []).create(Kind::Pod, "a", pod("a", ALPHA)).bound("a"),
+        class("pod-selects-node")
+            .claim("a", [])
+            .step(service_account())
+            .create(Kind::Pod, "a", pod("a", ALPHA))
+            .bound("a"),
         class("pod-moves-from-full-node")
             .node("filled-2", 0, 1)
             .claim("a", [on("filled-2")])
             .unselected("a")
+            .step(service_account())
             .create(Kind::Pod, "a", pod("a", BETA))
             .bound("a"),
         class("node-annotation-removed-meanwhile")
@@ -78,6 +83,18 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .step(Step::Wait(Target::LogicalVolumeOf("a"), Until::Exists))
             .patch(Kind::Claim, "a", json!({"metadata": {"annotations": {SELECTED_NODE: null}}}))
             .step(Step::StartAgent("slow-1"))
+            .bound("a"),
+        class("node-annotation-removed-after-timeout")
+            .node("slow-14", 1, 0)
+            .step(Step::StopAgent("slow-14"))
+            .claim("a", [on("slow-14")])
+            .failed("a", "DeadlineExceeded")
+            .patch(Kind::Claim, "a", json!({"metadata": {"annotations": {SELECTED_NODE: null}}}))
+            .step(Step::StartAgent("slow-14"))
+            .step(Step::Wait(Target::LogicalVolumeOf("a"), Until::Field("/status/currentSize", "64Mi".into())))
+            .barrier()
+            .record()
+            .select("a", ALPHA)
             .bound("a"),
         class("node-annotation-changed-meanwhile")
             .node("slow-2", 1, 0)
@@ -99,6 +116,11 @@ fn node(labels: &Value) -> Value {
 
 fn csi_node(drivers: &Value) -> Value {
     json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": ""}, "spec": {"drivers": drivers}})
+}
+
+/// Returns the step after which pods can be created.
+fn service_account() -> Step {
+    Step::Wait(Target::Named(Kind::ServiceAccount, "default".to_owned()), Until::Exists)
 }
 
 /// Returns a pod with a claim for kube-scheduler, on a node; no kubelet ever runs it.

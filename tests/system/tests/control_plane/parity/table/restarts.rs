@@ -22,7 +22,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .deleted("a"),
         on_stopped("claim-deleted-while-provisioner-is-dead", "slow-11")
             .delete(Kind::Claim, "a")
-            .wait(Kind::Claim, "a", Until::Gone)
+            .wait(Kind::Claim, "a", Until::Without("/metadata/finalizers", "kubernetes.io/pvc-protection".into()))
             .step(Step::StartProvisioner)
             .step(Step::StartAgent("slow-11"))
             .barrier()

@@ -6,6 +6,11 @@ use crate::parity::scenario::{ALPHA, Scenario, immediate_on, on, size};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let claim = |name, bytes| Scenario::with_class(name, json!({})).claim("a", [on(ALPHA), size(bytes)]);
+    // On a separate node, because the controller reserves what pending claims request
+    let too_large = |name, node, bytes| {
+        let class = Scenario::with_class(name, json!({})).node(node, 1, 0);
+        class.claim("a", [on(node), size(bytes)]).failed("a", "ResourceExhausted")
+    };
     let block = || json!({"spec": {"volumeMode": "Block"}});
     vec![
         claim("size-one-byte", "1").bound("a"),
@@ -16,11 +21,12 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         claim("size-decimal", "1G").bound("a"),
         claim("size-decimal-fraction", "1.5Gi").bound("a"),
         claim("size-exponent", "1e9").bound("a"),
-        claim("size-larger-than-node", "100Ti").failed("a", "").unselected("a"),
-        claim("size-near-the-largest", "7Ei").failed("a", "").unselected("a"),
-        Scenario::with_class("size-larger-than-all-nodes", immediate_on(ALPHA))
+        too_large("size-larger-than-node", "small-2", "100Ti").unselected("a"),
+        too_large("size-near-the-largest", "small-3", "7Ei").unselected("a"),
+        Scenario::with_class("size-larger-than-all-nodes", immediate_on("small-4"))
+            .node("small-4", 1, 0)
             .claim("a", [size("100Ti")])
-            .failed("a", ""),
+            .failed("a", "ResourceExhausted"),
         Scenario::with_class("size-of-block", json!({})).claim("a", [on(ALPHA), size("1000001"), block()]).bound("a"),
     ]
 }

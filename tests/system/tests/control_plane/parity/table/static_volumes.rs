@@ -30,7 +30,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .claim("a", [named()])
             .bound("a")
             .delete(Kind::Claim, "a")
-            .wait(Kind::Volume, SELF, Until::Field("/status/phase", "Failed".into()))
+            .wait(Kind::Volume, SELF, Until::Field("/status/phase", "Released".into()))
             .barrier()
             .record(),
         class("volume-reserved-for-claim")
