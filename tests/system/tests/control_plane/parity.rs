@@ -15,7 +15,7 @@ mod scenario;
 mod table;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -23,7 +23,7 @@ use libtest_mimic::Trial;
 use testbed::suite;
 
 use self::provisioner::Provisioner;
-use self::run::Outcomes;
+use self::run::Report;
 use self::scenario::Scenario;
 
 /// Environment variable with a part of the names of the scenarios to run, for work on one of them.
@@ -31,45 +31,59 @@ const SELECTED: &str = "PARITY_SCENARIOS";
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
-        suite::test("stock_provisioner_passes_all_parity_scenarios", || stock().map(drop)),
+        suite::test("stock_provisioner_passes_all_parity_scenarios", pass_with_stock),
         suite::test("embedded_provisioner_equals_the_stock_one", compare),
         suite::test("provisioners_take_over_the_volumes_of_each_other", hand_over),
     ]
 }
 
-/// Returns the outcomes of csi-provisioner, which runs once for all tests.
-fn stock() -> Result<&'static Outcomes> {
-    static OUTCOMES: OnceLock<Result<Outcomes, String>> = OnceLock::new();
+/// Runs csi-provisioner, once for all tests.
+fn stock() -> Result<&'static Report> {
+    static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
     let run = || run(Provisioner::Stock).map_err(|error| format!("{error:#}"));
-    OUTCOMES.get_or_init(run).as_ref().map_err(|error| anyhow!("csi-provisioner: {error}"))
+    REPORT.get_or_init(run).as_ref().map_err(|error| anyhow!("csi-provisioner: {error}"))
+}
+
+fn pass_with_stock() -> Result<()> {
+    check(&stock()?.failures)
 }
 
 fn compare() -> Result<()> {
     let stock = stock()?;
-    let embedded = run(Provisioner::Embedded).context("embedded provisioner")?;
-    let differences = difference::differences(stock, &embedded);
+    let mut embedded = run(Provisioner::Embedded).context("embedded provisioner")?;
+    // Reported by the other test
+    embedded.outcomes.retain(|scenario, _| stock.outcomes.contains_key(scenario));
+    let is_complete = |scenario: &&String| embedded.outcomes.contains_key(*scenario);
+    let complete: Vec<_> = stock.outcomes.keys().filter(is_complete).cloned().collect();
+    let differences = difference::differences(&complete, &stock.outcomes, &embedded.outcomes);
     let problems = difference::problems(&differences, deliberate::DELIBERATE);
-    ensure!(problems.is_empty(), "{} differences:\n{}", problems.len(), problems.join("\n"));
-    Ok(())
+    check(&[embedded.failures, problems].concat())
 }
 
 fn hand_over() -> Result<()> {
-    run::run(Provisioner::Stock, &[], &table::hand_overs()).map(drop)
+    check(&run::run(Provisioner::Stock, &[], &table::hand_overs(), &results()?)?.failures)
 }
 
-fn run(provisioner: Provisioner) -> Result<Outcomes> {
+fn check(problems: &[String]) -> Result<()> {
+    ensure!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+    Ok(())
+}
+
+fn run(provisioner: Provisioner) -> Result<Report> {
     let selected = std::env::var(SELECTED).unwrap_or_default();
     let is_selected = |scenario: &Scenario| scenario.name.contains(&selected);
     let select = |all: Vec<Scenario>| all.into_iter().filter(is_selected).collect::<Vec<_>>();
-    let outcomes = run::run(provisioner, &select(table::parallel()), &select(table::alone()))?;
-    write(provisioner, &outcomes)?;
-    Ok(outcomes)
+    let results = results()?;
+    let report = run::run(provisioner, &select(table::parallel()), &select(table::alone()), &results)?;
+    let file = results.join(format!("{provisioner:?}.json"));
+    fs::write(&file, serde_json::to_string_pretty(&report.outcomes)?)
+        .with_context(|| format!("write {}", file.display()))?;
+    Ok(report)
 }
 
-/// Writes the outcomes where a developer finds them.
-fn write(provisioner: Provisioner, outcomes: &Outcomes) -> Result<()> {
+/// Returns the directory where a developer finds outcomes and logs.
+fn results() -> Result<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("parity");
     fs::create_dir_all(&directory).with_context(|| format!("create {}", directory.display()))?;
-    let file = directory.join(format!("{provisioner:?}.json"));
-    fs::write(&file, serde_json::to_string_pretty(outcomes)?).with_context(|| format!("write {}", file.display()))
+    Ok(directory)
 }

@@ -45,9 +45,12 @@ impl Deliberate {
     }
 }
 
-/// Returns all differences of the outcomes of the same scenarios.
-pub(super) fn differences(stock: &BTreeMap<String, Value>, embedded: &BTreeMap<String, Value>) -> Vec<Difference> {
-    let scenarios: BTreeSet<_> = stock.keys().chain(embedded.keys()).collect();
+/// Returns all differences of the outcomes of some scenarios.
+pub(super) fn differences(
+    scenarios: &[String],
+    stock: &BTreeMap<String, Value>,
+    embedded: &BTreeMap<String, Value>,
+) -> Vec<Difference> {
     let mut found = Vec::new();
     for scenario in scenarios {
         let value = |outcomes: &BTreeMap<String, Value>| outcomes.get(scenario).cloned().unwrap_or_default();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -40,19 +41,35 @@ const BARRIER_CLASS: &str = "barrier";
 /// Interval at which the API server is asked whether an admission policy is in force, which it does not report.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
+/// The programs under test, whose logs are kept.
+const PROGRAMS: [&str; 2] = [CONTROLLER, "csi-provisioner"];
+
 /// The outcomes of the scenarios by name.
 pub(super) type Outcomes = BTreeMap<String, Value>;
 
-/// Runs scenarios at the same time and then those that need the provisioner for themselves, in a new cluster.
-pub(super) fn run(provisioner: Provisioner, parallel: &[Scenario], alone: &[Scenario]) -> Result<Outcomes> {
+/// The result of a run.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) outcomes: Outcomes,
+    /// The scenarios that did not come to their end, with the step and the state then.
+    pub(super) failures: Vec<String>,
+}
+
+/// Runs scenarios at the same time and then those that need the provisioner for themselves, in a new cluster. The logs of
+/// the programs are copied to a directory.
+pub(super) fn run(provisioner: Provisioner, parallel: &[Scenario], alone: &[Scenario], logs: &Path) -> Result<Report> {
     let manifests = tempfile::tempdir().context("create a directory")?;
     let shared = TestCluster::up("parity", &provisioner.spec(manifests.path())?)?;
-    let done = run_in(&shared.cluster, provisioner, parallel, alone).with_state(|| logs(&shared.cluster));
+    let done = run_in(&shared.cluster, provisioner, parallel, alone).with_state(|| last_lines(&shared.cluster));
+    for name in PROGRAMS {
+        // csi-provisioner may not run
+        drop(fs::copy(shared.cluster.log(name), logs.join(format!("{provisioner:?}-{name}.log"))));
+    }
     shared.down()?;
     done
 }
 
-fn run_in(cluster: &Cluster, provisioner: Provisioner, parallel: &[Scenario], alone: &[Scenario]) -> Result<Outcomes> {
+fn run_in(cluster: &Cluster, provisioner: Provisioner, parallel: &[Scenario], alone: &[Scenario]) -> Result<Report> {
     // kube-scheduler selects nodes regardless of free space, so that the provisioner meets full ones
     let patch = json!({"spec": {"storageCapacity": false}}).to_string();
     cluster.kubectl_ok(["patch", "csidriver", "topolvm.io", "-p", &patch])?;
@@ -95,9 +112,9 @@ fn fake_lvm(node: ScenarioNode) -> FakeLvm {
 }
 
 /// Returns the ends of the logs of the programs under test.
-fn logs(cluster: &Cluster) -> String {
+fn last_lines(cluster: &Cluster) -> String {
     let mut text = String::new();
-    for name in [CONTROLLER, "csi-provisioner"] {
+    for name in PROGRAMS {
         let log = fs::read_to_string(cluster.log(name)).unwrap_or_default();
         let last: Vec<_> = log.lines().rev().take(20).collect();
         // Writing to text cannot fail
@@ -127,7 +144,7 @@ impl Run<'_> {
         self.observed.wait(Instant::now() + DEADLINE, all).context("not all agents have published their free space")
     }
 
-    fn run_all(&self, parallel: &[Scenario], alone: &[Scenario]) -> Result<Outcomes> {
+    fn run_all(&self, parallel: &[Scenario], alone: &[Scenario]) -> Result<Report> {
         self.wait_published()?;
         self.create(BARRIER_CLASS, Kind::Class, scenario::class(BARRIER_CLASS, immediate_on(ALPHA)))?;
         let mut results = thread::scope(|scope| {
@@ -145,8 +162,7 @@ impl Run<'_> {
                 Err(error) => failures.push(format!("{}: {error:#}\n{}", scenario.name, self.describe(scenario))),
             }
         }
-        ensure!(failures.is_empty(), "{} scenarios failed:\n{}", failures.len(), failures.join("\n"));
-        Ok(outcomes)
+        Ok(Report { outcomes, failures })
     }
 
     /// Adds to the records of a scenario what is known at the end of the run: all its Events, and what was left.

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 use topolvm_api::SELECTED_NODE;
 
 use crate::parity::kinds::Kind;
-use crate::parity::scenario::{ALPHA, BETA, DRIVER, Scenario, Step, Target, Until, immediate_on, on};
+use crate::parity::merge::merge;
+use crate::parity::scenario::{ALPHA, BETA, DRIVER, Scenario, Step, Target, Until, allowed, immediate_on, on};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let class = |name| Scenario::with_class(name, json!({}));
@@ -17,10 +18,13 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         class("selected-node-is-empty").claim("a", [on("")]).barrier().record(),
         immediate("immediate").claim("a", []).bound("a").deleted("a"),
         immediate("immediate-with-selected-node").claim("a", [on(ALPHA)]).bound("a"),
-        Scenario::with_class("immediate-on-any-node", json!({"volumeBindingMode": "Immediate"}))
-            .on_any_node()
-            .claim("a", [])
-            .bound("a"),
+        Scenario::with_class(
+            "immediate-on-any-node",
+            merge(allowed(topology_key, &[ALPHA, BETA]), json!({"volumeBindingMode": "Immediate"})),
+        )
+        .on_any_node()
+        .claim("a", [])
+        .bound("a"),
         Scenario::with_class("immediate-selected-node-of-two", json!({"volumeBindingMode": "Immediate"}))
             .claim("a", [on(BETA)])
             .bound("a"),

@@ -143,9 +143,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 }),
             ))
             .claim("a", [on("refused-1")])
-            .failed("a", "")
-            .delete(Kind::AdmissionBinding, SELF)
-            .bound("a"),
+            .failed("a", "refused by the scenario"),
     ]
 }
 
