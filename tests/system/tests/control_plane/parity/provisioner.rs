@@ -23,6 +23,12 @@ const STOCK: [&str; 6] = [
     "--default-fstype=",
     "--enable-capacity=false",
 ];
+/// Flags for a Lease that outlives the moment in which all scenarios start.
+const ELECTION: [&str; 3] = [
+    "--leader-election-lease-duration=10s",
+    "--leader-election-renew-deadline=8s",
+    "--leader-election-retry-period=1s",
+];
 /// Flags of topolvm-controller with the embedded provisioner.
 const EMBEDDED: [&str; 3] =
     ["--controllers=provisioner", "--provisioner-timeout=30s", "--provisioner-retry-interval-start=500ms"];
@@ -50,7 +56,9 @@ impl Provisioner {
             Self::Stock => &[],
             Self::Embedded => &EMBEDDED,
         };
-        Ok(TopolvmSpec { manifests: self.manifests(directory)?, ..spec(arguments)? }.with_snapshots())
+        let controller_arguments = ELECTION.iter().chain(arguments).map(|&argument| argument.to_owned()).collect();
+        let manifests = self.manifests(directory)?;
+        Ok(TopolvmSpec { manifests, controller_arguments, ..spec(&[])? }.with_snapshots())
     }
 
     /// Returns the kustomization with the rights of its deployment.
