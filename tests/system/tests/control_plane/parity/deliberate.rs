@@ -1,5 +1,72 @@
-//! Differences from csi-provisioner that are deliberate. docs/compatibility.md lists them for users.
+//! Differences from csi-provisioner that are deliberate. docs/embedded-controllers.md lists them for users.
 
 use super::difference::Deliberate;
 
-pub(super) const DELIBERATE: &[Deliberate] = &[];
+const LABELS: &str = "every label of Nodes may be in allowedTopologies";
+const OTHER_NODE: &str = "the scheduler selects again if the node is not in allowedTopologies";
+const HELD: &str = "a finalizer keeps the claim while the outcome of an attempt is unknown";
+const SUCCESS: &str =
+    "success is reported about a claim that is being deleted, because the finalizer keeps it until then";
+const REFUSED: &str = "an Event reports that the API server refuses the PersistentVolume";
+
+pub(super) const DELIBERATE: &[Deliberate] = &[
+    Deliberate { scenario: "topology-foreign-label", field: "/end", reason: LABELS },
+    Deliberate { scenario: "topology-foreign-label", field: "/events", reason: LABELS },
+    Deliberate { scenario: "topology-foreign-label", field: "/volumes/a", reason: LABELS },
+    Deliberate { scenario: "topology-hostname", field: "/end", reason: LABELS },
+    Deliberate { scenario: "topology-hostname", field: "/events", reason: LABELS },
+    Deliberate { scenario: "topology-hostname", field: "/volumes/a", reason: LABELS },
+    Deliberate { scenario: "topology-immediate-foreign-label", field: "/end", reason: LABELS },
+    Deliberate { scenario: "topology-immediate-foreign-label", field: "/events", reason: LABELS },
+    Deliberate { scenario: "topology-immediate-foreign-label", field: "/volumes/a", reason: LABELS },
+    Deliberate { scenario: "topology-immediate-hostname", field: "/end", reason: LABELS },
+    Deliberate { scenario: "topology-immediate-hostname", field: "/events", reason: LABELS },
+    Deliberate { scenario: "topology-immediate-hostname", field: "/volumes/a", reason: LABELS },
+    Deliberate { scenario: "topology-label-changes", field: "/end", reason: LABELS },
+    Deliberate { scenario: "topology-label-changes", field: "/events", reason: LABELS },
+    Deliberate { scenario: "topology-label-changes", field: "/volumes/a", reason: LABELS },
+    Deliberate { scenario: "topology-own-and-foreign-label", field: "/end", reason: LABELS },
+    Deliberate { scenario: "topology-own-and-foreign-label", field: "/events", reason: LABELS },
+    Deliberate { scenario: "topology-own-and-foreign-label", field: "/volumes/a", reason: LABELS },
+    Deliberate {
+        scenario: "topology-hostname-of-other-node",
+        field: "/end/Claim a/metadata/annotations/volume.kubernetes.io~1selected-node",
+        reason: OTHER_NODE,
+    },
+    Deliberate {
+        scenario: "topology-own-label-of-other-node",
+        field: "/end/Claim a/metadata/annotations/volume.kubernetes.io~1selected-node",
+        reason: OTHER_NODE,
+    },
+    Deliberate {
+        scenario: "topology-unknown-label",
+        field: "/end/Claim a/metadata/annotations/volume.kubernetes.io~1selected-node",
+        reason: OTHER_NODE,
+    },
+    Deliberate {
+        scenario: "claim-deleted-after-timeout",
+        field: "/events/PersistentVolumeClaim a/Normal ProvisioningSucceeded",
+        reason: SUCCESS,
+    },
+    Deliberate {
+        scenario: "claim-deleted-while-volume-is-made",
+        field: "/events/PersistentVolumeClaim a/Normal ProvisioningSucceeded",
+        reason: SUCCESS,
+    },
+    Deliberate {
+        scenario: "claim-deleted-while-volume-is-refused",
+        field: "/events/PersistentVolumeClaim a/Normal ProvisioningSucceeded",
+        reason: SUCCESS,
+    },
+    Deliberate {
+        scenario: "claim-deleted-while-volume-is-refused",
+        field: "/events/PersistentVolumeClaim a/Warning ProvisioningFailed",
+        reason: REFUSED,
+    },
+    Deliberate {
+        scenario: "volume-refused",
+        field: "/events/PersistentVolumeClaim a/Warning ProvisioningFailed",
+        reason: REFUSED,
+    },
+    Deliberate { scenario: "volume-refused", field: "/records/*/Claim a/metadata/finalizers", reason: HELD },
+];

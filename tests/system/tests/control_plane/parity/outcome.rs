@@ -104,7 +104,10 @@ fn normalized(object: &Value, kind: Kind) -> Value {
     }
     if kind == Kind::Snapshot {
         // snapshot-controller writes the rest
-        return json!({"metadata": {"finalizers": object.pointer("/metadata/finalizers")}});
+        let all = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+        let is_ours = |name: &&Value| name.as_str().is_some_and(|name| name.starts_with("provisioner."));
+        let finalizers: Vec<_> = all.into_iter().flatten().filter(is_ours).collect();
+        return json!({"metadata": {"finalizers": finalizers}});
     }
     sort_lists(&mut object);
     object

@@ -186,8 +186,9 @@ impl Scenario {
 
     /// Waits until a claim, its PersistentVolume and its LogicalVolume do not exist.
     pub(super) fn gone(self, claim: &'static str) -> Self {
+        // In this order: a PersistentVolume may be created after its claim was deleted
         let targets =
-            [Target::Named(Kind::Claim, claim.to_owned()), Target::VolumeOf(claim), Target::LogicalVolumeOf(claim)];
+            [Target::Named(Kind::Claim, claim.to_owned()), Target::LogicalVolumeOf(claim), Target::VolumeOf(claim)];
         targets.into_iter().fold(self, |scenario, target| scenario.step(Step::Wait(target, Until::Gone)))
     }
 

@@ -28,8 +28,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         Scenario::with_class("immediate-selected-node-of-two", json!({"volumeBindingMode": "Immediate"}))
             .claim("a", [on(BETA)])
             .bound("a"),
-        Scenario::with_class("immediate-selected-node-missing", json!({"volumeBindingMode": "Immediate"}))
-            .on_any_node()
+        Scenario::with_class("immediate-selected-node-missing", immediate_on(ALPHA))
             .claim("a", [on("missing")])
             .decided("a"),
         class("node-missing").claim("a", [on("missing")]).failed("a", "").unselected("a"),
@@ -108,7 +107,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .select("a", ALPHA)
             .step(Step::StartAgent("slow-2"))
             .bound("a"),
-        class("two-claims-of-a-pod").claim("a", [on(ALPHA)]).claim("b", [on(ALPHA)]).bound("a").bound("b"),
+        class("two-claims-of-a-pod")
+            .claim("a", [on(ALPHA)])
+            .claim("b", [on(ALPHA)])
+            .wait(Kind::Claim, "a", Until::Bound)
+            .bound("b"),
         class("claim-recreated").claim("a", [on(ALPHA)]).bound("a").deleted("a").claim("a", [on(BETA)]).bound("a"),
         class("claim-deleted-before-selection").claim("a", []).barrier().deleted("a").record(),
     ]

@@ -22,7 +22,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .deleted("source")
             .deleted("a"),
         with_source("clone-larger").claim("a", [on(ALPHA), of("source"), size("128Mi")]).bound("a"),
-        with_source("clone-smaller").claim("a", [on(ALPHA), of("source"), size("32Mi")]).failed("a", "size"),
+        with_source("clone-smaller").claim("a", [on(ALPHA), of("source"), size("32Mi")]).failed("a", "33554432"),
         with_source("clone-of-block-source").claim("a", [on(ALPHA), of("source"), block()]).failed("a", "mode"),
         with_source("clone-on-other-node").claim("a", [on(BETA), of("source")]).failed("a", "").unselected("a"),
         with_source("clone-with-other-class")
@@ -59,7 +59,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         class("clone-source-unbound")
             .claim("source", [])
             .claim("a", [on(ALPHA), of("source")])
-            .failed("a", "Bound")
+            .failed("a", "source")
             .select("source", ALPHA)
             .bound("a"),
         class("clone-source-being-deleted")

@@ -74,6 +74,9 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .delete(Kind::CsiNode, "slow-12")
             .delete(Kind::Node, "slow-12")
             .unselected("a")
+            .failed("a", "ResourceExhausted")
+            // After that Event the provisioner removes a selected node
+            .barrier()
             .select("a", ALPHA)
             .bound("a"),
         class("lvcreate-fails")

@@ -12,6 +12,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .step(Step::StopAgent(node))
             .claim("a", [on(node)])
             .step(Step::Wait(Target::LogicalVolumeOf("a"), Until::Exists))
+            .wait(Kind::Claim, "a", Until::Event("Provisioning", ""))
             .step(Step::KillProvisioner)
     };
     vec![
@@ -40,7 +41,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .claim("a", [on(ALPHA)])
             .claim("b", [on(ALPHA)])
             .step(Step::StartProvisioner)
-            .bound("a")
+            .wait(Kind::Claim, "a", Until::Bound)
             .bound("b"),
     ]
 }

@@ -35,7 +35,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     vec![
         with_snapshot("snapshot").claim("a", [on(ALPHA), of("s")]).bound("a").deleted("a"),
         with_snapshot("snapshot-larger").claim("a", [on(ALPHA), of("s"), size("1Gi")]).bound("a"),
-        with_snapshot("snapshot-smaller").claim("a", [on(ALPHA), of("s"), size("32Mi")]).failed("a", "size"),
+        with_snapshot("snapshot-smaller").claim("a", [on(ALPHA), of("s"), size("32Mi")]).failed("a", "33554432"),
         with_snapshot("snapshot-on-other-node").claim("a", [on(BETA), of("s")]).failed("a", "").unselected("a"),
         with_snapshot("snapshot-as-block")
             .claim("a", [on(ALPHA), of("s"), json!({"spec": {"volumeMode": "Block"}})])
@@ -59,8 +59,9 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .record()
             .delete(Kind::Snapshot, "s")
             .step(Step::StartAgent("slow-13"))
-            .bound("a")
-            .wait(Kind::Snapshot, "s", Until::Gone),
+            .wait(Kind::Claim, "a", Until::Bound)
+            .wait(Kind::Snapshot, "s", Until::Gone)
+            .record(),
         with_snapshot("snapshot-claim-deleted-after-failure")
             .claim("a", [on(BETA), of("s")])
             .unselected("a")
