@@ -46,6 +46,10 @@ const IN_SOAK: InSoak = InSoak {
         "burst_without_reservations_exceeds_the_capacity_of_nodes",
         // Minutes, with a separate control plane
         "scheduling_mode_change_schedules_pods_at_each_step",
+        // 190 scenarios, with control planes of their own
+        "stock_provisioner_passes_all_parity_scenarios",
+        "embedded_provisioner_equals_the_stock_one",
+        "provisioners_take_over_the_volumes_of_each_other",
     ],
     // With helm 3
     also: &["helm_upgrade_from_topolvms_chart_works_and_rolls_back"],
