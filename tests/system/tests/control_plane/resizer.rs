@@ -45,15 +45,16 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
         check_class(fixture)
     });
     let done = done.and_then(|()| {
-        // Waits for the Lease until the embedded one has ended, which has released it
-        let mut command = RESIZER.command(cluster, &controller_socket(cluster));
-        command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
-        cluster.spawn(RESIZER.name(), &command)?;
+        // The embedded one has released the Lease
+        start_csi_resizer(fixture)?;
         check_size(fixture, "5Gi", "csi-resizer")
     });
     let done = done.and_then(|()| {
         fixture.with_controller(&EMBEDDED, || {
-            // csi-resizer still has the Lease
+            // csi-resizer ends with the socket, as a container that is restarted, and still has the Lease: the embedded
+            // one waits
+            cluster.stop(RESIZER.name(), Duration::ZERO)?;
+            start_csi_resizer(fixture)?;
             check_size(fixture, "6Gi", "csi-resizer")?;
             cluster.stop(RESIZER.name(), GRACE)?;
             check_size(fixture, "7Gi", "topolvm-controller")?;
@@ -68,6 +69,12 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
     apply_roles(fixture, &["without-workloads"])?;
     done?;
     fixture.check_rights()
+}
+
+fn start_csi_resizer(fixture: &Fixture) -> Result<()> {
+    let mut command = RESIZER.command(&fixture.cluster, &controller_socket(&fixture.cluster));
+    command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
+    fixture.cluster.spawn(RESIZER.name(), &command)
 }
 
 /// Applies the objects of the manifests without pods.
