@@ -1,5 +1,5 @@
-//! Compares the stock csi-provisioner with the provisioner in topolvm-controller: the same scenarios run with each, on a
-//! real API server with kube-controller-manager, and the resulting objects and Events must be equal, but for the
+//! Compares the stock csi-provisioner with the provisioner in topolvm-controller: the same scenarios run with each, on
+//! a real API server with kube-controller-manager, and the resulting objects and Events must be equal, but for the
 //! differences that are deliberate.
 
 mod condition;

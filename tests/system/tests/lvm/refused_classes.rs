@@ -56,7 +56,7 @@ fn recovers_when_the_pool_can_be_activated() {
     assert_eq!(run_ok("lvs", &["--noheadings", "-o", "lv_name", "-S", "lv_name=~probe", "myvg1"]), "");
 }
 
-/// LVM that is killed while it activates a pool leaves a part of the pool active, and then refuses to activate the pool.
+/// LVM that is killed while it activates a pool leaves a part of the pool active, and then does not activate the pool.
 /// A part that an administrator has activated is not deactivated.
 fn recovers_from_an_active_part() {
     let _groups = Groups::one();

@@ -12,9 +12,9 @@ use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, controller_socket, manifes
 
 use crate::fixture::{GRACE, spec};
 
-/// Flags of csi-provisioner with the effect of those that the embedded provisioner has or implies, in the place of those
-/// of the test bed. A volume may take the timeout before the provisioner asks again; scenarios with a stopped agent wait
-/// for it.
+/// Flags of csi-provisioner with the effect of those that the embedded provisioner has or implies, in the place of
+/// those of the test bed. A volume may take the timeout before the provisioner asks again; scenarios with a stopped
+/// agent wait for it.
 const STOCK: [&str; 6] = [
     "--timeout=30s",
     "--retry-interval-start=500ms",

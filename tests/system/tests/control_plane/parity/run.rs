@@ -55,8 +55,8 @@ pub(super) struct Report {
     pub(super) failures: Vec<String>,
 }
 
-/// Runs scenarios at the same time and then those that need the provisioner for themselves, in a new cluster. The logs of
-/// the programs are copied to a directory.
+/// Runs scenarios at the same time and then those that need the provisioner for themselves, in a new cluster. The logs
+/// of the programs are copied to a directory.
 pub(super) fn run(provisioner: Provisioner, parallel: &[Scenario], alone: &[Scenario], logs: &Path) -> Result<Report> {
     let manifests = tempfile::tempdir().context("create a directory")?;
     let shared = TestCluster::up("parity", &provisioner.spec(manifests.path())?)?;

@@ -122,7 +122,8 @@ fn node(labels: &Value) -> Value {
 }
 
 fn csi_node(drivers: &Value) -> Value {
-    json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": ""}, "spec": {"drivers": drivers}})
+    let (version, spec) = ("storage.k8s.io/v1", json!({"drivers": drivers}));
+    json!({"apiVersion": version, "kind": "CSINode", "metadata": {"name": ""}, "spec": spec})
 }
 
 /// Returns the step after which pods can be created.

@@ -1,4 +1,4 @@
-//! StorageClasses: missing, deleted, changed, of other drivers; their parameters and the annotations that name a driver.
+//! StorageClasses: missing, deleted, changed, of other drivers; their parameters, and annotations that name a driver.
 
 use serde_json::json;
 
