@@ -28,7 +28,7 @@ use super::provisioner::Provisioner;
 use super::scenario::{self, ALPHA, BETA, SELF, Scenario, ScenarioNode, Step, Target, Until, VOLUME, immediate_on};
 
 /// Time that a scenario has. Most take a second, those with a timeout of the provisioner half a minute.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 const LVMD_CONFIG: &str = "\
 device-classes:
 - {name: ssd, volume-group: ssd, default: true, spare-gb: 0}
