@@ -31,7 +31,7 @@ pub(super) struct Deliberate {
     pub(super) scenario: &'static str,
     /// JSON pointer into the outcome, to the value or to one that contains it. A part may be `*`.
     pub(super) field: &'static str,
-    /// What the embedded provisioner does instead.
+    /// Reason for the difference.
     pub(super) reason: &'static str,
 }
 
