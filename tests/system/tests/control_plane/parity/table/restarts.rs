@@ -26,8 +26,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .wait(Kind::Claim, "a", Until::Without("/metadata/finalizers", "kubernetes.io/pvc-protection".into()))
             .step(Step::StartProvisioner)
             .step(Step::StartAgent("slow-11"))
-            .barrier()
-            .record(),
+            .barrier(),
         Scenario::with_class("volume-released-while-provisioner-is-dead", json!({}))
             .claim("a", [on(ALPHA)])
             .bound("a")
