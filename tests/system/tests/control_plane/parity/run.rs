@@ -27,8 +27,9 @@ use super::outcome::{self, BARRIER};
 use super::provisioner::Provisioner;
 use super::scenario::{self, ALPHA, BETA, SELF, Scenario, ScenarioNode, Step, Target, Until, VOLUME, immediate_on};
 
-/// Time that a scenario has. Most take a second, those with a timeout of the provisioner half a minute.
-const DEADLINE: Duration = Duration::from_mins(2);
+/// Time that a scenario has. Most take seconds, those with a timeout of the provisioner half a minute; a busy machine
+/// may take a minute more.
+const DEADLINE: Duration = Duration::from_mins(4);
 const LVMD_CONFIG: &str = "\
 device-classes:
 - {name: ssd, volume-group: ssd, default: true, spare-gb: 0}

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use crate::parity::kinds::Kind;
 use crate::parity::scenario::{ALPHA, SELF, Scenario, Step, Target, Until, on};
 
+/// Finalizer that the provisioner adds to bound volumes with the reclaim policy `Delete`.
+const FINALIZER: &str = "external-provisioner.volume.kubernetes.io/finalizer";
+
 pub(super) fn scenarios() -> Vec<Scenario> {
     let class = |name| Scenario::with_class(name, json!({}));
     let named = || json!({"spec": {"volumeName": SELF}});
@@ -21,6 +24,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         class("volume-by-hand-deleted")
             .create(Kind::Volume, SELF, volume("topolvm.io", "Delete", &json!({})))
             .claim("a", [named()])
+            .wait(Kind::Volume, SELF, Until::Contains("/metadata/finalizers", FINALIZER.into()))
             .bound("a")
             .delete(Kind::Claim, "a")
             .wait(Kind::Volume, SELF, Until::Gone)
