@@ -74,8 +74,8 @@ impl Objects {
         }
     }
 
-    /// Writes a change to a claim, made again for each version that it has meanwhile. Returns the claim as it is then;
-    /// `None` if it does not exist any more.
+    /// Writes a change to a claim, computed for the version that it then has. Returns the written claim; `None` if it
+    /// does not exist any more.
     pub(crate) async fn write_claim_in_any_version(
         &self,
         mut claim: PersistentVolumeClaim,
