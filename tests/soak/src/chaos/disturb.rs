@@ -177,8 +177,19 @@ impl<'a> DisturbedNodes<'a> {
     fn freeze_filesystem(&self, node: &'a Node, class: Class) -> Result<()> {
         let workload = self.workload(node, class)?;
         workload.write()?;
-        node.script(&format!("fsfreeze -f {}", workload.mount_directory()?))?;
-        workload.stop_pod()?;
+        let directory = workload.mount_directory()?;
+        node.script(&format!("fsfreeze -f {directory}"))?;
+        if let Err(error) = workload.stop_pod() {
+            // The process of a write whose answer timed out may be late, and wait for the frozen filesystem. It cannot
+            // be killed, so kubelet does not unmount: an administrator has to thaw.
+            let waiting = workload.uninterruptible_processes()?;
+            if waiting.is_empty() {
+                return Err(error.context("no process of the pod waits for the frozen filesystem"));
+            }
+            self.history.record(EVENTS, format!("{} is thawed by hand for {waiting}", workload.name()));
+            node.script(&format!("fsfreeze -u {directory}"))?;
+            workload.stop_pod()?;
+        }
         workload.start_pod()?;
         workload.check()?;
         workload.restart()

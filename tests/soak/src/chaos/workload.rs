@@ -199,6 +199,20 @@ impl<'a> Workload<'a> {
         Ok(directory.trim().to_owned())
     }
 
+    /// Returns the pids and names of the pod's processes that no signal can end now (state D).
+    pub(super) fn uninterruptible_processes(&self) -> Result<String> {
+        let pod = self.object("pod", &self.name)?;
+        let uid = text(&pod, "/metadata/uid");
+        let found = self.node.script(&format!(
+            "for process in /proc/[0-9]*; do
+                 if grep -q 'pod{uid}' $process/cgroup && grep -q '^State:.D' $process/status; then
+                     echo ${{process#/proc/}} $(cat $process/comm)
+                 fi
+             done 2>/dev/null; true"
+        ))?;
+        Ok(found.trim().to_owned())
+    }
+
     fn object(&self, kind: &str, name: &str) -> Result<Value> {
         serde_json::from_str(&self.cluster.kubectl_ok(["get", kind, name, "-o", "json"])?)
             .context("kubectl prints no JSON")
