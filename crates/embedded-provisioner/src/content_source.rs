@@ -1,13 +1,14 @@
 //! The source of a volume that is a copy: a VolumeSnapshot, or another claim.
 
+use csi_calls::Capabilities;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use topolvm_api::claim::{storage_class, volume_name};
 use topolvm_api::{SNAPSHOT_GROUP, SnapshotContent, parse_bytes};
 use topolvm_kube::{ReconcileError, has_finalizer, none_if_not_found};
 use topolvm_proto::csi::VolumeContentSource;
+use topolvm_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
-use crate::csi::{Capabilities, snapshot_source, volume_source};
 use crate::error::{PrepareError, SourceProblem};
 use crate::known_volumes::KnownVolume;
 use crate::source_protection::{RESTORING_FINALIZER, protect_claim, protect_snapshot};
@@ -93,7 +94,7 @@ impl SourceFinder<'_> {
             SourceCheckError::Prepare(error) => error,
         })?;
         protect_snapshot(self.client, &snapshot).await?;
-        Ok(snapshot_source(handle))
+        Ok(csi_source(Type::Snapshot(SnapshotSource { snapshot_id: handle })))
     }
 
     /// Finds the claim of this name, and its volume among the known ones.
@@ -111,7 +112,7 @@ impl SourceFinder<'_> {
             SourceCheckError::Prepare(error) => error,
         })?;
         protect_claim(self.client, &source).await?;
-        Ok(volume_source(handle))
+        Ok(csi_source(Type::Volume(VolumeSource { volume_id: handle })))
     }
 
     fn namespace(&self) -> String {
@@ -206,6 +207,11 @@ impl From<PrepareError> for SourceCheckError {
     fn from(error: PrepareError) -> Self {
         Self::Prepare(error)
     }
+}
+
+/// Returns a source for CSI.
+fn csi_source(r#type: Type) -> VolumeContentSource {
+    VolumeContentSource { r#type: Some(r#type) }
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use topolvm_kube::{ReconcileError, add_finalizer, json_patch, none_if_deleted, n
 use topolvm_runtime::error_chain;
 
 use crate::Provisioner;
-use crate::csi::CallError;
 use crate::error::PrepareError;
 use crate::known_volumes::{DeletionSecret, KnownVolume, VOLUME_FINALIZER};
 use crate::secret_reference::{PROVISIONER, SecretError};
+use csi_calls::CallError;
 
 /// A PersistentVolume could not be deleted, or its finalizer not be changed.
 #[derive(Debug, thiserror::Error)]

@@ -11,7 +11,7 @@ mod attempt;
 mod attributes_class;
 mod content_source;
 mod copies;
-mod csi;
+mod create_failure;
 mod deletion;
 mod error;
 mod held_claims;
@@ -31,6 +31,7 @@ mod volume_snapshot;
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_calls::{Capabilities, CsiController};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use kube::core::PartialObjectMeta;
@@ -45,7 +46,6 @@ use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 pub use args::ProvisionerArgs;
 pub use held_claims::release_held_claims;
 
-use csi::{Capabilities, CsiController};
 use known_volumes::KnownVolumes;
 use node_topologies::NodeTopologies;
 use pending_claims::PendingClaims;

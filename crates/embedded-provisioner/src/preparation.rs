@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use csi_calls::Capabilities;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, SecretReference};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client, ResourceExt as _};
@@ -14,7 +15,6 @@ use topolvm_proto::csi::{CreateVolumeRequest, VolumeContentSource};
 use crate::attempt::{Attempt, VolumeSecrets};
 use crate::attributes_class::AttributesClass;
 use crate::content_source::{DataSource, SourceFinder};
-use crate::csi::Capabilities;
 use crate::error::PrepareError;
 use crate::node_topologies::NodeTopologies;
 use crate::volume_request::{capabilities, capacity_range, filesystem, parameters};
@@ -65,7 +65,7 @@ impl Preparation {
         };
         let request = CreateVolumeRequest {
             capacity_range: Some(capacity_range(&claim)?),
-            volume_capabilities: capabilities(&claim, &class, &filesystem, announced.single_node_multi_writer)?,
+            volume_capabilities: capabilities(&claim, &class, &filesystem, announced)?,
             parameters: parameters(&class, &claim, &name)?,
             mutable_parameters: self.mutable_parameters(&claim).await?,
             secrets: self.read_secret(secrets.provisioner.as_ref()).await?,

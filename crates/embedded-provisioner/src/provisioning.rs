@@ -23,7 +23,7 @@ use topolvm_runtime::error_chain;
 
 use crate::Provisioner;
 use crate::attempt::Attempt;
-use crate::csi::{CallError, Capabilities, CreateFailure};
+use crate::create_failure::CreateFailure;
 use crate::error::PrepareError;
 use crate::held_claims::is_held;
 use crate::pending_claims::PendingClaim;
@@ -31,6 +31,10 @@ use crate::persistent_volume::build_persistent_volume;
 use crate::preparation::Prepared;
 use crate::storage_classes::waits_for_consumer;
 use crate::volume_request::volume_name;
+use csi_calls::{CallError, Capabilities, Secrets};
+
+/// DeleteVolume calls for a volume that does not fit its request.
+const CLEANUP_ATTEMPTS: usize = 5;
 
 /// The claim has no PersistentVolume yet.
 #[derive(Debug, thiserror::Error)]
@@ -312,7 +316,7 @@ impl Provisioner {
         if !is_small && !is_empty {
             return Ok(());
         }
-        let cleanup = match self.csi.clean_up(&volume.volume_id, &attempt.request.secrets).await {
+        let cleanup = match self.clean_up(&volume.volume_id, &attempt.request.secrets).await {
             Ok(()) => Cleanup::Deleted,
             Err(error) => Cleanup::Failed(error),
         };
@@ -321,6 +325,18 @@ impl Provisioner {
         } else {
             ProvisionError::NotCopied(cleanup)
         })
+    }
+
+    /// Deletes a volume that does not fit its request, in several attempts.
+    async fn clean_up(&self, id: &str, secrets: &Secrets) -> Result<(), CallError> {
+        let mut result = Ok(());
+        for _ in 0..CLEANUP_ATTEMPTS {
+            result = self.csi.delete_volume(id, secrets.clone()).await;
+            if result.is_ok() {
+                break;
+            }
+        }
+        result
     }
 
     /// Creates the PersistentVolume. One that exists with this claim was created by an earlier request.
@@ -345,7 +361,8 @@ impl Provisioner {
     /// Handles a failed call as its code says.
     async fn fail(&self, attempt: &Arc<Attempt>, error: CallError) -> Result<(), ProvisionError> {
         let (claim, uid) = (&attempt.claim, attempt.uid());
-        match error.create_failure() {
+        let failure = CreateFailure::from(&error);
+        match failure {
             CreateFailure::InBackground => self.hold(uid).await,
             CreateFailure::Infeasible => {
                 let pause = self.settings.provisioner_retry_interval_max;
@@ -354,10 +371,10 @@ impl Provisioner {
             CreateFailure::Exhausted | CreateFailure::Final => self.progress.set_attempt(uid, None),
         }
         self.publish_failure(claim, &attempt.class_name(), error_chain(&error)).await;
-        if error.create_failure() != CreateFailure::InBackground {
+        if failure != CreateFailure::InBackground {
             self.unhold(uid).await?;
         }
-        if error.create_failure() == CreateFailure::Exhausted && attempt.selected_node().is_some() {
+        if failure == CreateFailure::Exhausted && attempt.selected_node().is_some() {
             self.deselect_node(claim).await?;
             return Ok(());
         }

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
+use csi_calls::{Capabilities, access_mode};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
 use topolvm_api::parse_bytes;
-use topolvm_proto::csi::volume_capability::access_mode::Mode;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 use topolvm_proto::csi::{CapacityRange, VolumeCapability};
 
@@ -80,7 +80,7 @@ pub(crate) fn capabilities(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,
     filesystem: &str,
-    has_single_node_modes: bool,
+    announced: Capabilities,
 ) -> Result<Vec<VolumeCapability>, PrepareError> {
     let access_type = || {
         if is_block(claim) {
@@ -94,7 +94,8 @@ pub(crate) fn capabilities(
     };
     let modes = claim.spec.iter().flat_map(|spec| spec.access_modes.iter().flatten());
     let capability = |mode: &String| {
-        let access_mode = Some(AccessMode { mode: access_mode(mode, has_single_node_modes)?.into() });
+        let mode = access_mode(mode, announced).ok_or_else(|| PrepareError::UnknownAccessMode(mode.clone()))?;
+        let access_mode = Some(AccessMode { mode: mode.into() });
         Ok(VolumeCapability { access_mode, access_type: Some(access_type()) })
     };
     modes.map(capability).collect()
@@ -103,18 +104,6 @@ pub(crate) fn capabilities(
 /// Returns whether the claim is for a device without a filesystem.
 pub(crate) fn is_block(claim: &PersistentVolumeClaim) -> bool {
     claim.spec.as_ref().is_some_and(|spec| spec.volume_mode.as_deref() == Some("Block"))
-}
-
-/// Returns CSI's access mode. A driver without the capability SINGLE_NODE_MULTI_WRITER knows one mode for one node.
-fn access_mode(mode: &str, has_single_node_modes: bool) -> Result<Mode, PrepareError> {
-    match mode {
-        "ReadWriteOnce" if has_single_node_modes => Ok(Mode::SingleNodeMultiWriter),
-        "ReadWriteOncePod" if has_single_node_modes => Ok(Mode::SingleNodeSingleWriter),
-        "ReadWriteOnce" | "ReadWriteOncePod" => Ok(Mode::SingleNodeWriter),
-        "ReadWriteMany" => Ok(Mode::MultiNodeMultiWriter),
-        "ReadOnlyMany" => Ok(Mode::MultiNodeReaderOnly),
-        other => Err(PrepareError::UnknownAccessMode(other.to_owned())),
-    }
 }
 
 #[cfg(test)]
@@ -162,28 +151,14 @@ mod tests {
         assert!(error.to_string().contains("csi.storage.k8s.io/fs-type"), "{error}");
     }
 
-    #[rstest]
-    #[case("ReadWriteOnce", true, Some(Mode::SingleNodeMultiWriter))]
-    #[case("ReadWriteOnce", false, Some(Mode::SingleNodeWriter))]
-    #[case("ReadWriteOncePod", true, Some(Mode::SingleNodeSingleWriter))]
-    #[case("ReadWriteOncePod", false, Some(Mode::SingleNodeWriter))]
-    #[case("ReadWriteMany", true, Some(Mode::MultiNodeMultiWriter))]
-    #[case("ReadOnlyMany", true, Some(Mode::MultiNodeReaderOnly))]
-    #[case("Other", true, None)]
-    fn access_mode_of_one_node_depends_on_the_driver(
-        #[case] mode: &str,
-        #[case] has_single_node_modes: bool,
-        #[case] expected: Option<Mode>,
-    ) {
-        assert_eq!(access_mode(mode, has_single_node_modes).ok(), expected);
-    }
-
     #[test]
     fn capability_is_for_a_mount_with_options_or_for_a_device() {
         let mut class = storage_class("fast").build();
         class.mount_options = Some(vec!["noatime".to_owned()]);
         let mut claim = claim("data").build();
-        let [mount] = &capabilities(&claim, &class, "xfs", true).unwrap()[..] else { panic!("one mode") };
+        let [mount] = &capabilities(&claim, &class, "xfs", Capabilities::default()).unwrap()[..] else {
+            panic!("one mode")
+        };
         let expected = MountVolume {
             fs_type: "xfs".to_owned(),
             mount_flags: vec!["noatime".to_owned()],
@@ -191,7 +166,9 @@ mod tests {
         };
         assert_eq!(mount.access_type, Some(AccessType::Mount(expected)));
         claim.spec.as_mut().unwrap().volume_mode = Some("Block".to_owned());
-        let [block] = &capabilities(&claim, &class, "xfs", true).unwrap()[..] else { panic!("one mode") };
+        let [block] = &capabilities(&claim, &class, "xfs", Capabilities::default()).unwrap()[..] else {
+            panic!("one mode")
+        };
         assert_eq!(block.access_type, Some(AccessType::Block(BlockVolume {})));
     }
 

@@ -10,10 +10,11 @@ use tokio::time::Instant;
 use topolvm_kube::EventPublisher;
 use topolvm_runtime::error_chain;
 
-use crate::csi::{CallError, CsiController, Failure};
+use crate::call_failure::CallFailure;
 use crate::error::OperationError;
 use crate::objects::Objects;
 use crate::pending_claims::{Attempts, PendingClaims, Task};
+use csi_calls::{CallError, CsiController};
 
 /// Dependencies of an attempt.
 #[derive(Clone)]
@@ -41,9 +42,9 @@ pub(crate) enum End {
 
 impl Attempt {
     /// Records the meaning of a failed call, and has an infeasible one repeated later.
-    pub(crate) fn record_failure(&self, task: &Task, claim: &PersistentVolumeClaim, failure: Failure) {
-        let infeasible_until = (failure == Failure::Infeasible).then(|| Instant::now() + self.infeasible_pause);
-        let attempts = Attempts { has_failed: failure != Failure::Uncertain, infeasible_until };
+    pub(crate) fn record_failure(&self, task: &Task, claim: &PersistentVolumeClaim, failure: CallFailure) {
+        let infeasible_until = (failure == CallFailure::Infeasible).then(|| Instant::now() + self.infeasible_pause);
+        let attempts = Attempts { has_failed: failure != CallFailure::Uncertain, infeasible_until };
         self.record(task, claim, attempts);
         if let Some(time) = infeasible_until {
             // The receiver is dropped only when the term ends

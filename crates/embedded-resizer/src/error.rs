@@ -2,7 +2,7 @@
 
 use topolvm_kube::ReconcileError;
 
-use crate::csi::CallError;
+use csi_calls::CallError;
 
 /// An expansion or modification that is tried again.
 #[derive(Debug, thiserror::Error)]

@@ -11,16 +11,17 @@ use topolvm_api::claim::volume_name;
 use topolvm_api::{format_bytes, parse_bytes};
 
 use crate::attempt::{Attempt, End};
+use crate::call_failure::CallFailure;
 use crate::claim_changes::{
     ClaimChange, expansion_failed, expansion_finished, expansion_in_progress, node_expansion_pending,
 };
 use crate::claim_sizes::{ClaimSizes, ResizeState, STORAGE};
-use crate::csi::{Expanded, Failure};
 use crate::error::OperationError;
 use crate::expansion_step::{ExpansionStep, next_step};
 use crate::objects::{ClaimVolume, Written};
 use crate::pending_claims::Task;
 use crate::volume_capability::volume_capability;
+use csi_calls::Expanded;
 
 /// Action of Events.
 const ACTION: &str = "Resize";
@@ -106,7 +107,7 @@ impl Attempt {
         let spec = volume.spec.as_ref().ok_or_else(missing)?;
         let source = spec.csi.as_ref().filter(|source| !source.volume_handle.is_empty()).ok_or_else(missing)?;
         let secrets = self.objects.read_secret(source.controller_expand_secret_ref.as_ref()).await?;
-        let capability = volume_capability(spec, self.csi.has_single_node_modes().await?)?;
+        let capability = volume_capability(spec, self.csi.capabilities().await?)?;
         let expanded = self.csi.expand_volume(&source.volume_handle, bytes, capability, secrets).await?;
         if expanded.bytes < bytes {
             return Err(OperationError::TooSmall { requested: bytes, bytes: expanded.bytes });
@@ -157,9 +158,9 @@ impl Attempt {
     ) -> Result<End, OperationError> {
         self.publish_error(&claim, "VolumeResizeFailed", ACTION, &error).await;
         let OperationError::Call(call) = error else { return Err(error) };
-        let failure = call.expand_failure();
-        let is_infeasible = failure == Failure::Infeasible;
-        if failure != Failure::Uncertain {
+        let failure = CallFailure::of_expansion(call.code());
+        let is_infeasible = failure == CallFailure::Infeasible;
+        if failure != CallFailure::Uncertain {
             let message = format!("cannot expand the volume: {call}");
             let fail = |claim: &PersistentVolumeClaim| expansion_failed(claim, &message, is_infeasible, (self.now)());
             self.objects.write_claim_in_any_version(claim.clone(), fail).await?;

@@ -9,11 +9,11 @@
 
 mod args;
 mod attempt;
+mod call_failure;
 mod claim_changes;
 mod claim_requests;
 mod claim_sizes;
 mod conditions;
-mod csi;
 mod error;
 mod expansion;
 mod expansion_step;
@@ -27,6 +27,7 @@ mod volume_capability;
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_calls::CsiController;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Client;
@@ -41,7 +42,6 @@ use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 pub use args::ResizerArgs;
 
 use attempt::{Attempt, End};
-use csi::CsiController;
 use error::OperationError;
 use objects::Objects;
 use pending_claims::{Operation, PendingClaims, Task};

@@ -12,15 +12,16 @@ use tokio::time::Instant;
 use topolvm_api::claim::volume_name;
 
 use crate::attempt::{Attempt, End};
+use crate::call_failure::CallFailure;
 use crate::claim_changes::{
     ClaimChange, ModifyFailure, modification_canceled, modification_failed, modification_finished,
     modification_in_progress, modification_pending,
 };
-use crate::csi::{Failure, Secrets};
 use crate::error::OperationError;
 use crate::modification_step::{ClaimClasses, ModificationStep, ModifyState};
 use crate::objects::{ClaimVolume, Written};
 use crate::pending_claims::Task;
+use csi_calls::Secrets;
 
 /// Action of Events.
 const ACTION: &str = "Modify";
@@ -190,12 +191,12 @@ impl Attempt {
     ) -> Result<End, OperationError> {
         self.publish_error(&claim, FAILED, ACTION, &error).await;
         let OperationError::Call(call) = error else { return Err(error) };
-        let failure = call.modify_failure();
-        let is_infeasible = failure == Failure::Infeasible;
+        let failure = CallFailure::of_modification(call.code());
+        let is_infeasible = failure == CallFailure::Infeasible;
         let shown = ModifyFailure {
             code: call.code_name(),
             message: call.message(),
-            is_final: failure != Failure::Uncertain,
+            is_final: failure != CallFailure::Uncertain,
             is_infeasible,
         };
         let fail = |claim: &PersistentVolumeClaim| modification_failed(claim, class, &shown, (self.now)());

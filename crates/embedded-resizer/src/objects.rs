@@ -12,8 +12,8 @@ use topolvm_api::claim::full_name;
 use topolvm_kube::{ReconcileError, none_if_not_found};
 
 use crate::claim_changes::ClaimChange;
-use crate::csi::Secrets;
 use crate::error::OperationError;
+use csi_calls::Secrets;
 
 /// Versions of VolumeAttributesClass: the first is served since Kubernetes 1.34, the second from 1.31 on where it is
 /// enabled.

@@ -1,6 +1,7 @@
 //! Adds to the controllers those that are crates of their own.
 
 use std::future::ready;
+use std::sync::Arc;
 
 use claim_growth::{Growth, GrowthArgs, GrowthContext};
 use claim_rebuild::{Rebuild, RebuildArgs, RebuildContext};
@@ -8,6 +9,7 @@ use doctor_controller::{Doctor, DoctorContext, DoctorSources};
 use embedded_provisioner::{Provisioner, ProvisionerArgs, ProvisionerContext, release_held_claims};
 use embedded_resizer::{Resizer, ResizerArgs, ResizerContext};
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::runtime::watcher::Event;
 use topolvm_runtime::CancellationToken;
@@ -70,54 +72,33 @@ pub(crate) fn add_release_of_claims(controllers: &mut Controllers) {
     controllers.add_task(move |term| release_held_claims(client.clone(), term.claims.clone()));
 }
 
-/// The provisioner and the Lease that it shares with csi-provisioner: of the two one at a time runs, also while a
-/// cluster changes from one to the other.
-#[derive(Clone)]
-pub(crate) struct LeasedProvisioner {
-    pub(crate) context: ProvisionerContext,
-    pub(crate) settings: ProvisionerArgs,
-    pub(crate) election: Election,
-}
+/// Starts a controller that does the work of a sidecar, in each term of this replica as the leader, and ends with the
+/// term. Of the controller and the sidecar one at a time runs, also while a cluster changes from one to the other.
+pub(crate) type StartEmbedded =
+    Arc<dyn Fn(&mut Controllers, CancellationToken) -> BoxFuture<'static, anyhow::Result<()>> + Send + Sync>;
 
-impl LeasedProvisioner {
-    /// Subscribes a provisioner to the claims of a term of the leader. Returns its work, which ends with `term` and
-    /// then releases the Lease.
-    pub(crate) fn begin(
-        self,
-        controllers: &mut Controllers,
-        term: CancellationToken,
-    ) -> impl Future<Output = anyhow::Result<()>> + use<> {
-        let Self { context, settings, election } = self;
-        let provisioner = Provisioner::new(context, settings);
+/// Returns the provisioner, which runs while it holds csi-provisioner's Lease.
+pub(crate) fn embed_provisioner(
+    context: ProvisionerContext,
+    settings: ProvisionerArgs,
+    lease: Election,
+) -> StartEmbedded {
+    Arc::new(move |controllers, term| {
+        let provisioner = Provisioner::new(context.clone(), settings.clone());
         let subscribed = provisioner.clone();
         subscribe(controllers, move || subscribed.subscriber());
-        election.run(term, move |held| provisioner.clone().run(held))
-    }
+        lease.clone().run(term, move |held| provisioner.clone().run(held)).boxed()
+    })
 }
 
-/// The resizer and the Lease that it shares with csi-resizer: of the two one at a time runs, also while a cluster
-/// changes from one to the other.
-#[derive(Clone)]
-pub(crate) struct LeasedResizer {
-    pub(crate) context: ResizerContext,
-    pub(crate) settings: ResizerArgs,
-    pub(crate) election: Election,
-}
-
-impl LeasedResizer {
-    /// Subscribes a resizer to the claims of a term of the leader. Returns its work, which ends with `term` and then
-    /// releases the Lease.
-    pub(crate) fn begin(
-        self,
-        controllers: &mut Controllers,
-        term: CancellationToken,
-    ) -> impl Future<Output = anyhow::Result<()>> + use<> {
-        let Self { context, settings, election } = self;
-        let resizer = Resizer::new(context, settings);
+/// Returns the resizer, which runs while it holds csi-resizer's Lease.
+pub(crate) fn embed_resizer(context: ResizerContext, settings: ResizerArgs, lease: Election) -> StartEmbedded {
+    Arc::new(move |controllers, term| {
+        let resizer = Resizer::new(context.clone(), settings.clone());
         let subscribed = resizer.clone();
         subscribe(controllers, move || subscribed.subscriber());
-        election.run(term, move |held| resizer.clone().run(held).map(Ok))
-    }
+        lease.clone().run(term, move |held| resizer.clone().run(held).map(Ok)).boxed()
+    })
 }
 
 /// Sends the events of the watch of all claims to a subscriber in each term of this replica as the leader.

@@ -158,18 +158,11 @@ pub enum Embedded {
     Resizer,
 }
 
-/// The configuration of the embedded provisioner.
+/// The configuration of a controller that does the work of a sidecar.
 #[derive(Clone, Debug)]
-pub(crate) struct ProvisionerConfig {
-    pub(crate) settings: ProvisionerArgs,
-    pub(crate) lease: LeaseName,
-    pub(crate) timing: ElectionTiming,
-}
-
-/// The configuration of the embedded resizer.
-#[derive(Clone, Debug)]
-pub(crate) struct ResizerConfig {
-    pub(crate) settings: ResizerArgs,
+pub(crate) struct EmbeddedConfig<S> {
+    pub(crate) settings: S,
+    /// The sidecar's Lease.
     pub(crate) lease: LeaseName,
     pub(crate) timing: ElectionTiming,
 }
@@ -206,9 +199,9 @@ pub struct Config {
     /// True if the leader publishes capacity.
     pub publishes_capacity: bool,
     /// The provisioner, with the Lease that it shares with csi-provisioner; `None` where that sidecar provisions.
-    pub(crate) provisioner: Option<ProvisionerConfig>,
+    pub(crate) provisioner: Option<EmbeddedConfig<ProvisionerArgs>>,
     /// The resizer, with the Lease that it shares with csi-resizer; `None` where that sidecar expands volumes.
-    pub(crate) resizer: Option<ResizerConfig>,
+    pub(crate) resizer: Option<EmbeddedConfig<ResizerArgs>>,
     /// The scheduling mode.
     pub(crate) scheduling: SchedulingConfig,
     /// The name of this pod; empty is the host name.
@@ -252,12 +245,12 @@ impl TryFrom<Args> for Config {
             cleanup: args.cleanup,
             doctor: args.doctor,
             publishes_capacity: embedded.contains(&Embedded::Capacity),
-            provisioner: embedded.contains(&Embedded::Provisioner).then(|| ProvisionerConfig {
+            provisioner: embedded.contains(&Embedded::Provisioner).then(|| EmbeddedConfig {
                 settings: args.provisioner,
                 lease: lease(provisioner_lease(flavor)),
                 timing: args.election_timing,
             }),
-            resizer: embedded.contains(&Embedded::Resizer).then(|| ResizerConfig {
+            resizer: embedded.contains(&Embedded::Resizer).then(|| EmbeddedConfig {
                 settings: args.resizer,
                 lease: lease(resizer_lease(flavor)),
                 timing: args.election_timing,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cluster_inventory::Inventory;
 use doctor_controller::DoctorContext;
+use futures::future::try_join_all;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use topolvm_api::ApiFlavor;
@@ -16,8 +17,9 @@ use topolvm_runtime::{CancellationToken, ConfigError, LogArgs, Program, RetiredA
 use topolvm_webhook::{CapacityResource, WebhookConfig, WebhookContext, Webhooks};
 
 use crate::added_controllers::{
-    LeasedProvisioner, LeasedResizer, add_doctor, add_growth, add_rebuild, add_release_of_claims,
+    StartEmbedded, add_doctor, add_growth, add_rebuild, add_release_of_claims, embed_provisioner, embed_resizer,
 };
+use crate::args::EmbeddedConfig;
 use crate::capacity_publisher::CapacityPublisher;
 use crate::leader::{Election, LeaderStatus};
 use crate::reconcile::Controllers;
@@ -63,8 +65,6 @@ impl Program for Args {
         let leading = LeaderStatus::register(&mut registry);
         let elect = |lease, timing| Election::new(&client, lease, identity.clone(), timing, now, &leading);
         let election = config.lease.map(|(lease, timing)| elect(lease, timing));
-        let provisioner = config.provisioner.map(|config| (config.settings, elect(config.lease, config.timing)));
-        let resizer = config.resizer.map(|config| (config.settings, elect(config.lease, config.timing)));
         serve_web_page(config.ui, &driver, &doctor, &tasks, &shutdown);
         if let Some(lists) = config.inventory {
             let inventory = Inventory::new(config.agent_access, client.clone(), &doctor.namespace, driver.volumes());
@@ -75,22 +75,22 @@ impl Program for Args {
         let scheduling = Scheduling::register(config.scheduling, extender, &mut registry);
         let reconcile_metrics = ReconcileMetrics::register(&mut registry);
         let (settings, cleanup, namespace) = (config.controllers, config.cleanup, doctor.namespace.clone());
-        let mut controllers = driver.controllers(settings, cleanup, identity, reconcile_metrics, scheduling, namespace);
+        let mut controllers =
+            driver.controllers(settings, cleanup, identity.clone(), reconcile_metrics, scheduling, namespace);
         add_growth(&mut controllers, config.growth);
         add_rebuild(&mut controllers, config.rebuild);
         add_doctor(&mut controllers, doctor);
-        let provisioner = provisioner.map(|(settings, election)| {
-            let identity = provisioner_identity(flavor, now());
-            LeasedProvisioner { context: driver.provisioner_context(identity, &controllers), settings, election }
-        });
-        if provisioner.is_none() {
+        let mut embedded = Vec::new();
+        if let Some(EmbeddedConfig { lease, timing, settings }) = config.provisioner {
+            let context = driver.provisioner_context(provisioner_identity(flavor, now()), &controllers);
+            embedded.push(embed_provisioner(context, settings, elect(lease, timing)));
+        } else {
             add_release_of_claims(&mut controllers);
         }
-        let resizer = resizer.map(|(settings, election)| {
-            let context = driver.resizer_context(&controllers);
-            LeasedResizer { context, settings, election }
-        });
-        run_leader_work(LeaderWork { controllers, publisher, provisioner, resizer }, election, &tasks, &shutdown);
+        if let Some(EmbeddedConfig { lease, timing, settings }) = config.resizer {
+            embedded.push(embed_resizer(driver.resizer_context(&controllers), settings, elect(lease, timing)));
+        }
+        run_leader_work(LeaderWork { controllers, publisher, embedded }, election, &tasks, &shutdown);
 
         let listener = unix::listen(&config.csi_socket).await?;
         tracing::info!(socket = %config.csi_socket.display(), driver = flavor.driver_name(), "serving CSI");
@@ -159,28 +159,22 @@ fn serve_webhooks(
 struct LeaderWork {
     controllers: Controllers,
     publisher: Option<CapacityPublisher>,
-    provisioner: Option<LeasedProvisioner>,
-    resizer: Option<LeasedResizer>,
+    embedded: Vec<StartEmbedded>,
 }
 
 impl LeaderWork {
     /// Runs all of it until `term` is cancelled.
     async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
-        let Self { mut controllers, publisher, provisioner, resizer } = self;
-        let provisioning = provisioner.map(|provisioner| provisioner.begin(&mut controllers, term.clone()));
-        let resizing = resizer.map(|resizer| resizer.begin(&mut controllers, term.clone()));
-        let publishing = publisher.map(|publisher| publisher.run(term.clone()));
-        let controllers = Box::pin(controllers.run(term));
-        let embedded = async { tokio::try_join!(run_if_any(provisioning), run_if_any(resizing)).map(drop) };
-        tokio::try_join!(controllers, run_if_any(publishing), embedded).map(drop)
-    }
-}
-
-/// Awaits work that may not be wanted.
-async fn run_if_any(work: Option<impl Future<Output = anyhow::Result<()>>>) -> anyhow::Result<()> {
-    match work {
-        Some(work) => work.await,
-        None => Ok(()),
+        let Self { mut controllers, publisher, embedded } = self;
+        let embedded = try_join_all(embedded.iter().map(|start| start(&mut controllers, term.clone())));
+        let publishing = async {
+            match publisher {
+                Some(publisher) => publisher.run(term.clone()).await,
+                None => Ok(()),
+            }
+        };
+        let controllers = Box::pin(controllers.run(term.clone()));
+        tokio::try_join!(controllers, publishing, embedded).map(drop)
     }
 }
 

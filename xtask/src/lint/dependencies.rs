@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 36] = [
+const ALLOWED: [(&str, &[&str]); 37] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -53,8 +53,9 @@ const ALLOWED: [(&str, &[&str]); 36] = [
     ("claim-rebuild", &["topolvm-api", "topolvm-kube", "topolvm-runtime"]),
     ("cluster-inventory", &["topolvm-kube", "topolvm-runtime"]),
     ("doctor-controller", &["topolvm-api", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
-    ("embedded-provisioner", &["topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
-    ("embedded-resizer", &["topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
+    ("csi-calls", &["topolvm-proto"]),
+    ("embedded-provisioner", &["csi-calls", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
+    ("embedded-resizer", &["csi-calls", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("node-inventory", &["lvmd-client", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),

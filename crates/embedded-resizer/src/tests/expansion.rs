@@ -102,7 +102,7 @@ async fn infeasible_size_is_retried_slowly_and_can_be_reduced() {
         assert_eq!((harness.driver.sizes(), harness.volume_size()), (vec![9], json!("1Gi")), "{code:?}");
         assert_eq!(harness.progress(), triple("1Gi", "9Gi", "ControllerResizeInfeasible"));
         assert_eq!(harness.conditions(), ["Resizing", "ControllerResizeError"]);
-        let expected = format!("cannot expand the volume: {code:?}: node n1 is full");
+        let expected = format!("cannot expand the volume: rpc error: code = {code:?} desc = node n1 is full");
         assert_eq!(harness.message("ControllerResizeError"), expected);
         assert_eq!(harness.reasons(), ["Resizing", "VolumeResizeFailed"]);
         harness.wait(310).await;

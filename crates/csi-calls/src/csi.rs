@@ -1,0 +1,178 @@
+//! The calls of the Controller service, with their deadline.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tonic::{Code, Request, Response, Status};
+use topolvm_proto::csi::controller_server::Controller;
+use topolvm_proto::csi::controller_service_capability::{Type as Kind, rpc};
+use topolvm_proto::csi::{
+    CapacityRange, ControllerExpandVolumeRequest, ControllerGetCapabilitiesRequest, ControllerModifyVolumeRequest,
+    CreateVolumeRequest, DeleteVolumeRequest, Volume, VolumeCapability,
+};
+
+/// Contents of a Secret for a call.
+pub type Secrets = HashMap<String, String>;
+
+/// A failed call. It reads as the sidecars write it into Events.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rpc error: code = {} desc = {message}", self.code_name())]
+pub struct CallError {
+    code: Code,
+    message: String,
+}
+
+impl CallError {
+    /// Makes the error of a call that is not made, or that has no answer.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// Returns the code.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        self.code
+    }
+
+    /// Returns the name of the code as the sidecars write it, such as `InvalidArgument`.
+    #[must_use]
+    pub fn code_name(&self) -> String {
+        if self.code == Code::Cancelled { "Canceled".to_owned() } else { format!("{:?}", self.code) }
+    }
+
+    /// Returns the message of the driver.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl From<Status> for CallError {
+    fn from(status: Status) -> Self {
+        Self::new(status.code(), status.message())
+    }
+}
+
+/// Capabilities of the Controller service that decide about requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Distinguishes volumes for one pod from those for several pods of a node.
+    pub single_node_multi_writer: bool,
+    /// Takes and restores snapshots.
+    pub snapshots: bool,
+    /// Clones volumes.
+    pub clones: bool,
+}
+
+/// A volume after its expansion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expanded {
+    /// Its size.
+    pub bytes: u64,
+    /// True if the kubelet has to grow the filesystem.
+    pub needs_node: bool,
+}
+
+/// The Controller service.
+#[expect(missing_debug_implementations, reason = "the service has none")]
+#[derive(Clone)]
+pub struct CsiController {
+    service: Arc<dyn Controller>,
+    timeout: Duration,
+}
+
+impl CsiController {
+    /// Makes the service, of which each call may take so long.
+    pub fn new(service: Arc<dyn Controller>, timeout: Duration) -> Self {
+        Self { service, timeout }
+    }
+
+    /// Returns what the service can do.
+    pub async fn capabilities(&self) -> Result<Capabilities, CallError> {
+        let request = self.request(ControllerGetCapabilitiesRequest {});
+        let answer = self.finish(self.service.controller_get_capabilities(request)).await?;
+        let kinds = answer.capabilities.into_iter().filter_map(|capability| match capability.r#type? {
+            Kind::Rpc(announced) => Some(announced.r#type()),
+        });
+        let announced: Vec<rpc::Type> = kinds.collect();
+        let has = |kind| announced.contains(&kind);
+        Ok(Capabilities {
+            single_node_multi_writer: has(rpc::Type::SingleNodeMultiWriter),
+            snapshots: has(rpc::Type::CreateDeleteSnapshot),
+            clones: has(rpc::Type::CloneVolume),
+        })
+    }
+
+    /// Creates a volume, or returns the existing one of this name.
+    pub async fn create_volume(&self, request: CreateVolumeRequest) -> Result<Volume, CallError> {
+        let answer = self.finish(self.service.create_volume(self.request(request))).await?;
+        answer.volume.ok_or_else(|| CallError::new(Code::Unavailable, "CreateVolume returned no volume"))
+    }
+
+    /// Deletes a volume; one that does not exist is deleted.
+    pub async fn delete_volume(&self, id: &str, secrets: Secrets) -> Result<(), CallError> {
+        let request = self.request(DeleteVolumeRequest { volume_id: id.to_owned(), secrets });
+        self.finish(self.service.delete_volume(request)).await.map(drop)
+    }
+
+    /// Expands a volume to at least so many bytes.
+    pub async fn expand_volume(
+        &self,
+        id: &str,
+        bytes: u64,
+        capability: VolumeCapability,
+        secrets: Secrets,
+    ) -> Result<Expanded, CallError> {
+        let required_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let request = self.request(ControllerExpandVolumeRequest {
+            volume_id: id.to_owned(),
+            capacity_range: Some(CapacityRange { required_bytes, limit_bytes: 0 }),
+            secrets,
+            volume_capability: Some(capability),
+        });
+        let answer = self.finish(self.service.controller_expand_volume(request)).await?;
+        let bytes = u64::try_from(answer.capacity_bytes).unwrap_or_default();
+        Ok(Expanded { bytes, needs_node: answer.node_expansion_required })
+    }
+
+    /// Applies the parameters of a VolumeAttributesClass to a volume.
+    pub async fn modify_volume(
+        &self,
+        id: &str,
+        mutable_parameters: HashMap<String, String>,
+        secrets: Secrets,
+    ) -> Result<(), CallError> {
+        let request =
+            self.request(ControllerModifyVolumeRequest { volume_id: id.to_owned(), secrets, mutable_parameters });
+        self.finish(self.service.controller_modify_volume(request)).await.map(drop)
+    }
+
+    /// Adds the deadline, which the service obeys as that of a call over a socket.
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.set_timeout(self.timeout);
+        request
+    }
+
+    /// Awaits the answer until the deadline.
+    async fn finish<T>(&self, call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, CallError> {
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(answer) => Ok(answer?.into_inner()),
+            Err(_elapsed) => Err(CallError::new(Code::DeadlineExceeded, "the driver did not answer in time")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_error_reads_as_that_of_a_sidecar() {
+        let error = CallError::from(Status::out_of_range("node n1 is full"));
+        assert_eq!(error.to_string(), "rpc error: code = OutOfRange desc = node n1 is full");
+        let error = CallError::new(Code::Cancelled, "no");
+        assert_eq!(error.to_string(), "rpc error: code = Canceled desc = no");
+    }
+}
