@@ -49,8 +49,12 @@ pub(crate) enum PrepareError {
     NodeGone(String),
     #[error("node {node} is not in allowedTopologies of the StorageClass; the scheduler has to select another one")]
     NodeNotAllowed { node: String },
+    #[error("node {node} has no CSINode {node}, which its kubelet creates; the scheduler has to select another one")]
+    NodeWithoutCsiNode { node: String },
+    #[error("the driver {driver} is not registered on node {node}; check that topolvm-node runs there")]
+    NodeWithoutDriver { node: String, driver: String },
     #[error("node {node} has no label {key}; check that topolvm-node runs on it and is registered with the kubelet")]
-    NodeWithoutDriver { node: String, key: String },
+    NodeWithoutLabel { node: String, key: String },
     #[error(
         "no node has the label {key} and is in allowedTopologies of the StorageClass; check that topolvm-node runs, \
          and the allowedTopologies"
@@ -89,7 +93,19 @@ pub(crate) enum SourceProblem {
 impl PrepareError {
     /// Returns whether the scheduler has to select another node.
     pub(crate) const fn needs_other_node(&self) -> bool {
-        matches!(self, Self::NodeGone(_) | Self::NodeNotAllowed { .. })
+        matches!(self, Self::NodeGone(_) | Self::NodeWithoutCsiNode { .. } | Self::NodeNotAllowed { .. })
+    }
+
+    /// Returns whether it can end without a change of the claim, its StorageClass and its source: an agent starts, or the
+    /// API server answers.
+    pub(crate) const fn is_temporary(&self) -> bool {
+        matches!(
+            self,
+            Self::NodeWithoutCsiNode { .. }
+                | Self::NodeWithoutDriver { .. }
+                | Self::NodeWithoutLabel { .. }
+                | Self::Api(_)
+        )
     }
 
     /// Returns whether the claim never gets a volume with this StorageClass.
@@ -112,7 +128,9 @@ impl PrepareError {
             | Self::SecretMissing(_)
             | Self::NodeGone(_)
             | Self::NodeNotAllowed { .. }
+            | Self::NodeWithoutCsiNode { .. }
             | Self::NodeWithoutDriver { .. }
+            | Self::NodeWithoutLabel { .. }
             | Self::NoNode { .. }
             | Self::Api(_) => false,
         }

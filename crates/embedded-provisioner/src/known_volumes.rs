@@ -1,6 +1,7 @@
-//! The PersistentVolumes of this driver, from one watch of all of them, with the fields that the provisioner reads.
+//! The PersistentVolumes of this driver, from one watch of all of them, with the fields that the provisioner reads, and
+//! the names of others that a volume of this provisioner could have.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, SecretReference};
@@ -10,6 +11,8 @@ use kube::{Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use topolvm_kube::has_finalizer;
+
+use crate::volume_request::claim_uid;
 
 /// Annotation with the driver that has provisioned a PersistentVolume.
 pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -25,18 +28,39 @@ pub(crate) const VOLUME_FINALIZER: &str = "external-provisioner.volume.kubernete
 #[derive(Clone)]
 pub(crate) struct KnownVolumes {
     driver: String,
+    /// The prefix of the names of this provisioner's volumes.
+    prefix: String,
     state: Arc<Mutex<State>>,
     listed: Arc<watch::Sender<bool>>,
 }
 
 #[derive(Default)]
 struct State {
-    volumes: HashMap<String, Arc<KnownVolume>>,
+    known: Known,
     /// The objects that a list which has not ended has named so far.
-    listing: Option<HashMap<String, Arc<KnownVolume>>>,
+    listing: Option<Known>,
     queue: Option<mpsc::UnboundedSender<String>>,
     /// Takes the names of those that were deleted.
     deletions: Option<mpsc::UnboundedSender<String>>,
+}
+
+/// What is known of PersistentVolumes, by name.
+#[derive(Default)]
+struct Known {
+    volumes: HashMap<String, Arc<KnownVolume>>,
+    /// Names of others that begin as those of this provisioner's volumes.
+    others: HashSet<String>,
+}
+
+/// The owner of the name of a claim's PersistentVolume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameOwner {
+    /// No PersistentVolume has the name.
+    None,
+    /// The PersistentVolume of this driver that has it is for the claim, or for none yet.
+    Claim,
+    /// A PersistentVolume of another driver or claim has it.
+    Other,
 }
 
 /// A PersistentVolume of this driver.
@@ -80,32 +104,66 @@ pub(crate) enum DeletionSecret {
 }
 
 impl KnownVolumes {
-    /// Makes an empty set of PersistentVolumes of this driver.
-    pub(crate) fn new(driver: String) -> Self {
-        Self { driver, state: Arc::default(), listed: Arc::default() }
+    /// Makes an empty set of PersistentVolumes of this driver. The names of volumes that the provisioner creates begin
+    /// with the prefix.
+    pub(crate) fn new(driver: String, prefix: String) -> Self {
+        Self { driver, prefix, state: Arc::default(), listed: Arc::default() }
     }
 
     /// Queues the names of PersistentVolumes that change from now on, and those of deleted ones.
     pub(crate) fn connect(&self, queue: mpsc::UnboundedSender<String>, deletions: mpsc::UnboundedSender<String>) {
         let mut state = self.state.lock();
         (state.queue, state.deletions) = (Some(queue), Some(deletions));
-        state.volumes.keys().for_each(|name| state.enqueue(name));
+        state.known.volumes.keys().for_each(|name| state.enqueue(name));
     }
 
-    /// Waits until all PersistentVolumes have been listed once.
+    /// Forgets that the PersistentVolumes have been listed: another watch of them begins, and an earlier one may have
+    /// missed what another process did.
+    pub(crate) fn await_list(&self) {
+        self.listed.send_replace(false);
+    }
+
+    /// Waits until all PersistentVolumes have been listed.
     pub(crate) async fn wait_until_listed(&self) -> bool {
         self.listed.subscribe().wait_for(|listed| *listed).await.is_ok()
     }
 
     /// Returns the PersistentVolume of this name.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<KnownVolume>> {
-        self.state.lock().volumes.get(name).cloned()
+        self.state.lock().known.volumes.get(name).cloned()
+    }
+
+    /// Returns the owner of the name of the PersistentVolume of the claim with this UID.
+    pub(crate) fn name_owner(&self, name: &str, claim_uid: &str) -> NameOwner {
+        let state = self.state.lock();
+        match state.known.volumes.get(name) {
+            Some(volume) => {
+                let claim = volume.claim.as_ref().map(|claim| claim.uid.as_str()).filter(|uid| !uid.is_empty());
+                if claim.is_none_or(|uid| uid == claim_uid) { NameOwner::Claim } else { NameOwner::Other }
+            }
+            None if state.known.others.contains(name) => NameOwner::Other,
+            None => NameOwner::None,
+        }
+    }
+
+    /// Returns the name of a PersistentVolume that refers to the volume with this CSI id.
+    pub(crate) fn name_of_handle(&self, handle: &str) -> Option<String> {
+        let state = self.state.lock();
+        state.known.volumes.values().find(|volume| volume.handle == handle).map(|volume| volume.name.clone())
+    }
+
+    /// Keeps a PersistentVolume as the API server has returned it, which the watch has yet to show.
+    pub(crate) fn note_written(&self, volume: &PersistentVolume) {
+        let mut state = self.state.lock();
+        if let Some(known) = state.read(&self.driver, volume) {
+            state.known.volumes.entry(known.name.clone()).or_insert(known);
+        }
     }
 
     /// Notes that the volume of this PersistentVolume is deleted.
     pub(crate) fn set_finished(&self, volume: &KnownVolume) {
         let mut state = self.state.lock();
-        if let Some(known) = state.volumes.get_mut(&volume.name).filter(|known| known.uid == volume.uid) {
+        if let Some(known) = state.known.volumes.get_mut(&volume.name).filter(|known| known.uid == volume.uid) {
             Arc::make_mut(known).is_finished = true;
         }
     }
@@ -114,35 +172,53 @@ impl KnownVolumes {
     pub(crate) fn apply(&self, event: Event<PersistentVolume>) {
         let mut state = self.state.lock();
         match event {
-            Event::Init => state.listing = Some(HashMap::new()),
+            Event::Init => state.listing = Some(Known::default()),
             Event::InitApply(volume) => {
-                let known = state.read(&self.driver, &volume);
-                state.listing.get_or_insert_default().extend(known.map(|known| (known.name.clone(), known)));
+                let read = state.read(&self.driver, &volume);
+                let is_other = read.is_none() && self.may_name(&volume);
+                let listing = state.listing.get_or_insert_default();
+                listing.volumes.extend(read.map(|read| (read.name.clone(), read)));
+                listing.others.extend(is_other.then(|| volume.name_any()));
             }
             Event::InitDone => {
                 let listed = state.listing.take().unwrap_or_default();
-                let before = std::mem::replace(&mut state.volumes, listed);
-                before
-                    .keys()
-                    .filter(|name| !state.volumes.contains_key(*name))
-                    .for_each(|name| state.note_deleted(name));
-                state.volumes.keys().for_each(|name| state.enqueue(name));
+                let before = std::mem::replace(&mut state.known, listed);
+                let gone = before.names().filter(|name| !state.known.has(name));
+                gone.for_each(|name| state.note_deleted(name));
+                state.known.volumes.keys().for_each(|name| state.enqueue(name));
                 drop(state);
                 self.listed.send_replace(true);
             }
             Event::Apply(volume) => {
-                if let Some(known) = state.read(&self.driver, &volume) {
-                    state.enqueue(&known.name);
-                    state.volumes.insert(known.name.clone(), known);
+                if let Some(read) = state.read(&self.driver, &volume) {
+                    state.enqueue(&read.name);
+                    state.known.volumes.insert(read.name.clone(), read);
+                } else if self.may_name(&volume) {
+                    state.known.others.insert(volume.name_any());
                 }
             }
             Event::Delete(volume) => {
                 let name = volume.name_any();
-                if state.volumes.remove(&name).is_some() {
+                if state.known.volumes.remove(&name).is_some() || state.known.others.remove(&name) {
                     state.note_deleted(&name);
                 }
             }
         }
+    }
+
+    /// Returns whether a volume of this provisioner could have the name of this PersistentVolume.
+    fn may_name(&self, volume: &PersistentVolume) -> bool {
+        volume.metadata.name.as_deref().is_some_and(|name| claim_uid(&self.prefix, name).is_some())
+    }
+}
+
+impl Known {
+    fn has(&self, name: &str) -> bool {
+        self.volumes.contains_key(name) || self.others.contains(name)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.volumes.keys().chain(&self.others)
     }
 }
 
@@ -150,7 +226,8 @@ impl State {
     /// Reads a PersistentVolume; `None` if it is of another driver.
     fn read(&self, driver: &str, volume: &PersistentVolume) -> Option<Arc<KnownVolume>> {
         let mut read = KnownVolume::from_object(driver, volume)?;
-        read.is_finished = self.volumes.get(&read.name).is_some_and(|known| known.uid == read.uid && known.is_finished);
+        read.is_finished =
+            self.known.volumes.get(&read.name).is_some_and(|known| known.uid == read.uid && known.is_finished);
         Some(Arc::new(read))
     }
 
@@ -261,7 +338,7 @@ mod tests {
 
     #[test]
     fn known_volumes_are_those_of_the_driver() {
-        let volumes = KnownVolumes::new("topolvm.io".to_owned());
+        let volumes = KnownVolumes::new("topolvm.io".to_owned(), "pvc".to_owned());
         let ((queue, mut queued), (deletions, mut deleted)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
         volumes.connect(queue, deletions);
         volumes.apply(Event::Init);
@@ -283,8 +360,50 @@ mod tests {
     }
 
     #[test]
+    fn name_owner_is_the_claim_or_another() {
+        let volumes = KnownVolumes::new("topolvm.io".to_owned(), "pvc".to_owned());
+        let (deletions, mut deleted) = mpsc::unbounded_channel();
+        volumes.connect(mpsc::unbounded_channel().0, deletions);
+        let reserved = |uid: &str| {
+            let mut reserved = volume("pvc-1", "topolvm.io", json!({}));
+            let claim = json!({"namespace": "default", "name": "data", "uid": uid});
+            reserved.spec.as_mut().unwrap().claim_ref = Some(serde_json::from_value(claim).unwrap());
+            reserved
+        };
+        let owner = || volumes.name_owner("pvc-1", "1");
+        assert_eq!(owner(), NameOwner::None);
+        volumes.note_written(&reserved("1"));
+        assert_eq!(owner(), NameOwner::Claim);
+        for (uid, expected) in [("2", NameOwner::Other), ("", NameOwner::Claim)] {
+            volumes.apply(Event::Apply(reserved(uid)));
+            assert_eq!(owner(), expected, "{uid:?}");
+        }
+        assert_eq!(volumes.name_of_handle("id-pvc-1").as_deref(), Some("pvc-1"));
+        volumes.apply(Event::Delete(reserved("2")));
+        assert_eq!((owner(), volumes.name_of_handle("id-pvc-1")), (NameOwner::None, None));
+        let foreign = || volume("pvc-1", "ebs.example", json!({}));
+        volumes.apply(Event::Apply(foreign()));
+        // Of other names nothing is kept
+        volumes.apply(Event::Apply(volume("data-1", "ebs.example", json!({}))));
+        assert_eq!((owner(), volumes.state.lock().known.others.len()), (NameOwner::Other, 1));
+        // A list that has it, and one that lacks it
+        volumes.apply(Event::Init);
+        volumes.apply(Event::InitApply(foreign()));
+        volumes.apply(Event::InitDone);
+        assert_eq!(owner(), NameOwner::Other);
+        volumes.apply(Event::Init);
+        volumes.apply(Event::InitDone);
+        assert_eq!(owner(), NameOwner::None);
+        volumes.apply(Event::Apply(foreign()));
+        volumes.apply(Event::Delete(foreign()));
+        assert_eq!(owner(), NameOwner::None);
+        let names: Vec<_> = std::iter::from_fn(|| deleted.try_recv().ok()).collect();
+        assert_eq!(names, ["pvc-1", "pvc-1", "pvc-1"]);
+    }
+
+    #[test]
     fn finished_volume_stays_finished_until_it_is_deleted() {
-        let volumes = KnownVolumes::new("topolvm.io".to_owned());
+        let volumes = KnownVolumes::new("topolvm.io".to_owned(), "pvc".to_owned());
         volumes.apply(Event::Apply(volume("a", "topolvm.io", json!({}))));
         volumes.set_finished(&volumes.get("a").unwrap());
         volumes.apply(Event::Apply(volume("a", "topolvm.io", json!({}))));

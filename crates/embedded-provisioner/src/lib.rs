@@ -1,10 +1,11 @@
 //! Provisions and deletes volumes for claims, as external-provisioner does, but in the process of the CSI driver: it
 //! calls the Controller service without a socket, and takes claims and Nodes from watches that the process has anyway.
 //!
-//! `pending_claims`, `storage_classes` and `known_volumes` are what the watches show. `preparation` turns a claim into
-//! a request, with the pure parts in `volume_request`, `topology` and `secret_reference`; `provisioning` sends it and
-//! saves the PersistentVolume that `persistent_volume` builds; `held_claims` outlives the process in the middle of
-//! that; `deletion` deletes what is released. `content_source`, `source_protection` and `copies` are about copies.
+//! `pending_claims`, `storage_classes`, `known_volumes` and `registered_nodes` are what the watches show. `next_step`
+//! decides about a claim. `preparation` turns it into a request, with the pure parts in `volume_request`, `topology` and
+//! `secret_reference`; `provisioning` sends it and saves the PersistentVolume that `persistent_volume` builds. If a term
+//! ends in the middle of that, `progress` remembers it; if the process ends, `held_claims` does. `deletion` deletes what
+//! is released. `content_source`, `source_protection` and `copies` are about copies.
 
 mod args;
 mod attempt;
@@ -16,11 +17,14 @@ mod deletion;
 mod error;
 mod held_claims;
 mod known_volumes;
+mod next_step;
 mod node_topologies;
 mod pending_claims;
 mod persistent_volume;
 mod preparation;
+mod progress;
 mod provisioning;
+mod registered_nodes;
 mod secret_reference;
 mod source_protection;
 mod storage_classes;
@@ -45,12 +49,14 @@ use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 pub use args::ProvisionerArgs;
 pub use held_claims::release_held_claims;
+pub use progress::Progress;
 
 use known_volumes::KnownVolumes;
 use node_topologies::NodeTopologies;
 use pending_claims::PendingClaims;
 use preparation::Preparation;
-use provisioning::{Progress, ProvisionError};
+use provisioning::ProvisionError;
+use registered_nodes::RegisteredNodes;
 use storage_classes::StorageClasses;
 use volume_request::claim_uid;
 
@@ -77,6 +83,8 @@ pub struct ProvisionerContext {
     pub events: EventPublisher,
     /// The metric of reconciles.
     pub metrics: ReconcileMetrics,
+    /// The memory of what was begun, which outlives the provisioner.
+    pub progress: Progress,
 }
 
 /// The provisioner. Clones share what they know.
@@ -90,7 +98,7 @@ pub struct Provisioner {
     claims: PendingClaims,
     classes: StorageClasses,
     volumes: KnownVolumes,
-    progress: Arc<Progress>,
+    registered: RegisteredNodes,
 }
 
 impl Provisioner {
@@ -98,9 +106,12 @@ impl Provisioner {
     #[must_use]
     pub fn new(context: ProvisionerContext, settings: ProvisionerArgs) -> Self {
         let driver = || context.driver.clone();
+        let registered = RegisteredNodes::new(driver(), context.topology_key.clone());
         let topologies = NodeTopologies {
             client: context.client.clone(),
             nodes: context.nodes.clone(),
+            registered: registered.clone(),
+            driver: driver(),
             key: context.topology_key.clone(),
         };
         let preparation = Preparation {
@@ -114,8 +125,8 @@ impl Provisioner {
             preparation,
             claims: PendingClaims::new(driver()),
             classes: StorageClasses::new(driver()),
-            volumes: KnownVolumes::new(driver()),
-            progress: Arc::default(),
+            volumes: KnownVolumes::new(driver(), settings.provisioner_volume_name_prefix.clone()),
+            registered,
             settings,
             context,
         }
@@ -130,15 +141,24 @@ impl Provisioner {
     /// Provisions and deletes until `term` is cancelled. May run again afterwards.
     pub async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
         let (client, end) = (|| self.context.client.clone(), || term.clone());
-        let (classes, claims, volumes) = (self.classes.clone(), self.claims.clone(), self.volumes.clone());
+        // Another process may have been the provisioner since the last lists
+        self.classes.await_list();
+        self.volumes.await_list();
+        self.registered.await_list();
+        let (classes, claims) = (self.classes.clone(), self.claims.clone());
         let watch_classes = watch_all("StorageClasses", Api::all(client()), end(), move |event| {
             classes.apply(event).iter().for_each(|class| claims.enqueue_class(class));
         });
+        let volumes = self.volumes.clone();
         let watch_volumes =
             watch_all("PersistentVolumes", Api::all(client()), end(), move |event| volumes.apply(event));
+        let (registered, claims) = (self.registered.clone(), self.claims.clone());
+        let watch_nodes = watch_all("CSINodes", Api::all(client()), end(), move |event| {
+            registered.apply(&event).iter().for_each(|node| claims.enqueue_node(node));
+        });
         // Dropped wherever it is when the term ends: an attempt is continued by the next one
         let working = term.run_until_cancelled(Box::pin(self.work())).map(|_| Ok(()));
-        tokio::try_join!(watch_classes, watch_volumes, working).map(drop)
+        tokio::try_join!(watch_classes, watch_volumes, watch_nodes, working).map(drop)
     }
 
     /// Does what is due, when all is known that decides it. Ends only when the process does.
@@ -148,13 +168,15 @@ impl Provisioner {
         let (deletion_queue, deletions) = mpsc::unbounded_channel();
         let is_listed = self.volumes.wait_until_listed().await
             && self.classes.wait_until_listed().await
+            && self.registered.wait_until_listed().await
             && self.context.nodes.wait_until_listed().await
             && self.claims.wait_until_listed().await;
         if !is_listed {
             return;
         }
         let announced = self.read_capabilities().await;
-        for uid in self.progress.unfinished() {
+        // Also those whose claims are gone
+        for uid in self.context.progress.claims() {
             // The receiver is here
             drop(claim_queue.send(uid));
         }
@@ -215,11 +237,11 @@ impl Provisioner {
         reconcile_changes(UnboundedReceiverStream::new(volumes), self.work_queue(), |_| (), reconcile, log).await;
     }
 
-    /// Provisions again for claims that wait and whose PersistentVolume was deleted.
+    /// Provisions again for claims that wait and whose PersistentVolume, or another one of its name, was deleted.
     async fn follow_deletions(&self, mut deleted: mpsc::UnboundedReceiver<String>) {
         while let Some(name) = deleted.recv().await {
             if let Some(uid) = claim_uid(&self.settings.provisioner_volume_name_prefix, &name) {
-                self.claims.set_provisioned(uid, false);
+                self.claims.enqueue(uid);
             }
         }
     }

@@ -13,6 +13,7 @@ use topolvm_kube::{Cache, ReconcileError, list_in_pages, none_if_not_found};
 use topolvm_proto::csi::TopologyRequirement;
 
 use crate::error::PrepareError;
+use crate::registered_nodes::{RegisteredNodes, Registration};
 use crate::topology::{is_allowed, names_other_labels, requirement, spread};
 
 /// The nodes of the cluster.
@@ -21,6 +22,9 @@ pub(crate) struct NodeTopologies {
     pub(crate) client: Client,
     /// The cache of Nodes, with at least the label of the driver.
     pub(crate) nodes: Cache<PartialObjectMeta<Node>>,
+    /// Those where the driver is registered.
+    pub(crate) registered: RegisteredNodes,
+    pub(crate) driver: String,
     /// The label of the driver, which is the only key of its topology.
     pub(crate) key: String,
 }
@@ -39,13 +43,24 @@ impl NodeTopologies {
             // Also one that the watch has yet to show
             _ => self.read_labels(node).await?.ok_or_else(|| PrepareError::NodeGone(node.to_owned()))?,
         };
-        let missing = || PrepareError::NodeWithoutDriver { node: node.to_owned(), key: self.key.clone() };
+        self.check_registered(node)?;
+        let missing = || PrepareError::NodeWithoutLabel { node: node.to_owned(), key: self.key.clone() };
         let segment = labels.get(&self.key).filter(|value| !value.is_empty()).ok_or_else(missing)?;
         // The StorageClass may name any label: the scheduler has compared all of them
         if !is_allowed(allowed, &labels) {
             return Err(PrepareError::NodeNotAllowed { node: node.to_owned() });
         }
         Ok(requirement(&self.key, std::slice::from_ref(segment)))
+    }
+
+    /// Checks that the kubelet of a node has registered the driver. Without it no agent creates the volume.
+    fn check_registered(&self, node: &str) -> Result<(), PrepareError> {
+        let node = node.to_owned();
+        match self.registered.get(&node) {
+            Some(Registration::Registered) => Ok(()),
+            Some(Registration::Missing) => Err(PrepareError::NodeWithoutDriver { node, driver: self.driver.clone() }),
+            None => Err(PrepareError::NodeWithoutCsiNode { node }),
+        }
     }
 
     /// Returns the topologies of all allowed nodes, beginning with another one for each claim.

@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 use kube::{Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
-use topolvm_api::claim::{provisioner, storage_class, volume_name};
+use topolvm_api::claim::{provisioner, selected_node, storage_class, volume_name};
 use topolvm_kube::has_finalizer;
 
 use crate::held_claims::is_held;
@@ -28,17 +28,6 @@ pub(crate) struct PendingClaims {
     releases: Arc<watch::Sender<()>>,
 }
 
-/// A claim that waits for a volume.
-#[derive(Clone, Debug)]
-pub(crate) struct PendingClaim {
-    /// The claim, without managed fields.
-    pub(crate) object: Arc<PersistentVolumeClaim>,
-    /// True if an earlier process may have begun with it.
-    pub(crate) is_old: bool,
-    /// True if its PersistentVolume exists, which the watch of claims has yet to show.
-    pub(crate) is_provisioned: bool,
-}
-
 /// A claim that clones another claim of its namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CloneOf {
@@ -54,10 +43,10 @@ struct State {
     queue: Option<ClaimQueue>,
 }
 
-/// Claims by UID.
+/// Claims by UID, without managed fields.
 #[derive(Default)]
 struct Claims {
-    waiting: HashMap<String, PendingClaim>,
+    waiting: HashMap<String, Arc<PersistentVolumeClaim>>,
     clones: HashMap<String, CloneOf>,
     /// Claims that are being deleted and have the finalizer of a source.
     deleted_sources: HashMap<String, Arc<PersistentVolumeClaim>>,
@@ -91,7 +80,7 @@ impl PendingClaims {
     }
 
     /// Returns a claim that waits.
-    pub(crate) fn get(&self, uid: &str) -> Option<PendingClaim> {
+    pub(crate) fn get(&self, uid: &str) -> Option<Arc<PersistentVolumeClaim>> {
         self.state.lock().claims.waiting.get(uid).cloned()
     }
 
@@ -99,36 +88,37 @@ impl PendingClaims {
     pub(crate) fn note_written(&self, claim: &PersistentVolumeClaim) {
         let mut state = self.state.lock();
         if let Some(known) = claim.meta().uid.as_ref().and_then(|uid| state.claims.waiting.get_mut(uid)) {
-            known.object = pruned(claim);
+            *known = pruned(claim);
         }
     }
 
-    /// Queues a claim.
+    /// Queues a claim if it waits.
     pub(crate) fn enqueue(&self, uid: &str) {
-        self.state.lock().enqueue(uid);
-    }
-
-    /// Queues the claims of a StorageClass.
-    pub(crate) fn enqueue_class(&self, class: &str) {
         let state = self.state.lock();
-        let is_of = |claim: &PendingClaim| storage_class(&claim.object) == Some(class);
-        let waiting = state.claims.waiting.iter().filter(|(_, claim)| is_of(claim));
-        waiting.for_each(|(uid, _)| state.enqueue(uid));
-    }
-
-    /// Notes whether the PersistentVolume of a claim exists, and queues a claim that has lost it.
-    pub(crate) fn set_provisioned(&self, uid: &str, is_provisioned: bool) {
-        let mut state = self.state.lock();
-        let Some(claim) = state.claims.waiting.get_mut(uid) else { return };
-        claim.is_provisioned = is_provisioned;
-        if !is_provisioned {
+        if state.claims.waiting.contains_key(uid) {
             state.enqueue(uid);
         }
     }
 
+    /// Queues the claims of a StorageClass.
+    pub(crate) fn enqueue_class(&self, class: &str) {
+        self.enqueue_if(|claim| storage_class(claim) == Some(class));
+    }
+
+    /// Queues the claims for which the scheduler has selected this node.
+    pub(crate) fn enqueue_node(&self, node: &str) {
+        self.enqueue_if(|claim| selected_node(claim) == Some(node));
+    }
+
+    fn enqueue_if(&self, is_wanted: impl Fn(&PersistentVolumeClaim) -> bool) {
+        let state = self.state.lock();
+        let wanted = state.claims.waiting.iter().filter(|(_, claim)| is_wanted(claim));
+        wanted.for_each(|(uid, _)| state.enqueue(uid));
+    }
+
     /// Returns whether a claim for which this is true waits.
     pub(crate) fn any(&self, is_wanted: impl Fn(&PersistentVolumeClaim) -> bool) -> bool {
-        self.state.lock().claims.waiting.values().any(|claim| is_wanted(&claim.object))
+        self.state.lock().claims.waiting.values().any(|claim| is_wanted(claim))
     }
 
     /// Subscribes to changes after which a source of clones may be released.
@@ -153,7 +143,7 @@ impl PendingClaims {
         match event {
             Event::Init => state.listing = Some(Claims::default()),
             Event::InitApply(claim) => {
-                state.listing.get_or_insert_default().insert(&self.driver, claim, true);
+                state.listing.get_or_insert_default().insert(&self.driver, claim);
             }
             Event::InitDone => {
                 state.finish_listing();
@@ -161,7 +151,7 @@ impl PendingClaims {
                 self.releases.send_replace(());
             }
             Event::Apply(claim) => {
-                let inserted = state.claims.insert(&self.driver, claim, false);
+                let inserted = state.claims.insert(&self.driver, claim);
                 if let (true, Some(uid)) = (inserted.is_new, claim.meta().uid.as_ref()) {
                     state.enqueue(uid);
                 }
@@ -192,20 +182,14 @@ impl State {
 
     /// Replaces the claims by those of the list.
     fn finish_listing(&mut self) {
-        let mut listed = self.listing.take().unwrap_or_default();
-        for (uid, claim) in &mut listed.waiting {
-            if let Some(known) = self.claims.waiting.get(uid) {
-                (claim.is_old, claim.is_provisioned) = (known.is_old, known.is_provisioned);
-            }
-        }
-        self.claims = listed;
+        self.claims = self.listing.take().unwrap_or_default();
         self.claims.waiting.keys().for_each(|uid| self.enqueue(uid));
     }
 }
 
 impl Claims {
     /// Keeps what is needed of a claim.
-    fn insert(&mut self, driver: &str, claim: &PersistentVolumeClaim, is_listed: bool) -> Inserted {
+    fn insert(&mut self, driver: &str, claim: &PersistentVolumeClaim) -> Inserted {
         let Some(uid) = claim.meta().uid.as_deref() else { return Inserted::default() };
         // A held claim is to be released
         let is_waiting = provisioner(claim) == Some(driver) && (volume_name(claim).is_none() || is_held(claim));
@@ -224,11 +208,8 @@ impl Claims {
             // It is forgotten elsewhere, too
             return Inserted { is_new: self.waiting.remove(uid).is_some(), may_release };
         }
-        let known = self.waiting.get(uid);
-        let is_new = known.is_none_or(|known| is_changed(&known.object, claim));
-        let (is_old, is_provisioned) = known.map_or((is_listed, false), |known| (known.is_old, known.is_provisioned));
-        let waiting = PendingClaim { object: pruned(claim), is_old, is_provisioned };
-        self.waiting.insert(uid.to_owned(), waiting);
+        let is_new = self.waiting.get(uid).is_none_or(|known| is_changed(known, claim));
+        self.waiting.insert(uid.to_owned(), pruned(claim));
         Inserted { is_new, may_release }
     }
 
@@ -318,11 +299,9 @@ mod tests {
         assert!(claims.get("a").is_none());
         claims.apply(&Event::InitDone);
         assert_eq!(queued(&mut queue), ["a"]);
-        assert!(claims.get("a").unwrap().is_old);
         claims.apply(&Event::Apply(claim("d", DRIVER, &[])));
         claims.apply(&Event::Apply(claim("b", "ebs.example", &[])));
         assert_eq!(queued(&mut queue), ["d"]);
-        assert!(!claims.get("d").unwrap().is_old);
         claims.apply(&Event::Apply(claim("a", DRIVER, &[("/spec/volumeName", json!("pvc-a"))])));
         claims.apply(&Event::Delete(claim("d", DRIVER, &[])));
         assert!(claims.get("a").is_none() && claims.get("d").is_none());
@@ -330,20 +309,22 @@ mod tests {
     }
 
     #[test]
-    fn pending_claim_keeps_its_state_over_changes_and_lists() {
+    fn pending_claims_are_queued_by_uid_class_and_node() {
         let claims = PendingClaims::new(DRIVER.to_owned());
-        claims.apply(&Event::Apply(claim("a", DRIVER, &[])));
-        claims.set_provisioned("a", true);
-        claims.apply(&Event::Apply(claim("a", DRIVER, &[])));
-        claims.apply(&Event::Init);
-        claims.apply(&Event::InitApply(claim("a", DRIVER, &[])));
-        claims.apply(&Event::InitDone);
-        let known = claims.get("a").unwrap();
-        assert!(known.is_provisioned && !known.is_old);
         let (sender, mut queue) = mpsc::unbounded_channel();
         claims.connect(sender);
-        claims.set_provisioned("a", false);
-        assert_eq!(queued(&mut queue), ["a", "a"]);
+        let annotations = json!({"volume.kubernetes.io/storage-provisioner": DRIVER,
+                                 "volume.kubernetes.io/selected-node": "n1"});
+        claims.apply(&Event::Apply(claim("a", DRIVER, &[("/metadata/annotations", annotations)])));
+        claims.apply(&Event::Apply(claim("b", DRIVER, &[("/spec/storageClassName", json!("slow"))])));
+        assert_eq!(queued(&mut queue), ["a", "b"]);
+        claims.enqueue("b");
+        claims.enqueue("other");
+        assert_eq!(queued(&mut queue), ["b"]);
+        claims.enqueue_class("slow");
+        assert_eq!(queued(&mut queue), ["b"]);
+        claims.enqueue_node("n1");
+        assert_eq!(queued(&mut queue), ["a"]);
     }
 
     #[test]

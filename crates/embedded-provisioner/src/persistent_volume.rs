@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn persistent_volume_without_size_or_topology_has_the_requested_size() {
+    fn persistent_volume_of_unknown_size_has_the_requested_one() {
         let built = build(&attempt(json!({})), Volume { volume_id: "id-1".to_owned(), ..Volume::default() });
         assert_eq!(
             (&built["spec"]["capacity"]["storage"], &built["spec"]["nodeAffinity"]),

@@ -30,7 +30,12 @@ impl StorageClasses {
         Self { driver, state: Arc::default(), listed: Arc::default() }
     }
 
-    /// Waits until all StorageClasses have been listed once.
+    /// Forgets that the StorageClasses have been listed: another watch of them begins.
+    pub(crate) fn await_list(&self) {
+        self.listed.send_replace(false);
+    }
+
+    /// Waits until all StorageClasses have been listed.
     pub(crate) async fn wait_until_listed(&self) -> bool {
         self.listed.subscribe().wait_for(|listed| *listed).await.is_ok()
     }

@@ -3,4 +3,7 @@ mod deletion;
 mod driver;
 mod failures;
 mod harness;
+mod names;
+mod nodes;
 mod provisioning;
+mod terms;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use embedded_provisioner::ProvisionerContext;
+use embedded_provisioner::{Progress, ProvisionerContext};
 use embedded_resizer::ResizerContext;
 use kube::{Api, Client};
 use tokio::sync::watch;
@@ -175,6 +175,7 @@ impl Driver {
             identity,
             events: controllers.events.clone(),
             metrics: controllers.metrics.clone(),
+            progress: Progress::default(),
         }
     }
 

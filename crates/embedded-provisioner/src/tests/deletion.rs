@@ -54,7 +54,7 @@ async fn volume_of_csi_provisioner_is_deleted_by_its_handle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volume_deleted_by_a_user_while_bound_goes_when_it_is_released() {
+async fn volume_deleted_while_bound_goes_when_it_is_released() {
     let bench = Bench::start().await;
     bench.server.apply_json(volume("a", "Bound", &[]));
     bench.server.delete(VOLUMES, "", "a");
@@ -127,7 +127,7 @@ async fn finalizer_of_another_client_does_not_prevent_the_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn volume_without_annotations_is_deleted_with_the_secret_of_its_class() {
+async fn volume_without_annotations_uses_the_secret_of_its_class() {
     let bench = Bench::start().await;
     bench.server.apply_json(json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": "key", "namespace": "web"}, "data": {"password": "aGVsbG8="}}));

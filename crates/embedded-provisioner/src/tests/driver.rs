@@ -7,6 +7,8 @@ use tonic::{Code, Request, Response, Status};
 use topolvm_proto::csi as pb;
 use topolvm_proto::csi::controller_server::Controller;
 use topolvm_proto::csi::controller_service_capability::{Rpc, Type as Kind, rpc};
+use topolvm_testkit::ApiServer;
+use topolvm_testkit::api_server::Failure;
 
 /// An answer to CreateVolume.
 #[derive(Clone, Debug)]
@@ -24,7 +26,7 @@ pub(super) enum Answer {
 }
 
 /// The driver.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct FakeDriver {
     pub(super) created: Mutex<Vec<pb::CreateVolumeRequest>>,
     pub(super) deleted: Mutex<Vec<pb::DeleteVolumeRequest>>,
@@ -32,12 +34,20 @@ pub(super) struct FakeDriver {
     pub(super) answers: Mutex<VecDeque<Answer>>,
     /// Errors of the next calls of DeleteVolume.
     pub(super) deletion_errors: Mutex<VecDeque<Code>>,
+    /// Runs once when CreateVolume is called.
+    pub(super) on_create: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl FakeDriver {
     /// Sets the answers to the next calls of CreateVolume.
     pub(super) fn answer(&self, answers: &[Answer]) {
         self.answers.lock().extend(answers.iter().cloned());
+    }
+
+    /// Makes the first request of this verb and resource after the next call of CreateVolume hang.
+    pub(super) fn inject_after_call(&self, server: &ApiServer, verb: &'static str, resource: &'static str) {
+        let server = server.clone();
+        *self.on_create.lock() = Some(Box::new(move || server.inject(verb, resource, 1, Failure::Hang)));
     }
 }
 
@@ -53,6 +63,9 @@ impl Controller for FakeDriver {
     ) -> Result<Response<pb::CreateVolumeResponse>, Status> {
         let request = request.into_inner();
         self.created.lock().push(request.clone());
+        if let Some(action) = self.on_create.lock().take() {
+            action();
+        }
         let answer = self.answers.lock().pop_front().unwrap_or(Answer::Created);
         let requested = request.capacity_range.unwrap().required_bytes;
         let mut volume = pb::Volume {

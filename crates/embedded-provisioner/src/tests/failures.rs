@@ -10,7 +10,7 @@ use topolvm_kube::CacheWriter;
 use topolvm_testkit::fixtures::node;
 
 use super::driver::{Answer, FakeDriver};
-use super::harness::{Bench, CLAIMS, claim, class, settle};
+use super::harness::{Bench, CLAIMS, DRIVER, claim, class, csi_node, settle};
 
 use crate::release_held_claims;
 
@@ -95,6 +95,7 @@ async fn exhausted_node_is_deselected_and_the_next_one_is_used() {
 async fn node_that_the_scheduler_has_changed_is_not_deselected() {
     let bench = Bench::start().await;
     bench.server.apply_json(node("n2").build());
+    bench.server.apply_json(csi_node("n2", &[DRIVER]));
     bench.driver.answer(&[Answer::Fails(Code::ResourceExhausted)]);
     bench.server.before_next("patch", CLAIMS, |server| {
         server.edit(CLAIMS, "default", "data", |claim| claim["metadata"]["annotations"][SELECTED] = json!("n2"));
@@ -106,13 +107,14 @@ async fn node_that_the_scheduler_has_changed_is_not_deselected() {
 #[tokio::test(start_paused = true)]
 async fn deselection_is_repeated_when_the_api_server_fails() {
     let bench = Bench::start().await;
-    let exhausted = Answer::Fails(Code::ResourceExhausted);
-    bench.driver.answer(&[exhausted.clone(), exhausted]);
+    bench.driver.answer(&[Answer::Fails(Code::ResourceExhausted)]);
     bench.server.fail_next("patch", CLAIMS, 1, 500);
     bench.apply(claim("data", json!({}))).await;
     assert_eq!(bench.claim("data")["metadata"]["annotations"][SELECTED], "n1");
     seconds(2).await;
     assert_eq!(bench.claim("data")["metadata"]["annotations"][SELECTED], Value::Null);
+    // The driver is not asked again: it would create another LogicalVolume
+    assert_eq!((bench.created(), bench.server.event_notes("ProvisioningFailed").len()), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,21 +200,6 @@ async fn smaller_volume_is_deleted_and_requested_again() {
     assert!(bench.volume("pvc-uid-data").is_some());
 }
 
-#[tokio::test(start_paused = true)]
-async fn attempt_that_a_lost_lease_interrupts_continues_in_the_next_term() {
-    let mut bench = Bench::start().await;
-    bench.driver.answer(&[Answer::Never]);
-    bench.apply(claim("data", json!({}))).await;
-    bench.end_term().await;
-    bench.server.delete(CLAIMS, "default", "data");
-    seconds(100).await;
-    assert_eq!(bench.created(), 1);
-    bench.begin_term().await;
-    let requests = bench.driver.created.lock().clone();
-    assert_eq!((requests.len(), &requests[0]), (2, &requests[1]));
-    assert!(bench.volume("pvc-uid-data").is_some());
-}
-
 fn finalizers(bench: &Bench) -> Value {
     bench.claim("data")["metadata"]["finalizers"].clone()
 }
@@ -275,6 +262,23 @@ async fn deleted_claim_without_its_class_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn deleted_claim_is_held_until_its_agent_is_back() {
+    let earlier = Bench::start().await;
+    earlier.driver.answer(&vec![Answer::Fails(Code::Aborted); 2]);
+    earlier.apply(claim("data", json!({}))).await;
+    earlier.server.delete(CLAIMS, "default", "data");
+    let server = earlier.stop().await;
+    server.apply_json(csi_node("n1", &[]));
+    let bench = Bench::start_with(server, Arc::default()).await;
+    seconds(100).await;
+    assert_eq!((bench.created(), finalizers(&bench)), (0, json!(["topolvm.io/provisioning"])));
+    bench.server.apply_json(csi_node("n1", &[DRIVER]));
+    settle().await;
+    assert_eq!((bench.created(), bench.server.get_json(CLAIMS, "default", "data")), (1, None));
+    assert!(bench.volume("pvc-uid-data").is_some());
+}
+
+#[tokio::test(start_paused = true)]
 async fn held_claim_is_released_where_no_provisioner_runs() {
     let bench = Bench::start().await;
     bench.driver.answer(&[Answer::Fails(Code::Aborted)]);
@@ -289,14 +293,4 @@ async fn held_claim_is_released_where_no_provisioner_runs() {
     release_held_claims(server.client(), cache).await;
     let claim = server.get_json(CLAIMS, "default", "data").unwrap();
     assert!(claim["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty), "{claim}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_is_done_between_terms() {
-    let mut bench = Bench::start().await;
-    bench.end_term().await;
-    bench.apply(claim("data", json!({}))).await;
-    assert_eq!(bench.created(), 0);
-    bench.begin_term().await;
-    assert_eq!(bench.created(), 1);
 }

@@ -16,7 +16,7 @@ use topolvm_testkit::api_server::Kind;
 use topolvm_testkit::fixtures::node;
 
 use super::driver::FakeDriver;
-use crate::{Provisioner, ProvisionerArgs, ProvisionerContext};
+use crate::{Progress, Provisioner, ProvisionerArgs, ProvisionerContext};
 
 pub(super) const DRIVER: &str = "topolvm.io";
 pub(super) const CLAIMS: &str = "persistentvolumeclaims";
@@ -29,12 +29,14 @@ pub(super) struct Bench {
     pub(super) driver: Arc<FakeDriver>,
     tasks: Tasks,
     shutdown: CancellationToken,
+    context: ProvisionerContext,
+    settings: ProvisionerArgs,
     provisioner: Provisioner,
     term: CancellationToken,
 }
 
 impl Bench {
-    /// Starts it over a server with the node `n1` and the StorageClass `fast`.
+    /// Starts it over a server with the node `n1`, where the driver is registered, and the StorageClass `fast`.
     pub(super) async fn start() -> Self {
         let server = server();
         Self::start_with(server, Arc::default()).await
@@ -58,6 +60,7 @@ impl Bench {
             identity: "me".to_owned(),
             events: EventPublisher::new(client.clone(), "tester", "me".to_owned()),
             metrics: ReconcileMetrics::register(&mut Registry::default()),
+            progress: Progress::default(),
         };
         let settings = ProvisionerArgs {
             provisioner_worker_threads: NonZeroUsize::new(4).unwrap(),
@@ -67,14 +70,19 @@ impl Bench {
             provisioner_default_fstype: String::new(),
             provisioner_volume_name_prefix: "pvc".to_owned(),
         };
-        let provisioner = Provisioner::new(context, settings);
-        let mut subscriber = provisioner.subscriber();
-        let claims = Api::<PersistentVolumeClaim>::all(client);
-        let watch = watch_all("claims", claims, shutdown.clone(), move |event| subscriber(&event));
-        tasks.spawn("claims", watch);
-        let mut bench = Self { server, driver, tasks, shutdown, provisioner, term: CancellationToken::new() };
+        let provisioner = Provisioner::new(context.clone(), settings.clone());
+        let term = CancellationToken::new();
+        let mut bench = Self { server, driver, tasks, shutdown, context, settings, provisioner, term };
+        bench.watch_claims();
         bench.begin_term().await;
         bench
+    }
+
+    fn watch_claims(&self) {
+        let mut subscriber = self.provisioner.subscriber();
+        let claims = Api::<PersistentVolumeClaim>::all(self.server.client());
+        let watch = watch_all("claims", claims, self.shutdown.clone(), move |event| subscriber(&event));
+        self.tasks.spawn("claims", watch);
     }
 
     /// Begins a term of this process as the provisioner.
@@ -95,6 +103,20 @@ impl Bench {
     pub(super) async fn end_term(&self) {
         self.term.cancel();
         settle().await;
+    }
+
+    /// Ends the term and begins another one.
+    pub(super) async fn lose_lease(&mut self) {
+        self.end_term().await;
+        self.begin_term().await;
+    }
+
+    /// Ends the term of the leader, which also watches the claims, and begins another one.
+    pub(super) async fn lose_leadership(&mut self) {
+        self.end_term().await;
+        self.provisioner = Provisioner::new(self.context.clone(), self.settings.clone());
+        self.watch_claims();
+        self.begin_term().await;
     }
 
     /// Ends the process, and returns the server.
@@ -161,8 +183,17 @@ pub(super) fn server() -> ApiServer {
     let attributes = ("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses");
     server.serve(Kind::cluster_scoped(attributes.0, "v1", attributes.1, attributes.2));
     server.apply_json(node("n1").build());
+    server.apply_json(csi_node("n1", &[DRIVER]));
     server.apply_json(class("fast", json!({})));
     server
+}
+
+/// Returns the CSINode of a node whose kubelet has registered these drivers, with the label of ours.
+pub(super) fn csi_node(name: &str, drivers: &[&str]) -> Value {
+    let driver = |name: &&str| json!({"name": name, "nodeID": "n", "topologyKeys": ["topology.topolvm.io/node"]});
+    let drivers: Vec<_> = drivers.iter().map(driver).collect();
+    json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name},
+           "spec": {"drivers": drivers}})
 }
 
 /// Returns a StorageClass whose claims wait for a node, with these fields.
