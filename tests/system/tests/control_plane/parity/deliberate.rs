@@ -8,6 +8,7 @@ const HELD: &str = "a finalizer keeps the claim while the outcome of an attempt 
 const SUCCESS: &str =
     "success is reported about a claim that is being deleted, because the finalizer keeps it until then";
 const REFUSED: &str = "an Event reports that the API server refuses the PersistentVolume";
+const TAKEN: &str = "an Event names the PersistentVolume that has the name of the new one";
 
 pub(super) const DELIBERATE: &[Deliberate] = &[
     Deliberate { scenario: "topology-foreign-label", field: "/end", reason: LABELS },
@@ -68,5 +69,6 @@ pub(super) const DELIBERATE: &[Deliberate] = &[
         field: "/events/PersistentVolumeClaim a/Warning ProvisioningFailed",
         reason: REFUSED,
     },
+    Deliberate { scenario: "volume-of-the-same-name", field: "/events/PersistentVolumeClaim a", reason: TAKEN },
     Deliberate { scenario: "volume-refused", field: "/records/*/Claim a/metadata/finalizers", reason: HELD },
 ];
