@@ -10,7 +10,7 @@ use topolvm_proto::csi::VolumeContentSource;
 use topolvm_proto::csi::volume_content_source::{SnapshotSource, Type, VolumeSource};
 
 use crate::error::{PrepareError, SourceProblem};
-use crate::known_volumes::KnownVolume;
+use crate::known_volume::KnownVolume;
 use crate::source_protection::{RESTORING_FINALIZER, protect_claim, protect_snapshot};
 use crate::volume_request::{is_block, requested_bytes};
 use crate::volume_snapshot::VolumeSnapshot;

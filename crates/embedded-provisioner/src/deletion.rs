@@ -16,7 +16,7 @@ use topolvm_runtime::error_chain;
 
 use crate::Provisioner;
 use crate::error::PrepareError;
-use crate::known_volumes::{DeletionSecret, KnownVolume, VOLUME_FINALIZER};
+use crate::known_volume::{DeletionSecret, KnownVolume, VOLUME_FINALIZER};
 use crate::secret_reference::{PROVISIONER, SecretError};
 use csi_calls::CallError;
 

@@ -16,6 +16,7 @@ mod create_failure;
 mod deletion;
 mod error;
 mod held_claims;
+mod known_volume;
 mod known_volumes;
 mod next_step;
 mod node_topologies;

@@ -12,7 +12,7 @@ use topolvm_api::format_bytes;
 use topolvm_proto::csi::{Topology, Volume};
 
 use crate::attempt::Attempt;
-use crate::known_volumes::{DELETION_SECRET, PROVISIONED_BY, VOLUME_FINALIZER};
+use crate::known_volume::{DELETION_SECRET, PROVISIONED_BY, VOLUME_FINALIZER};
 use crate::volume_request::is_block;
 
 /// The volume attribute that names the provisioner.

@@ -22,7 +22,7 @@ use crate::Provisioner;
 use crate::attempt::Attempt;
 use crate::create_failure::CreateFailure;
 use crate::error::PrepareError;
-use crate::known_volumes::KnownVolume;
+use crate::known_volume::KnownVolume;
 use crate::next_step::{Facts, Step};
 use crate::persistent_volume::build_persistent_volume;
 use crate::preparation::Prepared;
@@ -117,30 +117,25 @@ impl Provisioner {
         };
         let name = volume_name(&self.settings.provisioner_volume_name_prefix, uid);
         match self.facts(&claim, &name).next_step() {
-            Step::Wait => Ok(None),
-            Step::Release => {
-                self.unhold(uid).await?;
-                Ok(None)
-            }
+            Step::Wait => {}
+            Step::Release => self.unhold(uid).await?,
             Step::Create(class) => match self.prepare(&claim, &class, name, announced).await {
-                Ok(attempt) => Ok(attempt),
-                Err(error) => self.decline(&claim, &class, error).await.map(|()| None),
+                Ok(attempt) => return Ok(attempt),
+                Err(error) => self.decline(&claim, &class, error).await?,
             },
             Step::Repeat(class) => match self.prepare(&claim, &class, name.clone(), announced).await {
-                Ok(attempt) => Ok(attempt),
-                Err(error) if error.is_temporary() => Err(error.into()),
-                Err(error) => self.abandon(&claim, &name, &error_chain(&error)).await.map(|()| None),
+                Ok(attempt) => return Ok(attempt),
+                Err(error) if error.is_temporary() => return Err(error.into()),
+                Err(error) => self.abandon(&claim, &name, &error_chain(&error)).await?,
             },
-            Step::Abandon => {
-                self.abandon(&claim, &name, "its StorageClass does not exist").await?;
-                Ok(None)
-            }
+            Step::Abandon => self.abandon(&claim, &name, "its StorageClass does not exist").await?,
             Step::ReportTakenName => {
                 let error = ProvisionError::NameTaken(name);
                 self.publish_warning(&claim, storage_class(&claim).unwrap_or_default(), error_chain(&error)).await;
-                Err(error)
+                return Err(error);
             }
         }
+        Ok(None)
     }
 
     fn facts<'a>(&self, claim: &'a PersistentVolumeClaim, name: &str) -> Facts<'a> {
@@ -209,13 +204,13 @@ impl Provisioner {
     }
 
     /// Releases a deleted claim for which the request of an earlier process cannot be repeated.
-    async fn abandon(&self, claim: &PersistentVolumeClaim, volume: &str, reason: &str) -> Result<(), ProvisionError> {
+    async fn abandon(&self, claim: &PersistentVolumeClaim, volume: &str, reason: &str) -> Result<(), ReconcileError> {
         tracing::warn!(
             claim = full_name(claim),
             reason,
             "cannot find out whether there is a volume of a deleted claim; delete LogicalVolume {volume} if it exists"
         );
-        Ok(self.unhold(claim.metadata.uid.as_deref().unwrap_or_default()).await?)
+        self.unhold(claim.metadata.uid.as_deref().unwrap_or_default()).await
     }
 
     /// Saves the PersistentVolume of a created volume, if the volume is what was requested.

@@ -9,14 +9,17 @@ use system_tests::fake_node::FakeNodes;
 use system_tests::kustomization::Kustomization;
 use system_tests::manifests::{VolumeMode, claim, storage_class};
 use testbed::sidecars::{NAMESPACE, Sidecar};
-use testbed::topolvm::controller_socket;
+use testbed::topolvm::{CONTROLLER, controller_socket};
 use topolvm_api::ApiFlavor::TopoLvm;
 use topolvm_testkit::lvm::FakeLvm;
 
 use crate::Body;
 use crate::fixture::{Fixture, LV, spec};
 
-pub(crate) const ALL: &[(&str, Body)] = &[("embedded_provisioner_and_csi_provisioner_take_turns", take_turns)];
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("embedded_provisioner_and_csi_provisioner_take_turns", take_turns),
+    ("embedded_provisioner_continues_after_a_lost_lease", continue_after_loss),
+];
 
 const NODE: &str = "provisioning";
 const CLASS: &str = "immediate";
@@ -47,6 +50,53 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
     apply_roles(fixture, &["without-workloads"])?;
     done?;
     fixture.check_rights()
+}
+
+fn continue_after_loss(fixture: &Fixture) -> Result<()> {
+    apply_roles(fixture, &["embedded-provisioner", "without-workloads"])?;
+    let nodes = FakeNodes::new(&fixture.cluster, &spec(&[])?)?;
+    nodes.add(NODE, &FakeLvm::new().with_group("myvg1", 100 * GIB), LVMD_CONFIG)?;
+    fixture.apply(&storage_class(TopoLvm, CLASS, None, true))?;
+    // The Lease of the provisioner, and that of all controllers
+    let mut leases = [("interrupted", "topolvm-io"), ("interrupted-too", "topolvm")].into_iter();
+    let done = fixture.with_controller(&["--controllers=provisioner"], || {
+        leases.try_for_each(|(claim, lease)| check_lost_lease(fixture, &nodes, claim, lease))
+    });
+    fixture.kubectl(&["delete", "storageclass", CLASS])?;
+    nodes.remove(NODE)?;
+    nodes.stop()?;
+    apply_roles(fixture, &["without-workloads"])?;
+    done?;
+    fixture.check_rights()
+}
+
+/// Takes a Lease away while the agent of the node has yet to create a volume, and checks that the volume is provisioned
+/// with the same LogicalVolume.
+fn check_lost_lease(fixture: &Fixture, nodes: &FakeNodes<'_>, name: &str, lease: &str) -> Result<()> {
+    check_claim(fixture, &format!("before-{name}"), true)?;
+    nodes.stop_agent(NODE)?;
+    fixture.apply(&claim(name, CLASS, "1Gi", VolumeMode::Filesystem))?;
+    let volume = format!("pvc-{}", fixture.value("pvc", name, ".metadata.uid")?);
+    fixture.cluster.ready(CONTROLLER, || {
+        ensure!(fixture.exists(LV, &volume)?, "LogicalVolume {volume} does not exist");
+        Ok(())
+    })?;
+    let uid = fixture.value(LV, &volume, ".metadata.uid")?;
+    let stolen = json!({"spec": {"holderIdentity": "other", "leaseDurationSeconds": 1}}).to_string();
+    fixture.kubectl(&["patch", "lease", lease, "-n", NAMESPACE, "--type=merge", "-p", &stolen])?;
+    fixture.cluster.ready(CONTROLLER, || {
+        let format = "jsonpath={.spec.holderIdentity}";
+        let holder = fixture.kubectl(&["get", "lease", lease, "-n", NAMESPACE, "-o", format])?;
+        ensure!(holder != "other", "the Lease {lease} was not acquired again");
+        Ok(())
+    })?;
+    nodes.start_agent(NODE)?;
+    fixture.wait("--for=jsonpath={.status.phase}=Bound", "pvc", name)?;
+    let expected = format!("Successfully provisioned volume {volume}");
+    fixture.wait_event("PersistentVolumeClaim", name, "Normal ProvisioningSucceeded", &expected)?;
+    let found = fixture.value(LV, &volume, ".metadata.uid")?;
+    ensure!(found == uid, "another LogicalVolume was created for {name}");
+    delete_claims(fixture, &[name, &format!("before-{name}")])
 }
 
 /// Applies the objects of the manifests without pods.
