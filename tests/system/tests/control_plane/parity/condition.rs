@@ -16,6 +16,9 @@ pub(super) fn holds(state: &State, namespace: &str, kind: Kind, name: &str, unti
         Until::Decided => {
             is_bound(state, namespace, name) || has_event(state, namespace, kind, name, "ProvisioningFailed", "")
         }
+        Until::Reported => ["ProvisioningSucceeded", "ProvisioningFailed"]
+            .into_iter()
+            .any(|reason| has_event(state, namespace, kind, name, reason, "")),
         Until::Exists => object.is_some(),
         Until::Gone => object.is_none(),
         Until::Event(reason, text) => has_event(state, namespace, kind, name, reason, text),

@@ -70,5 +70,20 @@ pub(super) const DELIBERATE: &[Deliberate] = &[
         reason: REFUSED,
     },
     Deliberate { scenario: "volume-of-the-same-name", field: "/events/PersistentVolumeClaim a", reason: TAKEN },
+    Deliberate {
+        scenario: "volume-of-the-same-name-meanwhile",
+        field: "/events/PersistentVolumeClaim a/Normal ProvisioningSucceeded",
+        reason: TAKEN,
+    },
+    Deliberate {
+        scenario: "volume-of-the-same-name-meanwhile",
+        field: "/events/PersistentVolumeClaim a/Warning ProvisioningFailed",
+        reason: TAKEN,
+    },
+    Deliberate {
+        scenario: "volume-of-the-same-name-meanwhile",
+        field: "/end/LogicalVolume pvc-<Claim a>",
+        reason: "a volume whose name is taken while it is created does not leak",
+    },
     Deliberate { scenario: "volume-refused", field: "/records/*/Claim a/metadata/finalizers", reason: HELD },
 ];

@@ -62,6 +62,8 @@ pub(super) enum Until {
     Bound,
     /// A claim is bound, or the provisioner has reported a failure.
     Decided,
+    /// The provisioner has reported a success or a failure about a claim.
+    Reported,
     Exists,
     Gone,
     /// The provisioner has reported an Event with this reason about it, whose message contains the text.

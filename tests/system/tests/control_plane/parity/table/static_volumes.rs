@@ -59,24 +59,31 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         // A volume with the name of the one that would be made
         class("volume-of-the-same-name")
             .claim("a", [])
-            .step(Step::Create(
-                Target::VolumeOf("a"),
-                volume(
-                    "other.example.com",
-                    "Retain",
-                    &json!({
-                        "spec": {"storageClassName": "other"},
-                    }),
-                ),
-            ))
+            .step(foreign_of("a"))
             .step(Step::Wait(Target::VolumeOf("a"), Until::Field("/status/phase", "Available".into())))
             .select("a", ALPHA)
             .barrier()
             .record(),
+        class("volume-of-the-same-name-meanwhile")
+            .node("slow-15", 1, 0)
+            .step(Step::StopAgent("slow-15"))
+            .claim("a", [on("slow-15")])
+            .step(Step::Wait(Target::LogicalVolumeOf("a"), Until::Exists))
+            .step(foreign_of("a"))
+            .step(Step::Wait(Target::VolumeOf("a"), Until::Field("/status/phase", "Available".into())))
+            .step(Step::StartAgent("slow-15"))
+            .wait(Kind::Claim, "a", Until::Reported)
+            .barrier(),
         class("selector")
             .claim("a", [on(ALPHA), json!({"spec": {"selector": {"matchLabels": {"app": "db"}}}})])
             .failed("a", "elector"),
     ]
+}
+
+/// Returns the step that creates a PersistentVolume of another driver with the name of that of a claim.
+fn foreign_of(claim: &'static str) -> Step {
+    let volume = volume("other.example.com", "Retain", &json!({"spec": {"storageClassName": "other"}}));
+    Step::Create(Target::VolumeOf(claim), volume)
 }
 
 /// Returns a PersistentVolume of a driver, changed by a patch.
