@@ -182,8 +182,11 @@ impl State {
 
     /// Replaces the claims by those of the list.
     fn finish_listing(&mut self) {
-        self.claims = self.listing.take().unwrap_or_default();
-        self.claims.waiting.keys().for_each(|uid| self.enqueue(uid));
+        let listed = self.listing.take().unwrap_or_default();
+        let before = std::mem::replace(&mut self.claims, listed);
+        let gone = before.waiting.keys().filter(|uid| !self.claims.waiting.contains_key(*uid));
+        // Those that are gone are forgotten elsewhere, too
+        gone.chain(self.claims.waiting.keys()).for_each(|uid| self.enqueue(uid));
     }
 }
 
@@ -325,6 +328,12 @@ mod tests {
         assert_eq!(queued(&mut queue), ["b"]);
         claims.enqueue_node("n1");
         assert_eq!(queued(&mut queue), ["a"]);
+        // Also those that a list lacks
+        for event in [Event::Init, Event::InitApply(claim("b", DRIVER, &[])), Event::InitDone] {
+            claims.apply(&event);
+        }
+        assert_eq!(queued(&mut queue), ["a", "b"]);
+        assert!(claims.get("a").is_none() && claims.get("b").is_some());
     }
 
     #[test]

@@ -237,13 +237,12 @@ impl Provisioner {
         };
         self.volumes.note_written(&saved);
         tracing::info!(claim = full_name(&attempt.claim), volume = name, "provisioned a volume");
+        tokio::join!(self.unhold(uid), self.release_source(attempt)).0?;
         let note = format!("Successfully provisioned volume {name}");
-        let report = self.publish_normal(&attempt.claim, "ProvisioningSucceeded", note);
-        tokio::join!(report, self.release_source(attempt));
-        // Not before the Event: a term that ends earlier leaves it to the next one
+        self.publish_normal(&attempt.claim, "ProvisioningSucceeded", note).await;
+        // Last: if the term ends before that, the next one finds the PersistentVolume and does the rest
         self.context.progress.forget(uid);
-        // It is repeated with the PersistentVolume found
-        Ok(self.unhold(uid).await?)
+        Ok(())
     }
 
     /// Deletes a volume that is not what was requested.

@@ -96,7 +96,6 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .step(Step::StartAgent("slow-14"))
             .step(Step::Wait(Target::LogicalVolumeOf("a"), Until::Field("/status/currentSize", "64Mi".into())))
             .barrier()
-            .record()
             .select("a", ALPHA)
             .bound("a"),
         class("node-annotation-changed-meanwhile")

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::parity::kinds::Kind;
-use crate::parity::scenario::{ALPHA, BETA, Scenario, Until, on, parameters, size};
+use crate::parity::scenario::{ALPHA, BETA, DRIVER, Scenario, Until, on, parameters, size};
 
 const PROTECTION: &str = "provisioner.storage.kubernetes.io/cloning-protection";
 
@@ -90,6 +90,12 @@ pub(super) fn scenarios() -> Vec<Scenario> {
                 ],
             )
             .wait(Kind::Claim, "a", Until::Event("Provisioning", "populator"))
+            // kube-controller-manager may be later
+            .wait(
+                Kind::Claim,
+                "a",
+                Until::Field("/metadata/annotations/volume.kubernetes.io~1storage-provisioner", DRIVER.into()),
+            )
             .record(),
     ]
 }

@@ -26,7 +26,9 @@ pub(super) fn scenarios() -> Vec<Scenario> {
         Scenario::with_class("size-larger-than-all-nodes", immediate_on("small-4"))
             .node("small-4", 1, 0)
             .claim("a", [size("100Ti")])
-            .failed("a", "ResourceExhausted"),
+            .failed("a", "ResourceExhausted")
+            // Each attempt creates a LogicalVolume
+            .deleted("a"),
         Scenario::with_class("size-of-block", json!({})).claim("a", [on(ALPHA), size("1000001"), block()]).bound("a"),
     ]
 }
