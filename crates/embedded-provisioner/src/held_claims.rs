@@ -24,7 +24,7 @@ pub(crate) fn is_held(claim: &PersistentVolumeClaim) -> bool {
 impl Provisioner {
     /// Holds a claim, unless it is gone or being deleted. A failure is logged: the next attempt holds the claim, too.
     pub(crate) async fn hold(&self, uid: &str) {
-        let Some(claim) = self.claims.get(uid) else { return };
+        let Some(claim) = self.claims.get(uid).map(|pending| pending.object) else { return };
         if is_held(&claim) || claim.meta().deletion_timestamp.is_some() {
             return;
         }
@@ -40,7 +40,7 @@ impl Provisioner {
 
     /// Releases a claim whose outcome is known.
     pub(crate) async fn unhold(&self, uid: &str) -> Result<(), ReconcileError> {
-        let Some(claim) = self.claims.get(uid) else { return Ok(()) };
+        let Some(claim) = self.claims.get(uid).map(|pending| pending.object) else { return Ok(()) };
         if let Some(released) = release(&self.context.client, &claim).await? {
             self.claims.note_written(&released);
         }

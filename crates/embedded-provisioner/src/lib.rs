@@ -242,7 +242,7 @@ impl Provisioner {
     async fn follow_deletions(&self, mut deleted: mpsc::UnboundedReceiver<String>) {
         while let Some(name) = deleted.recv().await {
             if let Some(uid) = claim_uid(&self.settings.provisioner_volume_name_prefix, &name) {
-                self.claims.enqueue(uid);
+                self.claims.note_lost_volume(uid);
             }
         }
     }

@@ -28,6 +28,16 @@ pub(crate) struct PendingClaims {
     releases: Arc<watch::Sender<()>>,
 }
 
+/// A claim that waits for a volume.
+#[derive(Clone, Debug)]
+pub(crate) struct PendingClaim {
+    /// The claim, without managed fields.
+    pub(crate) object: Arc<PersistentVolumeClaim>,
+    /// True if its PersistentVolume was deleted: the watch of claims may have yet to show that the claim was bound
+    /// before, and is gone.
+    pub(crate) has_lost_volume: bool,
+}
+
 /// A claim that clones another claim of its namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CloneOf {
@@ -43,10 +53,10 @@ struct State {
     queue: Option<ClaimQueue>,
 }
 
-/// Claims by UID, without managed fields.
+/// Claims by UID.
 #[derive(Default)]
 struct Claims {
-    waiting: HashMap<String, Arc<PersistentVolumeClaim>>,
+    waiting: HashMap<String, PendingClaim>,
     clones: HashMap<String, CloneOf>,
     /// Claims that are being deleted and have the finalizer of a source.
     deleted_sources: HashMap<String, Arc<PersistentVolumeClaim>>,
@@ -80,7 +90,7 @@ impl PendingClaims {
     }
 
     /// Returns a claim that waits.
-    pub(crate) fn get(&self, uid: &str) -> Option<Arc<PersistentVolumeClaim>> {
+    pub(crate) fn get(&self, uid: &str) -> Option<PendingClaim> {
         self.state.lock().claims.waiting.get(uid).cloned()
     }
 
@@ -88,7 +98,24 @@ impl PendingClaims {
     pub(crate) fn note_written(&self, claim: &PersistentVolumeClaim) {
         let mut state = self.state.lock();
         if let Some(known) = claim.meta().uid.as_ref().and_then(|uid| state.claims.waiting.get_mut(uid)) {
-            *known = pruned(claim);
+            known.object = pruned(claim);
+        }
+    }
+
+    /// Keeps a claim that was read because it has lost its volume.
+    pub(crate) fn note_read(&self, claim: &PersistentVolumeClaim) {
+        let mut state = self.state.lock();
+        if let Some(known) = claim.meta().uid.as_ref().and_then(|uid| state.claims.waiting.get_mut(uid)) {
+            *known = PendingClaim { object: pruned(claim), has_lost_volume: false };
+        }
+    }
+
+    /// Notes that the PersistentVolume of a claim was deleted, and queues the claim if it waits.
+    pub(crate) fn note_lost_volume(&self, uid: &str) {
+        let mut state = self.state.lock();
+        if let Some(known) = state.claims.waiting.get_mut(uid) {
+            known.has_lost_volume = true;
+            state.enqueue(uid);
         }
     }
 
@@ -112,13 +139,13 @@ impl PendingClaims {
 
     fn enqueue_if(&self, is_wanted: impl Fn(&PersistentVolumeClaim) -> bool) {
         let state = self.state.lock();
-        let wanted = state.claims.waiting.iter().filter(|(_, claim)| is_wanted(claim));
+        let wanted = state.claims.waiting.iter().filter(|(_, claim)| is_wanted(&claim.object));
         wanted.for_each(|(uid, _)| state.enqueue(uid));
     }
 
     /// Returns whether a claim for which this is true waits.
     pub(crate) fn any(&self, is_wanted: impl Fn(&PersistentVolumeClaim) -> bool) -> bool {
-        self.state.lock().claims.waiting.values().any(|claim| is_wanted(claim))
+        self.state.lock().claims.waiting.values().any(|claim| is_wanted(&claim.object))
     }
 
     /// Subscribes to changes after which a source of clones may be released.
@@ -211,8 +238,10 @@ impl Claims {
             // It is forgotten elsewhere, too
             return Inserted { is_new: self.waiting.remove(uid).is_some(), may_release };
         }
-        let is_new = self.waiting.get(uid).is_none_or(|known| is_changed(known, claim));
-        self.waiting.insert(uid.to_owned(), pruned(claim));
+        let known = self.waiting.get(uid);
+        let is_new = known.is_none_or(|known| is_changed(&known.object, claim));
+        let has_lost_volume = known.is_some_and(|known| known.has_lost_volume);
+        self.waiting.insert(uid.to_owned(), PendingClaim { object: pruned(claim), has_lost_volume });
         Inserted { is_new, may_release }
     }
 

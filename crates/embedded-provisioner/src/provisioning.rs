@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVo
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{PatchParams, PostParams};
 use kube::{Api, Resource as _, ResourceExt as _};
-use topolvm_api::claim::{full_name, selected_node, storage_class};
+use topolvm_api::claim::{full_name, selected_node, storage_class, volume_name as bound_volume};
 use topolvm_api::{CREATED_BY, SELECTED_NODE};
 use topolvm_kube::{ReconcileError, json_patch, none_if_not_found, remove_annotation};
 use topolvm_proto::csi::Volume;
@@ -24,6 +24,7 @@ use crate::create_failure::CreateFailure;
 use crate::error::PrepareError;
 use crate::known_volume::KnownVolume;
 use crate::next_step::{Facts, Step};
+use crate::pending_claims::PendingClaim;
 use crate::persistent_volume::build_persistent_volume;
 use crate::preparation::Prepared;
 use crate::progress::{Failure, Stage};
@@ -111,10 +112,11 @@ impl Provisioner {
 
     /// Begins an attempt, if the claim needs a volume now.
     async fn begin(&self, uid: &str, announced: Capabilities) -> Result<Option<Arc<Attempt>>, ProvisionError> {
-        let Some(claim) = self.claims.get(uid) else {
+        let Some(pending) = self.claims.get(uid) else {
             self.context.progress.forget(uid);
             return Ok(None);
         };
+        let Some(claim) = self.current(pending).await? else { return Ok(None) };
         let name = volume_name(&self.settings.provisioner_volume_name_prefix, uid);
         match self.facts(&claim, &name).next_step() {
             Step::Wait => {}
@@ -136,6 +138,24 @@ impl Provisioner {
             }
         }
         Ok(None)
+    }
+
+    /// Returns a claim that waits. One that has lost its volume is read, because it may have been bound and deleted before
+    /// its watch shows that: that of PersistentVolumes may be ahead of it.
+    async fn current(&self, pending: PendingClaim) -> Result<Option<Arc<PersistentVolumeClaim>>, ReconcileError> {
+        let PendingClaim { object, has_lost_volume } = pending;
+        if !has_lost_volume {
+            return Ok(Some(object));
+        }
+        let namespace = object.namespace().unwrap_or_default();
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.context.client.clone(), &namespace);
+        let found = none_if_not_found(api.get(&object.name_any()).await);
+        let found = found.map_err(ReconcileError::api("read claim", full_name(&object)))?;
+        let waiting = found.filter(|claim| claim.uid() == object.uid() && bound_volume(claim).is_none());
+        if let Some(claim) = &waiting {
+            self.claims.note_read(claim);
+        }
+        Ok(waiting.map(Arc::new))
     }
 
     fn facts<'a>(&self, claim: &'a PersistentVolumeClaim, name: &str) -> Facts<'a> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use kube::Api;
 use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::Event;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use topolvm_kube::{CacheWriter, EventPublisher, ReconcileMetrics, watch_all};
@@ -83,6 +84,12 @@ impl Bench {
         let claims = Api::<PersistentVolumeClaim>::all(self.server.client());
         let watch = watch_all("claims", claims, self.shutdown.clone(), move |event| subscriber(&event));
         self.tasks.spawn("claims", watch);
+    }
+
+    /// Has the watch of claims show a claim as it was earlier.
+    pub(super) async fn show_claim(&self, claim: PersistentVolumeClaim) {
+        self.provisioner.subscriber()(&Event::Apply(claim));
+        settle().await;
     }
 
     /// Begins a term of this process as the provisioner.

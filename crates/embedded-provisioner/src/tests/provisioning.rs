@@ -1,3 +1,4 @@
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_proto::csi::Topology;
@@ -189,8 +190,32 @@ async fn claim_that_loses_its_volume_before_it_is_bound_gets_another() {
     bench.server.edit(VOLUMES, "", "pvc-uid-data", |volume| volume["metadata"]["finalizers"] = json!([]));
     bench.server.delete(VOLUMES, "", "pvc-uid-data");
     settle().await;
-    assert_eq!(bench.created(), 2);
+    assert_eq!((bench.created(), bench.server.count("get", CLAIMS)), (2, 1));
     assert!(bench.volume("pvc-uid-data").is_some());
+}
+
+/// The watch of PersistentVolumes is ahead of that of claims.
+#[rstest]
+#[case::bound(false)]
+#[case::deleted(true)]
+#[tokio::test(start_paused = true)]
+async fn claim_of_a_deleted_volume_gets_none_before_its_watch(#[case] is_deleted: bool) {
+    let bench = Bench::start().await;
+    bench.apply(claim("data", json!({}))).await;
+    let old: PersistentVolumeClaim = serde_json::from_value(bench.claim("data")).unwrap();
+    bench.apply(claim("data", json!({"spec": {"volumeName": "pvc-uid-data"}}))).await;
+    if is_deleted {
+        bench.server.delete(CLAIMS, "default", "data");
+    }
+    settle().await;
+    bench.show_claim(old.clone()).await;
+    bench.server.edit(VOLUMES, "", "pvc-uid-data", |volume| volume["metadata"]["finalizers"] = json!([]));
+    bench.server.delete(VOLUMES, "", "pvc-uid-data");
+    settle().await;
+    let mut changed = old;
+    changed.metadata.annotations.get_or_insert_default().insert("a".to_owned(), "b".to_owned());
+    bench.show_claim(changed).await;
+    assert_eq!((bench.created(), bench.server.list_json(VOLUMES)), (1, vec![]));
 }
 
 #[rstest]
