@@ -23,6 +23,10 @@ const VOLATILE: [&str; 9] = [
 /// The attribute of a volume with the identity of the provisioner's process.
 const IDENTITY: &str = "storage.kubernetes.io/csiProvisionerIdentity";
 
+/// Parts of messages about an object that another client changed between a read and a write. The attempt is repeated;
+/// whether it happens depends on time.
+const CONFLICTS: [&str; 2] = ["the object has been modified", "the server rejected our request"];
+
 /// Returns the objects of a scenario: its claims, their volumes, and its snapshots.
 pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
     let uids = state.claim_uids(scenario.name);
@@ -45,7 +49,8 @@ pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
     stable(Value::Object(objects), state, scenario)
 }
 
-/// Returns the Events of the provisioner about the objects of a scenario, without their number: it depends on time.
+/// Returns the Events of the provisioner about the objects of a scenario, without their number, which depends on time,
+/// and without conflicts with other clients.
 pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
     let uids = state.claim_uids(scenario.name);
     let mut events = Map::new();
@@ -54,7 +59,8 @@ pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("/involvedObject/kind"), text("/involvedObject/name"));
         let is_ours = text("/involvedObject/namespace") == scenario.name || uids.iter().any(|uid| name.contains(uid));
-        if is_ours && !name.starts_with(BARRIER) {
+        let is_conflict = CONFLICTS.iter().any(|conflict| text("/message").contains(conflict));
+        if is_ours && !is_conflict && !name.starts_with(BARRIER) {
             let of_object = events.entry(format!("{kind} {name}")).or_insert_with(|| json!({}));
             if let Some(of_object) = of_object.as_object_mut() {
                 of_object.insert(format!("{} {}", text("/type"), text("/reason")), true.into());
