@@ -33,7 +33,7 @@ struct State {
     deletions: Option<mpsc::UnboundedSender<String>>,
 }
 
-/// What is known of PersistentVolumes, by name.
+/// PersistentVolumes, by name.
 #[derive(Default)]
 struct Known {
     volumes: HashMap<String, Arc<KnownVolume>>,

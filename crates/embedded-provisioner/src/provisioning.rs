@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use csi_calls::{CallError, Capabilities};
+use csi_calls::{CallError, Capabilities, CsiController};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{PatchParams, PostParams};
@@ -118,7 +118,11 @@ impl Provisioner {
         };
         let Some(claim) = self.current(pending).await? else { return Ok(None) };
         let name = volume_name(&self.settings.provisioner_volume_name_prefix, uid);
-        match self.facts(&claim, &name).next_step() {
+        let class = storage_class(&claim).and_then(|class| self.classes.get(class));
+        let class_uid = class.as_ref().and_then(|class| class.metadata.uid.as_ref());
+        let is_refused = self.context.progress.is_refused(uid, class_uid);
+        let facts = Facts { claim: &claim, name: self.volumes.name_owner(&name, uid), is_refused, class };
+        match facts.next_step() {
             Step::Wait => {}
             Step::Release => self.unhold(uid).await?,
             Step::Create(class) => match self.prepare(&claim, &class, name, announced).await {
@@ -156,14 +160,6 @@ impl Provisioner {
             self.claims.note_read(claim);
         }
         Ok(waiting.map(Arc::new))
-    }
-
-    fn facts<'a>(&self, claim: &'a PersistentVolumeClaim, name: &str) -> Facts<'a> {
-        let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-        let class = storage_class(claim).and_then(|class| self.classes.get(class));
-        let class_uid = class.as_ref().and_then(|class| class.metadata.uid.as_ref());
-        let is_refused = self.context.progress.is_refused(uid, class_uid);
-        Facts { claim, name: self.volumes.name_owner(name, uid), is_refused, class }
     }
 
     /// Prepares an attempt, and reports that it begins and that it cannot. Returns nothing if a volume populator makes
@@ -218,7 +214,8 @@ impl Provisioner {
         }
         if error.is_permanent() {
             let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-            self.refuse(uid, class);
+            let pause = self.settings.provisioner_retry_interval_max;
+            self.context.progress.refuse(uid, class.metadata.uid.clone(), pause);
         }
         Err(error.into())
     }
@@ -274,7 +271,7 @@ impl Provisioner {
         if !is_small && !is_empty {
             return Ok(());
         }
-        let cleanup = self.clean_up(attempt, &volume.volume_id).await;
+        let cleanup = Cleanup::run(&self.csi, attempt, &volume.volume_id).await;
         Err(if is_small {
             ProvisionError::TooSmall { bytes, requested, cleanup }
         } else {
@@ -311,21 +308,9 @@ impl Provisioner {
         let cleanup = match known.map(|known| known.name).or_else(|| self.volumes.name_of_handle(&id)) {
             // It is not new: a backup tool or an administrator has created the object of an existing volume
             Some(referring) => Cleanup::Kept(referring),
-            None => self.clean_up(attempt, &id).await,
+            None => Cleanup::run(&self.csi, attempt, &id).await,
         };
         Err(ProvisionError::NameTakenMeanwhile { name: name.clone(), cleanup })
-    }
-
-    /// Deletes a volume that the claim cannot use, in several attempts.
-    async fn clean_up(&self, attempt: &Attempt, id: &str) -> Cleanup {
-        let mut result = Ok(());
-        for _ in 0..CLEANUP_ATTEMPTS {
-            result = self.csi.delete_volume(id, attempt.request.secrets.clone()).await;
-            if result.is_ok() {
-                break;
-            }
-        }
-        result.map_or_else(Cleanup::Failed, |()| Cleanup::Deleted)
     }
 
     /// Publishes an Event about a failed call, once.
@@ -348,17 +333,12 @@ impl Provisioner {
             return Ok(());
         }
         if kind == CreateFailure::Infeasible {
-            self.refuse(uid, &attempt.class);
+            let pause = self.settings.provisioner_retry_interval_max;
+            self.context.progress.refuse(uid, attempt.class.metadata.uid.clone(), pause);
         } else {
             self.context.progress.set(uid, Stage::Begun);
         }
         Err(error.clone().into())
-    }
-
-    /// Lets the next attempt wait for the longest interval, or for another StorageClass.
-    fn refuse(&self, uid: &str, class: &StorageClass) {
-        let pause = self.settings.provisioner_retry_interval_max;
-        self.context.progress.refuse(uid, class.metadata.uid.clone(), pause);
     }
 
     /// Makes the scheduler select a node again, unless it has done so meanwhile.
@@ -390,6 +370,20 @@ impl Provisioner {
     async fn publish_warning(&self, claim: &PersistentVolumeClaim, class: &str, error: String) {
         let note = format!("failed to provision volume with StorageClass {class:?}: {error}");
         self.context.events.publish_warning(&reference(claim), "ProvisioningFailed", "Provision", note).await;
+    }
+}
+
+impl Cleanup {
+    /// Deletes a volume that the claim cannot use, in several attempts.
+    async fn run(csi: &CsiController, attempt: &Attempt, id: &str) -> Self {
+        let mut result = Ok(());
+        for _ in 0..CLEANUP_ATTEMPTS {
+            result = csi.delete_volume(id, attempt.request.secrets.clone()).await;
+            if result.is_ok() {
+                break;
+            }
+        }
+        result.map_or_else(Self::Failed, |()| Self::Deleted)
     }
 }
 

@@ -26,7 +26,7 @@ struct State {
     listing: Option<HashMap<String, Registration>>,
 }
 
-/// Whether the CSINode of a node lists the driver.
+/// Registration of the driver in the CSINode of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Registration {
     Registered,
