@@ -96,8 +96,8 @@ impl PrepareError {
         matches!(self, Self::NodeGone(_) | Self::NodeWithoutCsiNode { .. } | Self::NodeNotAllowed { .. })
     }
 
-    /// Returns whether it can end without a change of the claim, its StorageClass and its source: an agent starts, or the
-    /// API server answers.
+    /// Returns whether it can end without a change of the claim, its StorageClass and its source: an agent starts, or
+    /// the API server answers.
     pub(crate) const fn is_temporary(&self) -> bool {
         matches!(
             self,

@@ -1,11 +1,11 @@
 //! Provisions and deletes volumes for claims, as external-provisioner does, but in the process of the CSI driver: it
 //! calls the Controller service without a socket, and takes claims and Nodes from watches that the process has anyway.
 //!
-//! `pending_claims`, `storage_classes`, `known_volumes` and `registered_nodes` are what the watches show. `next_step`
-//! decides about a claim. `preparation` turns it into a request, with the pure parts in `volume_request`, `topology` and
-//! `secret_reference`; `provisioning` sends it and saves the PersistentVolume that `persistent_volume` builds. If a term
-//! ends in the middle of that, `progress` remembers it; if the process ends, `held_claims` does. `deletion` deletes what
-//! is released. `content_source`, `source_protection` and `copies` are about copies.
+//! `pending_claims`, `storage_classes`, `known_volumes` and `registered_nodes` are what the watches show, and
+//! `next_step` decides about a claim. `preparation` turns it into a request, with the pure parts in `volume_request`,
+//! `topology` and `secret_reference`; `provisioning` sends it and saves the PersistentVolume that `persistent_volume`
+//! builds. If a term ends in the middle of that, `progress` remembers it; if the process ends, `held_claims` does.
+//! `deletion` deletes what is released. `content_source`, `source_protection` and `copies` are about copies.
 
 mod args;
 mod attempt;

@@ -49,8 +49,8 @@ pub(crate) enum ProvisionError {
     #[error("PersistentVolume {0} exists and is not of this claim; delete it, or create the claim again")]
     NameTaken(String),
     #[error(
-        "PersistentVolume {name} exists and is not of this claim; delete it, or create the claim again. The new volume: \
-         {cleanup}"
+        "PersistentVolume {name} exists and is not of this claim; delete it, or create the claim again. The new \
+         volume: {cleanup}"
     )]
     NameTakenMeanwhile { name: String, cleanup: Cleanup },
 }
@@ -144,8 +144,8 @@ impl Provisioner {
         Ok(None)
     }
 
-    /// Returns a claim that waits. One that has lost its volume is read, because it may have been bound and deleted before
-    /// its watch shows that: that of PersistentVolumes may be ahead of it.
+    /// Returns a claim that waits. One that has lost its volume is read, because it may have been bound and deleted
+    /// before its watch shows that: that of PersistentVolumes may be ahead of it.
     async fn current(&self, pending: PendingClaim) -> Result<Option<Arc<PersistentVolumeClaim>>, ReconcileError> {
         let PendingClaim { object, has_lost_volume } = pending;
         if !has_lost_volume {
@@ -321,8 +321,8 @@ impl Provisioner {
         }
     }
 
-    /// Does what the code of a failed call means. The claim may be held: by another process, if that was the provisioner
-    /// since the call.
+    /// Does what the code of a failed call means. The claim may be held: by another process, if that was the
+    /// provisioner since the call.
     async fn conclude(&self, failure: &Failure) -> Result<(), ProvisionError> {
         let Failure { attempt, error, .. } = failure;
         let uid = attempt.uid();
