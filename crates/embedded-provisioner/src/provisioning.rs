@@ -84,7 +84,7 @@ impl Provisioner {
             },
         };
         match self.csi.create_volume(attempt.request.clone()).await {
-            Ok(volume) => self.finish(&attempt, volume).await,
+            Ok(volume) => Box::pin(self.finish(&attempt, volume)).await,
             Err(error) if CreateFailure::from(&error) == CreateFailure::InBackground => {
                 self.hold(uid).await;
                 self.publish_failure(&attempt, error_chain(&error)).await;
