@@ -8,6 +8,7 @@ use topolvm_testkit::api_server::Failure;
 use super::harness::{Bench, VOLUMES, claim, settle};
 
 /// A PersistentVolume with the name of that of the claim `data`.
+#[expect(clippy::needless_pass_by_value, reason = "callers write the JSON in the call")]
 fn volume(spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pvc-uid-data"}, "spec": spec})
 }
