@@ -62,7 +62,10 @@ pub use orphans::{NodeOrphans, OrphanedVolume, same_lv};
 pub use persistent_volumes::{refers_to, waits_for_removal};
 pub use quantity::{ParseQuantityError, format_bytes, parse_bytes};
 pub use rebuild_policy::{REBUILDING_FINALIZERS, RebuildPolicies, RebuildPolicy, RebuildPolicyError, RebuildTrigger};
-pub use snapshot_content::{SNAPSHOT_GROUP, SnapshotContent};
+pub use snapshot_content::{
+    SNAPSHOT_GROUP, SnapshotContent, SnapshotContentError, SnapshotContentSource, SnapshotContentSpec,
+    SnapshotContentStatus,
+};
 
 /// Number of bytes in one GiB.
 pub const GIB: u64 = 1 << 30;

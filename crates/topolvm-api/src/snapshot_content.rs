@@ -26,7 +26,7 @@ pub struct SnapshotContent {
 }
 
 /// Desired state of a VolumeSnapshotContent.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotContentSpec {
     /// Name of the CSI driver.
@@ -43,10 +43,12 @@ pub struct SnapshotContentSpec {
     pub volume_snapshot_ref: ObjectReference,
     /// Volume mode of the volume that the snapshot is made of.
     pub source_volume_mode: Option<String>,
+    /// Name of the VolumeSnapshotClass; a snapshot that existed before needs none.
+    pub volume_snapshot_class_name: Option<String>,
 }
 
 /// Source of a VolumeSnapshotContent.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotContentSource {
     /// CSI id of a snapshot that existed before the object.
@@ -56,11 +58,28 @@ pub struct SnapshotContentSource {
 }
 
 /// Observed state of a VolumeSnapshotContent.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotContentStatus {
     /// CSI id of the snapshot, once it is made.
     pub snapshot_handle: Option<String>,
+    /// True if a volume can be restored from the snapshot.
+    pub ready_to_use: Option<bool>,
+    /// Time of the snapshot in nanoseconds since 1970.
+    pub creation_time: Option<i64>,
+    /// Least size of a restored volume in bytes.
+    pub restore_size: Option<i64>,
+    /// Error of the last attempt to create the snapshot.
+    pub error: Option<SnapshotContentError>,
+    /// CSI id of the group that the snapshot belongs to.
+    pub volume_group_snapshot_handle: Option<String>,
+}
+
+/// Error of an attempt to create a snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct SnapshotContentError {
+    /// Description for users.
+    pub message: Option<String>,
 }
 
 impl SnapshotContent {

@@ -1,0 +1,74 @@
+//! An attempt to do what a VolumeSnapshotContent needs, and what all steps share.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource as _;
+use topolvm_api::SnapshotContent;
+use topolvm_kube::EventPublisher;
+
+use crate::content_changes::creation_ends;
+use crate::content_step::{Step, next_step};
+use crate::csi::CsiController;
+use crate::error::AttemptError;
+use crate::objects::Objects;
+use crate::snapshot_request::SnapshotNames;
+
+/// Dependencies of an attempt.
+#[derive(Clone)]
+pub(crate) struct Attempt {
+    pub(crate) objects: Objects,
+    pub(crate) csi: CsiController,
+    pub(crate) names: SnapshotNames,
+    pub(crate) events: EventPublisher,
+    /// The wall clock.
+    pub(crate) now: fn() -> Timestamp,
+}
+
+/// End of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// There is nothing to do for now.
+    Done,
+    /// The driver has a snapshot that is not ready yet.
+    NotReady,
+}
+
+/// End of a step.
+pub(crate) enum Progress {
+    /// The content as it is now, for the next step; `None` if it does not exist any more.
+    Next(Option<SnapshotContent>),
+    /// The attempt ends.
+    End(End),
+}
+
+impl Attempt {
+    /// Does what the content with this name needs, step by step. The content is read from the API server, and each
+    /// later step begins with the object that the write before has returned.
+    pub(crate) async fn run(&self, name: &str) -> Result<End, AttemptError> {
+        let mut next = self.objects.read_content(name).await?;
+        while let Some(content) = next {
+            let progress = match next_step(&content, self.objects.driver) {
+                Step::Wait => break,
+                Step::Create { volume } => self.create(content, volume).await?,
+                Step::Check { snapshot } => self.check(content, snapshot).await?,
+                Step::FinishCreation => {
+                    Progress::Next(self.objects.write_content_in_any_version(content, creation_ends).await?)
+                }
+                Step::Delete { snapshot } => self.delete(content, snapshot).await?,
+                Step::Release => self.release(&content).await?,
+            };
+            next = match progress {
+                Progress::Next(content) => content,
+                Progress::End(end) => return Ok(end),
+            };
+        }
+        Ok(End::Done)
+    }
+
+    /// Publishes an Event of type Warning about a content.
+    pub(crate) async fn publish_warning(&self, content: &SnapshotContent, reason: &str, action: &str, note: String) {
+        // Its version would make each Event another one
+        let about = ObjectReference { resource_version: None, ..content.object_ref(&()) };
+        self.events.publish_warning(&about, reason, action, note).await;
+    }
+}

@@ -1,0 +1,47 @@
+//! Errors of an attempt to create, check or delete a snapshot.
+
+use topolvm_kube::ReconcileError;
+
+use crate::csi::CallError;
+use crate::secret_reference::SecretError;
+use crate::snapshot_request::RequestError;
+
+/// An attempt that is repeated.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AttemptError {
+    #[error(transparent)]
+    Api(#[from] ReconcileError),
+    /// The driver refused the call, or did not answer it.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("the VolumeSnapshotContent names no VolumeSnapshotClass; delete the VolumeSnapshot, and create it again")]
+    NoClass,
+    #[error("VolumeSnapshotClass {0} does not exist; create it again, or delete the VolumeSnapshot")]
+    ClassMissing(String),
+    #[error("VolumeSnapshotClass {class} is for the driver {driver}; recreate it for this driver")]
+    ClassOfOtherDriver { class: String, driver: String },
+    #[error("Secret {0} does not exist; create it")]
+    SecretMissing(String),
+    #[error("Secret {0} must not be read; allow get of it in a Role for the ServiceAccount of topolvm-controller")]
+    SecretForbidden(String),
+    #[error("the driver has no snapshot {0}; correct spec.source.snapshotHandle in a new VolumeSnapshotContent")]
+    SnapshotMissing(String),
+    #[error("the driver answered without a snapshot; report this as a bug")]
+    EmptyAnswer,
+}
+
+impl AttemptError {
+    /// Returns whether users see it in the status and in an Event. Failures of the API server are in the log alone.
+    pub(crate) const fn is_for_users(&self) -> bool {
+        !matches!(self, Self::Api(_))
+    }
+
+    /// Returns whether the driver has said that no call to create the snapshot has an effect any more.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Call(error) if error.is_final())
+    }
+}

@@ -1,0 +1,219 @@
+//! A CSI Controller service that records requests and answers as a test says.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tonic::{Code, Request, Response, Status};
+use topolvm_proto::csi::controller_server::Controller;
+use topolvm_proto::csi::controller_service_capability::{Rpc, Type, rpc};
+use topolvm_proto::csi::list_snapshots_response::Entry;
+use topolvm_proto::csi::{self as pb};
+
+/// Failure of a call.
+pub(super) enum Fault {
+    Refuse(Code, &'static str),
+    Hang,
+}
+
+/// A call that the driver has got.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Call {
+    Create(Box<pb::CreateSnapshotRequest>),
+    Delete(pb::DeleteSnapshotRequest),
+    List(Box<pb::ListSnapshotsRequest>),
+}
+
+/// The driver. Clones are the same.
+#[derive(Clone, Default)]
+pub(super) struct FakeDriver {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<Call>,
+    faults: VecDeque<Fault>,
+    before_answer: Option<Box<dyn FnOnce() + Send>>,
+    /// Number of answers in which the snapshot is not ready.
+    not_ready: usize,
+    lists_nothing: bool,
+    has_no_snapshots: bool,
+}
+
+impl FakeDriver {
+    pub(super) fn fail_next(&self, n: usize, code: Code, message: &'static str) {
+        self.state.lock().faults.extend((0..n).map(|_| Fault::Refuse(code, message)));
+    }
+
+    pub(super) fn hang_next(&self) {
+        self.state.lock().faults.push_back(Fault::Hang);
+    }
+
+    /// Does this during the next call.
+    pub(super) fn during_next(&self, action: impl FnOnce() + Send + 'static) {
+        self.state.lock().before_answer = Some(Box::new(action));
+    }
+
+    /// Shows snapshots that are not ready in the next answers.
+    pub(super) fn show_not_ready(&self, answers: usize) {
+        self.state.lock().not_ready = answers;
+    }
+
+    /// Does not announce ListSnapshots.
+    pub(super) fn list_nothing(&self) {
+        self.state.lock().lists_nothing = true;
+    }
+
+    /// Lists no snapshot from now on, or each one that is asked for.
+    pub(super) fn set_empty(&self, is_empty: bool) {
+        self.state.lock().has_no_snapshots = is_empty;
+    }
+
+    pub(super) fn calls(&self) -> Vec<Call> {
+        self.state.lock().calls.clone()
+    }
+
+    /// The names of the calls, each with the snapshot that it is about.
+    pub(super) fn summary(&self) -> Vec<String> {
+        let describe = |call: &Call| match call {
+            Call::Create(request) => format!("create {}", request.name),
+            Call::Delete(request) => format!("delete {}", request.snapshot_id),
+            Call::List(request) => format!("list {}", request.snapshot_id),
+        };
+        self.state.lock().calls.iter().map(describe).collect()
+    }
+
+    async fn take(&self, call: Call) -> Result<(), Status> {
+        let (fault, action) = {
+            let mut state = self.state.lock();
+            state.calls.push(call);
+            (state.faults.pop_front(), state.before_answer.take())
+        };
+        if let Some(action) = action {
+            action();
+        }
+        match fault {
+            Some(Fault::Refuse(code, message)) => Err(Status::new(code, message)),
+            Some(Fault::Hang) => std::future::pending().await,
+            None => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns a snapshot of 1 GiB from the first second of 1970.
+    fn snapshot(&self, id: String) -> pb::Snapshot {
+        let mut state = self.state.lock();
+        let ready_to_use = state.not_ready == 0;
+        state.not_ready = state.not_ready.saturating_sub(1);
+        pb::Snapshot {
+            snapshot_id: id,
+            size_bytes: 1 << 30,
+            creation_time: Some(prost_types::Timestamp { seconds: 1, nanos: 5 }),
+            ready_to_use,
+            ..pb::Snapshot::default()
+        }
+    }
+}
+
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send + 'a>>;
+
+/// Methods that the snapshotter never calls.
+macro_rules! unimplemented_calls {
+    ($($name:ident: $request:ident => $response:ident),+ $(,)?) => {$(
+        fn $name<'a, 'b>(&'a self, _: Request<pb::$request>) -> Answer<'b, pb::$response>
+        where
+            'a: 'b,
+            Self: 'b,
+        {
+            Box::pin(async { Err(Status::unimplemented(stringify!($name))) })
+        }
+    )+};
+}
+
+impl Controller for FakeDriver {
+    fn controller_get_capabilities<'a, 'b>(
+        &'a self,
+        _: Request<pb::ControllerGetCapabilitiesRequest>,
+    ) -> Answer<'b, pb::ControllerGetCapabilitiesResponse>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        let lists_nothing = self.state.lock().lists_nothing;
+        let announced = if lists_nothing { rpc::Type::CreateDeleteSnapshot } else { rpc::Type::ListSnapshots };
+        let kind = Type::Rpc(Rpc { r#type: announced.into() });
+        let capabilities = vec![pb::ControllerServiceCapability { r#type: Some(kind) }];
+        Box::pin(async { Ok(Response::new(pb::ControllerGetCapabilitiesResponse { capabilities })) })
+    }
+
+    fn create_snapshot<'a, 'b>(
+        &'a self,
+        request: Request<pb::CreateSnapshotRequest>,
+    ) -> Answer<'b, pb::CreateSnapshotResponse>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        let request = request.into_inner();
+        Box::pin(async move {
+            let id = format!("id-of-{}", request.name);
+            self.take(Call::Create(Box::new(request))).await?;
+            Ok(Response::new(pb::CreateSnapshotResponse { snapshot: Some(self.snapshot(id)) }))
+        })
+    }
+
+    fn delete_snapshot<'a, 'b>(
+        &'a self,
+        request: Request<pb::DeleteSnapshotRequest>,
+    ) -> Answer<'b, pb::DeleteSnapshotResponse>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        let request = request.into_inner();
+        Box::pin(async move {
+            self.take(Call::Delete(request)).await?;
+            Ok(Response::new(pb::DeleteSnapshotResponse {}))
+        })
+    }
+
+    fn list_snapshots<'a, 'b>(
+        &'a self,
+        request: Request<pb::ListSnapshotsRequest>,
+    ) -> Answer<'b, pb::ListSnapshotsResponse>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        let request = request.into_inner();
+        Box::pin(async move {
+            let id = request.snapshot_id.clone();
+            self.take(Call::List(Box::new(request))).await?;
+            let is_empty = self.state.lock().has_no_snapshots;
+            let entry = (!is_empty).then(|| Entry { snapshot: Some(self.snapshot(id)) });
+            let entries = entry.into_iter().collect();
+            Ok(Response::new(pb::ListSnapshotsResponse { entries, next_token: String::new() }))
+        })
+    }
+
+    unimplemented_calls! {
+        create_volume: CreateVolumeRequest => CreateVolumeResponse,
+        delete_volume: DeleteVolumeRequest => DeleteVolumeResponse,
+        controller_publish_volume: ControllerPublishVolumeRequest => ControllerPublishVolumeResponse,
+        controller_unpublish_volume: ControllerUnpublishVolumeRequest => ControllerUnpublishVolumeResponse,
+        validate_volume_capabilities: ValidateVolumeCapabilitiesRequest => ValidateVolumeCapabilitiesResponse,
+        list_volumes: ListVolumesRequest => ListVolumesResponse,
+        controller_list_volume_health: ControllerListVolumeHealthRequest => ControllerListVolumeHealthResponse,
+        controller_get_volume_health: ControllerGetVolumeHealthRequest => ControllerGetVolumeHealthResponse,
+        get_capacity: GetCapacityRequest => GetCapacityResponse,
+        controller_expand_volume: ControllerExpandVolumeRequest => ControllerExpandVolumeResponse,
+        controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse,
+        get_snapshot: GetSnapshotRequest => GetSnapshotResponse,
+        controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse,
+    }
+}
