@@ -57,6 +57,11 @@ version without the value. */}}
 {{- eq (.Values.controller.resizer | default "csi-resizer") "topolvm-controller" -}}
 {{- end }}
 
+{{/* true or false: whether topolvm-controller creates and deletes snapshots */}}
+{{- define "topolvm.snapshots" -}}
+{{- and .Values.snapshot.enabled (eq (.Values.controller.snapshotter | default "csi-snapshotter") "topolvm-controller") -}}
+{{- end }}
+
 {{/* true or false: whether topolvm-controller publishes free space, where kube-scheduler reads it */}}
 {{- define "topolvm.publishesCapacity" -}}
 {{- $publisher := .Values.controller.storageCapacityTracking.publisher -}}

@@ -9,7 +9,8 @@ use topolvm_proto::csi::controller_server::Controller;
 use topolvm_proto::csi::controller_service_capability::{Type as Kind, rpc};
 use topolvm_proto::csi::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerGetCapabilitiesRequest, ControllerModifyVolumeRequest,
-    CreateVolumeRequest, DeleteVolumeRequest, Volume, VolumeCapability,
+    CreateSnapshotRequest, CreateVolumeRequest, DeleteSnapshotRequest, DeleteVolumeRequest, ListSnapshotsRequest,
+    Snapshot, Volume, VolumeCapability,
 };
 
 /// Contents of a Secret for a call.
@@ -61,6 +62,8 @@ pub struct Capabilities {
     pub single_node_multi_writer: bool,
     /// Takes and restores snapshots.
     pub snapshots: bool,
+    /// Lists snapshots.
+    pub snapshot_lists: bool,
     /// Clones volumes.
     pub clones: bool,
 }
@@ -100,6 +103,7 @@ impl CsiController {
         Ok(Capabilities {
             single_node_multi_writer: has(rpc::Type::SingleNodeMultiWriter),
             snapshots: has(rpc::Type::CreateDeleteSnapshot),
+            snapshot_lists: has(rpc::Type::ListSnapshots),
             clones: has(rpc::Type::CloneVolume),
         })
     }
@@ -146,6 +150,25 @@ impl CsiController {
         let request =
             self.request(ControllerModifyVolumeRequest { volume_id: id.to_owned(), secrets, mutable_parameters });
         self.finish(self.service.controller_modify_volume(request)).await.map(drop)
+    }
+
+    /// Creates a snapshot, or returns the existing one of this name.
+    pub async fn create_snapshot(&self, request: CreateSnapshotRequest) -> Result<Snapshot, CallError> {
+        let answer = self.finish(self.service.create_snapshot(self.request(request))).await?;
+        answer.snapshot.ok_or_else(|| CallError::new(Code::Unavailable, "CreateSnapshot returned no snapshot"))
+    }
+
+    /// Deletes a snapshot; one that does not exist is deleted.
+    pub async fn delete_snapshot(&self, id: &str, secrets: Secrets) -> Result<(), CallError> {
+        let request = self.request(DeleteSnapshotRequest { snapshot_id: id.to_owned(), secrets });
+        self.finish(self.service.delete_snapshot(request)).await.map(drop)
+    }
+
+    /// Lists the snapshot with this id; `None` if it does not exist.
+    pub async fn find_snapshot(&self, id: &str, secrets: Secrets) -> Result<Option<Snapshot>, CallError> {
+        let request = ListSnapshotsRequest { snapshot_id: id.to_owned(), secrets, ..ListSnapshotsRequest::default() };
+        let answer = self.finish(self.service.list_snapshots(self.request(request))).await?;
+        Ok(answer.entries.into_iter().find_map(|entry| entry.snapshot))
     }
 
     /// Adds the deadline, which the service obeys as that of a call over a socket.

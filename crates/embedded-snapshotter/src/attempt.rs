@@ -1,5 +1,6 @@
 //! An attempt to do what a VolumeSnapshotContent needs, and what all steps share.
 
+use csi_calls::CsiController;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
@@ -8,7 +9,6 @@ use topolvm_kube::EventPublisher;
 
 use crate::content_changes::creation_ends;
 use crate::content_step::{Step, next_step};
-use crate::csi::CsiController;
 use crate::error::AttemptError;
 use crate::objects::Objects;
 use crate::snapshot_request::SnapshotNames;

@@ -9,7 +9,7 @@ use topolvm_api::SnapshotContent;
 
 use crate::annotations::BEING_CREATED;
 use crate::content_step::is_being_created;
-use crate::csi::Snapshot;
+use crate::driver_snapshot::DriverSnapshot;
 
 /// A change of annotations or of the status.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,7 @@ pub(crate) fn creation_ends(content: &SnapshotContent) -> ContentChange {
 }
 
 /// The driver has shown this snapshot, at this moment. What the status has stays: it is about the same snapshot.
-pub(crate) fn snapshot_found(content: &SnapshotContent, snapshot: &Snapshot, now: Timestamp) -> ContentChange {
+pub(crate) fn snapshot_found(content: &SnapshotContent, snapshot: &DriverSnapshot, now: Timestamp) -> ContentChange {
     let old = &content.status;
     let mut status = Map::new();
     let mut set = |field: &str, value: Value| drop(status.insert(field.to_owned(), value));
@@ -132,8 +132,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::constant(7, 0);
 
-    fn snapshot(is_ready: bool) -> Snapshot {
-        Snapshot { id: "s-1".to_owned(), is_ready, created: Some(5), bytes: 1 << 30 }
+    fn snapshot(is_ready: bool) -> DriverSnapshot {
+        DriverSnapshot { id: "s-1".to_owned(), is_ready, created: Some(5), bytes: 1 << 30 }
     }
 
     fn status(change: ContentChange) -> Value {
@@ -147,7 +147,7 @@ mod tests {
         let expected = json!({"snapshotHandle": "s-1", "readyToUse": true, "creationTime": 5, "restoreSize": 1 << 30});
         assert_eq!(status(change), expected);
         // A driver need not know time and size
-        let unknown = Snapshot { created: None, bytes: 0, ..snapshot(false) };
+        let unknown = DriverSnapshot { created: None, bytes: 0, ..snapshot(false) };
         let change = snapshot_found(&dynamic(&[]), &unknown, NOW);
         let expected = json!({"snapshotHandle": "s-1", "readyToUse": false, "creationTime": 7_000_000_000_i64});
         assert_eq!(status(change), expected);

@@ -3,6 +3,7 @@
 //! The annotation about the creation is in the content before the driver is called, and stays until the outcome is
 //! known: the content is not deleted meanwhile, and after a crash the next leader repeats the same call.
 
+use csi_calls::Secrets;
 use kube::ResourceExt as _;
 use topolvm_api::{SnapshotContent, SnapshotContentStatus};
 use topolvm_proto::csi::CreateSnapshotRequest;
@@ -10,7 +11,7 @@ use topolvm_proto::csi::CreateSnapshotRequest;
 use crate::attempt::{Attempt, End, Progress};
 use crate::content_changes::{creation_begins, creation_ends, failed, snapshot_found};
 use crate::content_step::{Step, next_step};
-use crate::csi::{Secrets, Snapshot};
+use crate::driver_snapshot::DriverSnapshot;
 use crate::error::AttemptError;
 use crate::objects::Written;
 use crate::secret_reference::{list_secret, snapshot_secret};
@@ -40,9 +41,9 @@ impl Attempt {
             Written::Content(begun) => *begun,
             Written::Conflict => return Ok(Progress::Next(self.objects.read_again(&content).await?)),
         };
-        match self.csi.create_snapshot(request).await {
+        match self.csi.create_snapshot(request).await.map_err(AttemptError::from) {
             Ok(snapshot) => {
-                let found = self.record_snapshot(begun, &snapshot).await?;
+                let found = self.record_snapshot(begun, &snapshot.into()).await?;
                 let Some(found) = found else { return Ok(Progress::Next(None)) };
                 let finished = self.objects.write_content_in_any_version(found, creation_ends).await?;
                 Ok(self.progress_of(finished))
@@ -61,11 +62,7 @@ impl Attempt {
 
     /// Asks the driver for a snapshot that existed before the content.
     pub(crate) async fn check(&self, content: SnapshotContent, snapshot: String) -> Result<Progress, AttemptError> {
-        let found = match self.list_secrets(&content).await {
-            Ok(secrets) => self.csi.find_snapshot(&snapshot, secrets).await,
-            Err(error) => Err(error),
-        };
-        match found {
+        match self.find_snapshot(&content, snapshot).await {
             Ok(found) => {
                 let checked = self.record_snapshot(content, &found).await?;
                 Ok(self.progress_of(checked))
@@ -90,6 +87,16 @@ impl Attempt {
         Ok(CreateSnapshotRequest { source_volume_id, name, secrets, parameters, ..CreateSnapshotRequest::default() })
     }
 
+    /// Finds a snapshot. A driver that lists no snapshots is assumed to have it.
+    async fn find_snapshot(&self, content: &SnapshotContent, id: String) -> Result<DriverSnapshot, AttemptError> {
+        let secrets = self.list_secrets(content).await?;
+        if !self.csi.capabilities().await?.snapshot_lists {
+            return Ok(DriverSnapshot { id, is_ready: true, created: None, bytes: 0 });
+        }
+        let found = self.csi.find_snapshot(&id, secrets).await?;
+        found.map(DriverSnapshot::from).ok_or(AttemptError::SnapshotMissing(id))
+    }
+
     async fn list_secrets(&self, content: &SnapshotContent) -> Result<Secrets, AttemptError> {
         let Some(class) = content.spec.volume_snapshot_class_name.as_deref() else { return Ok(Secrets::new()) };
         let parameters = self.objects.read_class(class).await?;
@@ -100,7 +107,7 @@ impl Attempt {
     async fn record_snapshot(
         &self,
         content: SnapshotContent,
-        snapshot: &Snapshot,
+        snapshot: &DriverSnapshot,
     ) -> Result<Option<SnapshotContent>, AttemptError> {
         let name = content.name_any();
         let find = |content: &SnapshotContent| snapshot_found(content, snapshot, (self.now)());

@@ -33,6 +33,6 @@ impl Attempt {
 
     async fn call_delete(&self, content: &SnapshotContent, snapshot: &str) -> Result<(), AttemptError> {
         let secrets = self.objects.read_secret(snapshot_secret(content)?).await?;
-        self.csi.delete_snapshot(snapshot, secrets).await
+        Ok(self.csi.delete_snapshot(snapshot, secrets).await?)
     }
 }

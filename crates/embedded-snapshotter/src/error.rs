@@ -1,8 +1,9 @@
 //! Errors of an attempt to create, check or delete a snapshot.
 
+use csi_calls::CallError;
 use topolvm_kube::ReconcileError;
 
-use crate::csi::CallError;
+use crate::driver_snapshot::is_final;
 use crate::secret_reference::SecretError;
 use crate::snapshot_request::RequestError;
 
@@ -30,8 +31,6 @@ pub(crate) enum AttemptError {
     SecretForbidden(String),
     #[error("the driver has no snapshot {0}; correct spec.source.snapshotHandle in a new VolumeSnapshotContent")]
     SnapshotMissing(String),
-    #[error("the driver answered without a snapshot; report this as a bug")]
-    EmptyAnswer,
 }
 
 impl AttemptError {
@@ -42,6 +41,6 @@ impl AttemptError {
 
     /// Returns whether the driver has said that no call to create the snapshot has an effect any more.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Call(error) if error.is_final())
+        matches!(self, Self::Call(error) if is_final(error.code()))
     }
 }

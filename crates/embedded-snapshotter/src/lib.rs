@@ -5,7 +5,7 @@
 //! writes to a version of it before it calls the driver, so that it never acts on an old content. Without the
 //! CustomResourceDefinitions of snapshots it waits for them.
 //!
-//! `content_step`, `content_changes`, `snapshot_request` and `secret_reference` decide, and do no I/O.
+//! `content_step`, `content_changes`, `driver_snapshot`, `snapshot_request` and `secret_reference` decide, and do no I/O.
 
 mod annotations;
 mod args;
@@ -14,8 +14,8 @@ mod content_changes;
 mod content_step;
 mod content_watch;
 mod creation;
-mod csi;
 mod deletion;
+mod driver_snapshot;
 mod error;
 mod objects;
 mod pending_contents;
@@ -25,6 +25,7 @@ mod snapshot_request;
 use std::sync::Arc;
 use std::time::Duration;
 
+use csi_calls::CsiController;
 use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::mpsc;
@@ -38,7 +39,6 @@ pub use args::SnapshotterArgs;
 
 use attempt::{Attempt, End};
 use content_watch::watch_contents;
-use csi::CsiController;
 use error::AttemptError;
 use objects::Objects;
 use pending_contents::PendingContents;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use csi_calls::Secrets;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -12,7 +13,6 @@ use topolvm_kube::{ReconcileError, json_patch, none_if_not_found, remove_finaliz
 
 use crate::annotations::FINALIZER;
 use crate::content_changes::{ContentChange, Part};
-use crate::csi::Secrets;
 use crate::error::AttemptError;
 use crate::secret_reference::SecretName;
 

@@ -8,6 +8,7 @@ use claim_rebuild::{Rebuild, RebuildArgs, RebuildContext};
 use doctor_controller::{Doctor, DoctorContext, DoctorSources};
 use embedded_provisioner::{Provisioner, ProvisionerArgs, ProvisionerContext, release_held_claims};
 use embedded_resizer::{Resizer, ResizerArgs, ResizerContext};
+use embedded_snapshotter::{Snapshotter, SnapshotterArgs, SnapshotterContext};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -98,6 +99,18 @@ pub(crate) fn embed_resizer(context: ResizerContext, settings: ResizerArgs, leas
         let subscribed = resizer.clone();
         subscribe(controllers, move || subscribed.subscriber());
         lease.clone().run(term, move |held| resizer.clone().run(held).map(Ok)).boxed()
+    })
+}
+
+/// Returns the snapshotter, which runs while it holds csi-snapshotter's Lease.
+pub(crate) fn embed_snapshotter(
+    context: SnapshotterContext,
+    settings: SnapshotterArgs,
+    lease: Election,
+) -> StartEmbedded {
+    Arc::new(move |_, term| {
+        let snapshotter = Snapshotter::new(context.clone(), settings.clone());
+        lease.clone().run(term, move |held| snapshotter.clone().run(held)).boxed()
     })
 }
 

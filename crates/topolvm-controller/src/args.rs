@@ -9,6 +9,7 @@ use cluster_inventory::AgentAccess;
 use doctor_controller::DoctorArgs;
 use embedded_provisioner::ProvisionerArgs;
 use embedded_resizer::ResizerArgs;
+use embedded_snapshotter::SnapshotterArgs;
 use topolvm_api::{ApiFlavor, DEFAULT_CSI_SOCKET, NodeSelection, NodeStrategy};
 use topolvm_runtime::inventory_server::{InventoryArgs, InventoryConfig};
 use topolvm_runtime::listen::{Listen, ListenAddress};
@@ -104,6 +105,9 @@ pub struct Args {
     #[command(flatten)]
     pub(crate) resizer: ResizerArgs,
 
+    #[command(flatten)]
+    pub(crate) snapshotter: SnapshotterArgs,
+
     /// Name of this pod. Its Deployment owns the objects that --controllers=capacity writes, and the ConfigMap
     /// topolvm-doctor; empty means the host name.
     #[arg(long, env = "POD_NAME", value_name = "NAME", default_value = "", hide_default_value = true)]
@@ -156,6 +160,8 @@ pub enum Embedded {
     Capacity,
     /// Expand and modify the volumes of claims, instead of csi-resizer.
     Resizer,
+    /// Create and delete snapshots for VolumeSnapshotContents, instead of csi-snapshotter.
+    Snapshotter,
 }
 
 /// The configuration of a controller that does the work of a sidecar.
@@ -202,6 +208,8 @@ pub struct Config {
     pub(crate) provisioner: Option<EmbeddedConfig<ProvisionerArgs>>,
     /// The resizer, with the Lease that it shares with csi-resizer; `None` where that sidecar expands volumes.
     pub(crate) resizer: Option<EmbeddedConfig<ResizerArgs>>,
+    /// The snapshotter, with the Lease that it shares with csi-snapshotter; `None` where that sidecar creates snapshots.
+    pub(crate) snapshotter: Option<EmbeddedConfig<SnapshotterArgs>>,
     /// The scheduling mode.
     pub(crate) scheduling: SchedulingConfig,
     /// The name of this pod; empty is the host name.
@@ -255,6 +263,11 @@ impl TryFrom<Args> for Config {
                 lease: lease(resizer_lease(flavor)),
                 timing: args.election_timing,
             }),
+            snapshotter: embeds_snapshotter(&embedded, args.enable_snapshots)?.then(|| EmbeddedConfig {
+                settings: args.snapshotter,
+                lease: lease(snapshotter_lease(flavor)),
+                timing: args.election_timing,
+            }),
             scheduling: args.scheduling.config(webhooks.is_some(), namespace)?,
             pod_name: args.pod_name,
             pod_namespace: args.pod_namespace,
@@ -273,6 +286,17 @@ fn embedded_controllers(embedded: &[Embedded], earlier: &[Embedded]) -> Result<V
     Ok(all)
 }
 
+/// Returns whether the snapshotter is selected. It would have every snapshot refused while they are disabled.
+fn embeds_snapshotter(embedded: &[Embedded], snapshots: bool) -> Result<bool, ConfigError> {
+    let is_selected = embedded.contains(&Embedded::Snapshotter);
+    if is_selected && !snapshots {
+        let message =
+            "--controllers=snapshotter and --enable-snapshots=false contradict each other; remove one of them";
+        return Err(ConfigError::new(message));
+    }
+    Ok(is_selected)
+}
+
 /// Returns the name of the Lease of csi-provisioner for this driver.
 fn provisioner_lease(flavor: ApiFlavor) -> String {
     flavor.driver_name().replace('.', "-")
@@ -281,6 +305,11 @@ fn provisioner_lease(flavor: ApiFlavor) -> String {
 /// Returns the name of the Lease of csi-resizer for this driver.
 fn resizer_lease(flavor: ApiFlavor) -> String {
     format!("external-resizer-{}", flavor.driver_name().replace('.', "-"))
+}
+
+/// Returns the name of the Lease of csi-snapshotter for this driver.
+fn snapshotter_lease(flavor: ApiFlavor) -> String {
+    format!("external-snapshotter-leader-{}", flavor.driver_name().replace('.', "-"))
 }
 
 /// Returns the resource that pods get in this scheduling mode, where one is chosen, with this value of the flag.

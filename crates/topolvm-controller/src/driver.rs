@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use embedded_provisioner::{Progress, ProvisionerContext};
 use embedded_resizer::ResizerContext;
+use embedded_snapshotter::SnapshotterContext;
 use kube::{Api, Client};
 use tokio::sync::watch;
 use tonic::service::Routes;
@@ -182,6 +183,18 @@ impl Driver {
     /// Returns the dependencies of the embedded resizer, which calls the Controller service without a socket.
     pub(crate) fn resizer_context(&self, controllers: &Controllers) -> ResizerContext {
         ResizerContext {
+            client: controllers.client.clone(),
+            flavor: controllers.flavor,
+            controller: Arc::new(self.controller.clone()),
+            events: controllers.events.clone(),
+            metrics: controllers.metrics.clone(),
+            now: controllers.now,
+        }
+    }
+
+    /// Returns the dependencies of the embedded snapshotter, which calls the Controller service without a socket.
+    pub(crate) fn snapshotter_context(&self, controllers: &Controllers) -> SnapshotterContext {
+        SnapshotterContext {
             client: controllers.client.clone(),
             flavor: controllers.flavor,
             controller: Arc::new(self.controller.clone()),

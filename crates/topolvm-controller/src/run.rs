@@ -18,6 +18,7 @@ use topolvm_webhook::{CapacityResource, WebhookConfig, WebhookContext, Webhooks}
 
 use crate::added_controllers::{
     StartEmbedded, add_doctor, add_growth, add_rebuild, add_release_of_claims, embed_provisioner, embed_resizer,
+    embed_snapshotter,
 };
 use crate::args::EmbeddedConfig;
 use crate::capacity_publisher::CapacityPublisher;
@@ -89,6 +90,9 @@ impl Program for Args {
         }
         if let Some(EmbeddedConfig { lease, timing, settings }) = config.resizer {
             embedded.push(embed_resizer(driver.resizer_context(&controllers), settings, elect(lease, timing)));
+        }
+        if let Some(EmbeddedConfig { lease, timing, settings }) = config.snapshotter {
+            embedded.push(embed_snapshotter(driver.snapshotter_context(&controllers), settings, elect(lease, timing)));
         }
         run_leader_work(LeaderWork { controllers, publisher, embedded }, election, &tasks, &shutdown);
 

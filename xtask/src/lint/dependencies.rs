@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 37] = [
+const ALLOWED: [(&str, &[&str]); 38] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -39,6 +39,7 @@ const ALLOWED: [(&str, &[&str]); 37] = [
             "doctor-controller",
             "embedded-provisioner",
             "embedded-resizer",
+            "embedded-snapshotter",
             "topolvm-api",
             "topolvm-capacity",
             "topolvm-doctor",
@@ -56,6 +57,7 @@ const ALLOWED: [(&str, &[&str]); 37] = [
     ("csi-calls", &["topolvm-proto"]),
     ("embedded-provisioner", &["csi-calls", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     ("embedded-resizer", &["csi-calls", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
+    ("embedded-snapshotter", &["csi-calls", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     ("topolvm-ui", &["topolvm-api", "topolvm-capacity", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
     ("topolvm-webhook", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("node-inventory", &["lvmd-client", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),

@@ -72,6 +72,7 @@ const PLACES: [Place; 7] = [
             "doctor_controller",
             "embedded_provisioner",
             "embedded_resizer",
+            "embedded_snapshotter",
             "lvmd_discovery",
             "node_inventory",
             "node_io_limits",

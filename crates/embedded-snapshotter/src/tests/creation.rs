@@ -78,7 +78,10 @@ async fn final_failure_is_shown_and_retried_with_pauses() {
         harness.wait(6).await;
         assert!(!harness.is_being_created(), "{code:?}");
         assert_eq!(harness.driver.summary().len(), 3, "retried after 1 and 2 seconds");
-        assert_eq!(harness.error(), format!("still cannot create the snapshot: {code:?}: no thin pool"));
+        assert_eq!(
+            harness.error(),
+            format!("still cannot create the snapshot: rpc error: code = {code:?} desc = no thin pool")
+        );
         assert_eq!(harness.status()["readyToUse"], false);
         // One of the first attempt, and one of all later ones
         assert_eq!(harness.events(), [STILL_FAILED, FAILED]);
@@ -97,9 +100,11 @@ async fn uncertain_failure_keeps_the_annotation() {
         harness.driver.hang_next();
         harness.wait(2).await;
         assert!(harness.is_being_created(), "{code:?}");
-        assert_eq!(harness.error(), format!("cannot create the snapshot: {code:?}: busy"));
+        let name = if code == Code::Cancelled { "Canceled".to_owned() } else { format!("{code:?}") };
+        assert_eq!(harness.error(), format!("cannot create the snapshot: rpc error: code = {name} desc = busy"));
         harness.wait(10).await;
-        let expected = "still cannot create the snapshot: DeadlineExceeded: the driver did not answer in time";
+        let expected = "still cannot create the snapshot: rpc error: code = DeadlineExceeded desc = the driver did not \
+                        answer in time";
         assert_eq!((harness.error(), harness.is_being_created()), (expected.to_owned(), true));
         harness.wait(10).await;
         assert_eq!((harness.status()["readyToUse"].clone(), harness.is_being_created()), (json!(true), false));

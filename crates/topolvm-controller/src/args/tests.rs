@@ -151,6 +151,21 @@ fn resizer_shares_the_lease_of_csi_resizer() {
 }
 
 #[test]
+fn snapshotter_shares_the_lease_of_csi_snapshotter() {
+    let name = "external-snapshotter-leader-topolvm-io".to_owned();
+    let lease = config(&["--controllers=snapshotter"]).snapshotter.unwrap().lease;
+    assert_eq!(lease, LeaseName { namespace: None, name });
+}
+
+#[test]
+fn snapshotter_needs_snapshots() {
+    assert!(config(&["--enable-snapshots=false", "--controllers=resizer"]).snapshotter.is_none());
+    let args = ["topolvm-controller", "--enable-snapshots=false", "--controllers=snapshotter"];
+    let refused = Config::try_from(Args::try_parse_from(args).unwrap()).unwrap_err();
+    assert!(refused.to_string().contains("--enable-snapshots=false"), "{refused}");
+}
+
+#[test]
 fn provisioner_shares_the_lease_of_csi_provisioner() {
     let config = config(&["--controllers=provisioner", "--leader-election-namespace=ns"]);
     let expected = LeaseName { namespace: Some("ns".to_owned()), name: "topolvm-io".to_owned() };

@@ -34,14 +34,15 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         ));
     }
     for controller in facts.workloads_of(Role::Controller)? {
-        if controller.container("csi-snapshotter").is_none() {
+        if controller.container("csi-snapshotter").is_none() && !controller.embeds("snapshotter") {
             let found = format!("{} has no csi-snapshotter: no component creates snapshots", controller.name);
-            let remedy = "add the container as in deploy/manifests/base/controller.yaml, or delete the class";
+            let remedy = "add the container as in deploy/manifests/base/controller.yaml, set --controllers=snapshotter, \
+                          or delete the class";
             findings.push(Finding::fail(found, remedy));
         }
     }
     findings.extend(find_unnoticed(facts, &names)?);
-    Ok(Finding::ok_if_none(findings, "CRDs, snapshot-controller and csi-snapshotter are installed"))
+    Ok(Finding::ok_if_none(findings, "CRDs, snapshot-controller and a snapshotter are installed"))
 }
 
 /// Returns the finding about VolumeSnapshots of these classes that snapshot-controller has not handled.

@@ -338,6 +338,9 @@ fn what_makes_no_snapshots_is_named() {
     let mut without = facts.clone();
     without.workloads.as_mut().unwrap()[0].containers.clear();
     assert_named(&without, "snapshots", Outcome::Fail, "has no csi-snapshotter", "controller.yaml");
+    let controller = json!({"name": "topolvm-controller", "args": ["--controllers=resizer,snapshotter"]});
+    without.workloads.as_mut().unwrap()[0].containers = vec![of(controller)];
+    assert_sound(&without);
     facts.snapshots = Ok(vec![of(json!({
         "metadata": {"name": "s", "namespace": "shop", "creationTimestamp": LONG_AGO},
         "spec": {"volumeSnapshotClassName": "snaps", "source": {"persistentVolumeClaimName": "data"}},

@@ -32,13 +32,14 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 21] = [
+const COMPONENTS: [&str; 22] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
     "embedded-capacity",
     "embedded-provisioner",
     "embedded-resizer",
+    "embedded-snapshotter",
     "extended-resources",
     "inventory",
     "legacy",
@@ -91,6 +92,7 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
     }
     try_all("overlays/lvmd", &[&["embedded-provisioner", "legacy"], &["without-snapshots", "embedded-provisioner"]])?;
     try_all("overlays/lvmd", &[&["embedded-resizer", "embedded-capacity"], &["embedded-resizer", "webhooks"]])?;
+    try_all("overlays/lvmd", &[&["embedded-snapshotter", "legacy"], &["webhooks", "embedded-snapshotter"]])?;
     let alone: &[&[&str]] = &[&["rebuild"], &["extended-resources"], &["inventory", "ui"], &["without-pod-io-limits"]];
     try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
     try_all("overlays/lvmd", alone)?;
