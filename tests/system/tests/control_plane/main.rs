@@ -29,6 +29,7 @@ mod postmortem;
 mod provisioner;
 mod rebuild;
 mod resizer;
+mod snapshotter;
 mod stale;
 mod web_page;
 
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         capacity::ALL,
         provisioner::ALL,
         resizer::ALL,
+        snapshotter::ALL,
         metrics::ALL,
         fixed::ALL,
         extender::ALL,
