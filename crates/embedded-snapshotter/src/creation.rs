@@ -147,10 +147,12 @@ impl Attempt {
         if error.is_for_users() {
             let message = format!("{}: {error}", report.summary);
             let fail = |content: &SnapshotContent| failed(content, &message, (self.now)());
-            if !fail(&content).is_empty() {
+            let is_new = !fail(&content).is_empty();
+            let written = self.objects.write_content_in_any_version(content.clone(), fail).await;
+            if is_new {
                 self.publish_warning(&content, report.reason, report.action, message.clone()).await;
             }
-            self.objects.write_content_in_any_version(content, fail).await?;
+            written?;
         }
         Err(error)
     }

@@ -1,6 +1,6 @@
-//! Compares the stock csi-provisioner with the provisioner in topolvm-controller: the same scenarios run with each, on
-//! a real API server with kube-controller-manager, and the resulting objects and Events must be equal, but for the
-//! differences that are deliberate.
+//! Compares the stock csi-provisioner and csi-snapshotter with their replacements in topolvm-controller: the same
+//! scenarios run with each, on a real API server with kube-controller-manager, and the resulting objects and Events must
+//! be equal, but for the differences that are deliberate.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -19,7 +19,9 @@ mod outcome;
 mod provisioner;
 mod run;
 mod scenario;
+mod snapshotter;
 mod table;
+mod tested;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,47 +31,66 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use libtest_mimic::Trial;
 use testbed::suite;
 
+use self::difference::Deliberate;
 use self::provisioner::Provisioner;
 use self::run::Report;
 use self::scenario::Scenario;
+use self::snapshotter::Snapshotter;
+use self::tested::Tested;
 
 /// Environment variable with a part of the names of the scenarios to run, for work on one of them.
 const SELECTED: &str = "PARITY_SCENARIOS";
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
-        suite::test("stock_provisioner_passes_all_parity_scenarios", pass_with_stock),
-        suite::test("embedded_provisioner_equals_the_stock_one", compare),
-        suite::test("provisioners_take_over_the_volumes_of_each_other", hand_over),
+        suite::test("stock_provisioner_passes_all_parity_scenarios", || check(&stock_provisioner()?.failures)),
+        suite::test("embedded_provisioner_equals_the_stock_one", || {
+            compare(stock_provisioner()?, Tested::Provisioner(Provisioner::Embedded), deliberate::DELIBERATE)
+        }),
+        suite::test("provisioners_take_over_the_volumes_of_each_other", || {
+            hand_over(Tested::Provisioner(Provisioner::Stock), &table::hand_overs())
+        }),
+        suite::test("stock_snapshotter_passes_all_parity_scenarios", || check(&stock_snapshotter()?.failures)),
+        suite::test("embedded_snapshotter_equals_the_stock_one", || {
+            compare(stock_snapshotter()?, Tested::Snapshotter(Snapshotter::Embedded), deliberate::OF_SNAPSHOTTERS)
+        }),
+        suite::test("snapshotters_take_over_the_contents_of_each_other", || {
+            hand_over(Tested::Snapshotter(Snapshotter::Stock), &table::snapshotter_hand_overs())
+        }),
     ]
 }
 
 /// Runs csi-provisioner, once for all tests.
-fn stock() -> Result<&'static Report> {
+fn stock_provisioner() -> Result<&'static Report> {
     static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
-    let run = || run(Provisioner::Stock).map_err(|error| format!("{error:#}"));
-    REPORT.get_or_init(run).as_ref().map_err(|error| anyhow!("csi-provisioner: {error}"))
+    run_once(&REPORT, Tested::Provisioner(Provisioner::Stock))
 }
 
-fn pass_with_stock() -> Result<()> {
-    check(&stock()?.failures)
+/// Runs csi-snapshotter, once for all tests.
+fn stock_snapshotter() -> Result<&'static Report> {
+    static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
+    run_once(&REPORT, Tested::Snapshotter(Snapshotter::Stock))
 }
 
-fn compare() -> Result<()> {
-    let stock = stock()?;
-    let mut embedded = run(Provisioner::Embedded).context("embedded provisioner")?;
+fn run_once(report: &'static OnceLock<Result<Report, String>>, tested: Tested) -> Result<&'static Report> {
+    let run = || run(tested).map_err(|error| format!("{error:#}"));
+    report.get_or_init(run).as_ref().map_err(|error| anyhow!("{}: {error}", tested.name()))
+}
+
+fn compare(stock: &Report, tested: Tested, known: &[Deliberate]) -> Result<()> {
+    let mut embedded = run(tested).with_context(|| tested.name())?;
     // Reported by the other test
     embedded.outcomes.retain(|scenario, _| stock.outcomes.contains_key(scenario));
     let is_complete = |scenario: &&String| embedded.outcomes.contains_key(*scenario);
     let complete: Vec<_> = stock.outcomes.keys().filter(is_complete).cloned().collect();
     let differences = difference::differences(&complete, &stock.outcomes, &embedded.outcomes);
-    let compared = deliberate::DELIBERATE.iter().filter(|known| complete.iter().any(|name| name == known.scenario));
+    let compared = known.iter().filter(|known| complete.iter().any(|name| name == known.scenario));
     let problems = difference::problems(&differences, &compared.copied().collect::<Vec<_>>());
     check(&[embedded.failures, problems].concat())
 }
 
-fn hand_over() -> Result<()> {
-    check(&run::run(Provisioner::Stock, &[], &table::hand_overs(), &results()?)?.failures)
+fn hand_over(tested: Tested, scenarios: &[Scenario]) -> Result<()> {
+    check(&run::run(tested, &[], scenarios, &results()?)?.failures)
 }
 
 fn check(problems: &[String]) -> Result<()> {
@@ -77,14 +98,18 @@ fn check(problems: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn run(provisioner: Provisioner) -> Result<Report> {
+fn run(tested: Tested) -> Result<Report> {
     #[expect(clippy::disallowed_methods, reason = "a developer selects scenarios")]
     let selected = std::env::var(SELECTED).unwrap_or_default();
     let is_selected = |scenario: &Scenario| scenario.name.contains(&selected);
     let select = |all: Vec<Scenario>| all.into_iter().filter(is_selected).collect::<Vec<_>>();
     let results = results()?;
-    let report = run::run(provisioner, &select(table::parallel()), &select(table::alone()), &results)?;
-    let file = results.join(format!("{provisioner:?}.json"));
+    let (parallel, alone) = match tested {
+        Tested::Provisioner(_) => (table::parallel(), table::alone()),
+        Tested::Snapshotter(_) => (table::snapshots_parallel(), table::snapshots_alone()),
+    };
+    let report = run::run(tested, &select(parallel), &select(alone), &results)?;
+    let file = results.join(format!("{}.json", tested.name()));
     fs::write(&file, serde_json::to_string_pretty(&report.outcomes)?)
         .with_context(|| format!("write {}", file.display()))?;
     Ok(report)

@@ -6,6 +6,7 @@ use super::kinds::Kind;
 use super::observed::State;
 use super::provisioner::is_provisioner;
 use super::scenario::Until;
+use super::snapshotter::is_snapshotter;
 
 /// Returns true if an object meets a condition.
 pub(super) fn holds(state: &State, namespace: &str, kind: Kind, name: &str, until: &Until) -> bool {
@@ -44,7 +45,7 @@ fn is_bound(state: &State, namespace: &str, name: &str) -> bool {
         && (!was_provisioned || has_event(state, namespace, Kind::Claim, name, "ProvisioningSucceeded", ""))
 }
 
-/// Returns true if the provisioner has reported this about an object.
+/// Returns true if the program under test has reported this about an object.
 fn has_event(state: &State, namespace: &str, kind: Kind, name: &str, reason: &str, message: &str) -> bool {
     state.events_in(if kind.is_namespaced() { namespace } else { "default" }).any(|event| {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -52,6 +53,6 @@ fn has_event(state: &State, namespace: &str, kind: Kind, name: &str, reason: &st
             && Kind::of_reference(text("/involvedObject/kind")) == Some(kind)
             && text("/reason") == reason
             && text("/message").contains(message)
-            && is_provisioner(event)
+            && (is_provisioner(event) || is_snapshotter(event))
     })
 }

@@ -1,4 +1,4 @@
-//! Differences from csi-provisioner that are deliberate. docs/embedded-controllers.md lists them for users.
+//! Differences from csi-provisioner and csi-snapshotter that are deliberate. docs/embedded-controllers.md lists them for users.
 
 use super::difference::Deliberate;
 
@@ -86,4 +86,19 @@ pub(super) const DELIBERATE: &[Deliberate] = &[
         reason: "a volume whose name is taken while it is created does not leak",
     },
     Deliberate { scenario: "volume-refused", field: "/records/*/Claim a/metadata/finalizers", reason: HELD },
+];
+
+const CALLED: &str = "the annotation about a creation is not added before the driver is called";
+const OTHER_DRIVER: &str = "the driver of the VolumeSnapshotClass is reported";
+
+/// Of snapshotters.
+pub(super) const OF_SNAPSHOTTERS: &[Deliberate] = &[
+    Deliberate {
+        scenario: "reserved-parameter",
+        field: "/end/*/metadata/annotations/snapshot.storage.kubernetes.io~1volumesnapshot-being-created",
+        reason: CALLED,
+    },
+    Deliberate { scenario: "content-unbound", field: "/end/*/metadata/annotations", reason: CALLED },
+    Deliberate { scenario: "content-with-class-of-other-driver", field: "/end/*/status", reason: OTHER_DRIVER },
+    Deliberate { scenario: "content-with-class-of-other-driver", field: "/events", reason: OTHER_DRIVER },
 ];

@@ -5,22 +5,22 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-/// A value that differs between the provisioners.
+/// A value that differs between the stock program and its replacement.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Difference {
     pub(super) scenario: String,
     /// JSON pointer into the outcome.
     pub(super) field: String,
-    /// Value with csi-provisioner.
+    /// Value with the stock program.
     pub(super) stock: Value,
-    /// Value with the embedded provisioner.
+    /// Value with its replacement.
     pub(super) embedded: Value,
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scenario, field, stock, embedded } = self;
-        write!(f, "{scenario} {field}: csi-provisioner {stock}, embedded {embedded}")
+        write!(f, "{scenario} {field}: stock {stock}, embedded {embedded}")
     }
 }
 

@@ -16,6 +16,8 @@ pub(super) enum Kind {
     Namespace,
     Node,
     Pod,
+    Role,
+    RoleBinding,
     Secret,
     ServiceAccount,
     Snapshot,
@@ -55,6 +57,8 @@ impl Kind {
             Self::Namespace => names("", "Namespace", "namespaces"),
             Self::Node => names("", "Node", "nodes"),
             Self::Pod => names("", "Pod", "pods"),
+            Self::Role => names(ACCESS, "Role", "roles"),
+            Self::RoleBinding => names(ACCESS, "RoleBinding", "rolebindings"),
             Self::Secret => names("", "Secret", "secrets"),
             Self::ServiceAccount => names("", "ServiceAccount", "serviceaccounts"),
             Self::Snapshot => names(SNAPSHOT, "VolumeSnapshot", "volumesnapshots"),
@@ -78,10 +82,21 @@ impl Kind {
 
     /// Returns true if objects of this kind are in a namespace.
     pub(super) const fn is_namespaced(self) -> bool {
-        matches!(self, Self::Claim | Self::Event | Self::Pod | Self::Secret | Self::ServiceAccount | Self::Snapshot)
+        matches!(
+            self,
+            Self::Claim
+                | Self::Event
+                | Self::Pod
+                | Self::Role
+                | Self::RoleBinding
+                | Self::Secret
+                | Self::ServiceAccount
+                | Self::Snapshot
+        )
     }
 }
 
+const ACCESS: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const SNAPSHOT: &str = "snapshot.storage.k8s.io";
 const STORAGE: &str = "storage.k8s.io";

@@ -47,8 +47,13 @@ impl State {
 
     /// Returns the UIDs of the claims that a namespace has or had.
     pub(super) fn claim_uids(&self, namespace: &str) -> BTreeSet<&str> {
-        let is_claim = |key: &Key| key.kind == Kind::Claim && key.namespace == namespace;
-        self.uids.iter().filter(|(_, key)| is_claim(key)).map(|(uid, _)| uid.as_str()).collect()
+        self.uids_in(Kind::Claim, namespace)
+    }
+
+    /// Returns the UIDs of the objects of a kind that a namespace has or had.
+    pub(super) fn uids_in(&self, kind: Kind, namespace: &str) -> BTreeSet<&str> {
+        let is_one = |key: &Key| key.kind == kind && key.namespace == namespace;
+        self.uids.iter().filter(|(_, key)| is_one(key)).map(|(uid, _)| uid.as_str()).collect()
     }
 
     fn apply(&mut self, kind: Kind, object: &DynamicObject) {

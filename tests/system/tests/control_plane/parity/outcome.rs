@@ -1,6 +1,8 @@
 //! The outcome of a scenario in a form that does not depend on the run: objects without times, versions and generated
 //! values, and the Events of the provisioner.
 
+mod snapshots;
+
 use serde_json::{Map, Value, json};
 
 use super::kinds::Kind;
@@ -29,6 +31,9 @@ const CONFLICTS: [&str; 2] = ["the object has been modified", "the server reject
 
 /// Returns the objects of a scenario: its claims, their volumes, and its snapshots.
 pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
+    if scenario.compares_snapshots {
+        return snapshots::objects(state, scenario);
+    }
     let uids = state.claim_uids(scenario.name);
     let is_of_claim = |name: &str| uids.iter().any(|uid| name.contains(uid));
     let mut objects = Map::new();
@@ -52,6 +57,9 @@ pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
 /// Returns the Events of the provisioner about the objects of a scenario, without their number, which depends on time,
 /// and without conflicts with other clients.
 pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
+    if scenario.compares_snapshots {
+        return snapshots::events(state, scenario);
+    }
     let uids = state.claim_uids(scenario.name);
     let mut events = Map::new();
     let all = state.events_in(scenario.name).chain(state.events_in("default"));
@@ -70,10 +78,11 @@ pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
     stable(Value::Object(events), state, scenario)
 }
 
-/// Returns whether one LogicalVolume was ever created for each claim of a scenario, or several: the number of attempts
+/// Returns whether one LogicalVolume was ever created for each claim or VolumeSnapshot of a scenario, or several: the number of attempts
 /// depends on time.
 pub(super) fn volumes_ever_created(state: &State, scenario: &Scenario) -> Value {
-    let uids = state.claim_uids(scenario.name);
+    let owners = if scenario.compares_snapshots { Kind::Snapshot } else { Kind::Claim };
+    let uids = state.uids_in(owners, scenario.name);
     let mut created = Map::new();
     for key in state.uids.values().filter(|key| key.kind == Kind::LogicalVolume) {
         let of = uids.iter().find(|uid| key.name.contains(**uid));

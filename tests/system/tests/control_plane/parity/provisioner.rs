@@ -24,7 +24,7 @@ const STOCK: [&str; 6] = [
     "--enable-capacity=false",
 ];
 /// Flags for a Lease that outlives the moment in which all scenarios start.
-const ELECTION: [&str; 3] = [
+pub(super) const ELECTION: [&str; 3] = [
     "--leader-election-lease-duration=10s",
     "--leader-election-renew-deadline=8s",
     "--leader-election-retry-period=1s",
@@ -118,7 +118,7 @@ impl Provisioner {
 }
 
 /// Returns the kubeconfig of the ServiceAccount that topolvm-controller and its sidecars share.
-fn account_kubeconfig(cluster: &Cluster) -> PathBuf {
+pub(super) fn account_kubeconfig(cluster: &Cluster) -> PathBuf {
     cluster.directory().join("topolvm-controller.kubeconfig")
 }
 

@@ -1,4 +1,4 @@
-//! Runs the scenarios with a provisioner in a new cluster, all at the same time, and returns their outcomes.
+//! Runs the scenarios with a program under test in a new cluster, all at the same time, and returns their outcomes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,8 +24,10 @@ use super::condition::holds;
 use super::kinds::Kind;
 use super::observed::{Observed, State};
 use super::outcome::{self, BARRIER};
-use super::provisioner::Provisioner;
-use super::scenario::{self, ALPHA, BETA, SELF, Scenario, ScenarioNode, Step, Target, Until, VOLUME, immediate_on};
+use super::scenario::{
+    self, ALPHA, BETA, HANDLE, SELF, Scenario, ScenarioNode, Step, Target, Until, VOLUME, immediate_on,
+};
+use super::tested::Tested;
 
 /// Time that a scenario has. Most take seconds, those with a timeout of the provisioner half a minute; a busy machine
 /// may take a minute more.
@@ -43,7 +45,7 @@ const BARRIER_CLASS: &str = "barrier";
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The programs under test, whose logs are kept.
-const PROGRAMS: [&str; 2] = [CONTROLLER, "csi-provisioner"];
+const PROGRAMS: [&str; 3] = [CONTROLLER, "csi-provisioner", "csi-snapshotter"];
 
 /// The outcomes of the scenarios by name.
 pub(super) type Outcomes = BTreeMap<String, Value>;
@@ -56,25 +58,25 @@ pub(super) struct Report {
     pub(super) failures: Vec<String>,
 }
 
-/// Runs scenarios at the same time and then those that need the provisioner for themselves, in a new cluster. The logs
+/// Runs scenarios at the same time and then those that need the program under test for themselves, in a new cluster. The logs
 /// of the programs are copied to a directory.
-pub(super) fn run(provisioner: Provisioner, parallel: &[Scenario], alone: &[Scenario], logs: &Path) -> Result<Report> {
+pub(super) fn run(tested: Tested, parallel: &[Scenario], alone: &[Scenario], logs: &Path) -> Result<Report> {
     let manifests = tempfile::tempdir().context("create a directory")?;
-    let shared = TestCluster::up("parity", &provisioner.spec(manifests.path())?)?;
-    let done = run_in(&shared.cluster, provisioner, parallel, alone).with_state(|| last_lines(&shared.cluster));
+    let shared = TestCluster::up("parity", &tested.spec(manifests.path())?)?;
+    let done = run_in(&shared.cluster, tested, parallel, alone).with_state(|| last_lines(&shared.cluster));
     for name in PROGRAMS {
-        // csi-provisioner may not run
-        drop(fs::copy(shared.cluster.log(name), logs.join(format!("{provisioner:?}-{name}.log"))));
+        // A sidecar may not run
+        drop(fs::copy(shared.cluster.log(name), logs.join(format!("{}-{name}.log", tested.name()))));
     }
     shared.down()?;
     done
 }
 
-fn run_in(cluster: &Cluster, provisioner: Provisioner, parallel: &[Scenario], alone: &[Scenario]) -> Result<Report> {
+fn run_in(cluster: &Cluster, tested: Tested, parallel: &[Scenario], alone: &[Scenario]) -> Result<Report> {
     // kube-scheduler selects nodes regardless of free space, so that the provisioner meets full ones
     let patch = json!({"spec": {"storageCapacity": false}}).to_string();
     cluster.kubectl_ok(["patch", "csidriver", "topolvm.io", "-p", &patch])?;
-    let nodes = FakeNodes::new(cluster, &provisioner.spec(cluster.directory())?)?;
+    let nodes = FakeNodes::new(cluster, &tested.spec(cluster.directory())?)?;
     let own = parallel.iter().chain(alone).flat_map(|scenario| scenario.nodes.iter().copied());
     let lvms = [ALPHA, BETA].map(|name| ScenarioNode { name, free: 64 << 30, filled: 0 }).into_iter().chain(own);
     let lvms: BTreeMap<_, _> = lvms.map(|node| (node.name, fake_lvm(node))).collect();
@@ -88,16 +90,9 @@ fn run_in(cluster: &Cluster, provisioner: Provisioner, parallel: &[Scenario], al
     for kind in Kind::WATCHED {
         runtime.spawn(observed.clone().watch(client.clone(), kind));
     }
-    provisioner.start(cluster)?;
-    let run = Run {
-        cluster,
-        nodes: &nodes,
-        lvms: &lvms,
-        runtime: &runtime,
-        client,
-        observed,
-        provisioner: Mutex::new(provisioner),
-    };
+    tested.start(cluster)?;
+    let run =
+        Run { cluster, nodes: &nodes, lvms: &lvms, runtime: &runtime, client, observed, tested: Mutex::new(tested) };
     let done = run.run_all(parallel, alone);
     nodes.stop()?;
     done
@@ -133,7 +128,7 @@ struct Run<'a> {
     client: Client,
     observed: Observed,
     /// The one that runs.
-    provisioner: Mutex<Provisioner>,
+    tested: Mutex<Tested>,
 }
 
 impl Run<'_> {
@@ -210,6 +205,9 @@ impl Run<'_> {
                 if object.to_string().contains(VOLUME) {
                     object = substitute(&object, VOLUME, &self.volume_name(scenario, "a", deadline)?);
                 }
+                if object.to_string().contains(HANDLE) {
+                    object = substitute(&object, HANDLE, &self.snapshot_handle(scenario, deadline)?);
+                }
                 self.create(scenario.name, kind, object)
             }
             Step::Patch(target, patch) => self.patch(scenario, target, patch, "", deadline),
@@ -256,12 +254,12 @@ impl Run<'_> {
                 self.lvm(node)?.remove_volume("ssd", FILLER);
                 Ok(())
             }
-            Step::KillProvisioner => self.provisioner().kill(self.cluster),
-            Step::StartProvisioner => self.provisioner().restart(self.cluster),
+            Step::KillProvisioner | Step::KillSnapshotter => self.tested().kill(self.cluster),
+            Step::StartProvisioner | Step::StartSnapshotter => self.tested().restart(self.cluster),
             Step::HandOver => {
-                let mut provisioner = self.provisioner();
-                provisioner.hand_over(self.cluster)?;
-                *provisioner = provisioner.other();
+                let mut tested = self.tested();
+                tested.hand_over(self.cluster)?;
+                *tested = tested.other();
                 Ok(())
             }
         }
@@ -312,19 +310,42 @@ impl Run<'_> {
             Target::Named(kind, name) => Ok((*kind, name.replace(SELF, scenario.name))),
             Target::VolumeOf(claim) => Ok((Kind::Volume, self.volume_name(scenario, claim, deadline)?)),
             Target::LogicalVolumeOf(claim) => Ok((Kind::LogicalVolume, self.volume_name(scenario, claim, deadline)?)),
+            Target::ContentOf(snapshot) => {
+                let uid = self.uid(scenario, Kind::Snapshot, snapshot, deadline)?;
+                Ok((Kind::SnapshotContent, format!("snapcontent-{uid}")))
+            }
+            Target::SnapshotVolumeOf(snapshot) => {
+                let uid = self.uid(scenario, Kind::Snapshot, snapshot, deadline)?;
+                Ok((Kind::LogicalVolume, format!("snapshot-{uid}")))
+            }
         }
     }
 
     fn volume_name(&self, scenario: &Scenario, claim: &str, deadline: Instant) -> Result<String> {
-        let of_claim = |state: &State| {
-            let is_it = |uid: &&str| state.uids.get(*uid).is_some_and(|key| key.name == claim);
-            state.claim_uids(scenario.name).into_iter().find(is_it).map(|uid| format!("pvc-{uid}"))
-        };
-        self.observed.wait(deadline, of_claim).with_context(|| format!("no claim {claim} was observed"))
+        self.uid(scenario, Kind::Claim, claim, deadline).map(|uid| format!("pvc-{uid}"))
     }
 
-    fn provisioner(&self) -> MutexGuard<'_, Provisioner> {
-        self.provisioner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the UID of an object of the scenario that exists or existed, when it was observed.
+    fn uid(&self, scenario: &Scenario, kind: Kind, name: &str, deadline: Instant) -> Result<String> {
+        let find = |state: &State| {
+            let is_it = |uid: &&str| state.uids.get(*uid).is_some_and(|key| key.name == name);
+            state.uids_in(kind, scenario.name).into_iter().find(is_it).map(str::to_owned)
+        };
+        self.observed.wait(deadline, find).with_context(|| format!("no {kind:?} {name} was observed"))
+    }
+
+    /// Returns the id of the snapshot of the VolumeSnapshot `s`, when it has one.
+    fn snapshot_handle(&self, scenario: &Scenario, deadline: Instant) -> Result<String> {
+        let content = format!("snapcontent-{}", self.uid(scenario, Kind::Snapshot, "s", deadline)?);
+        let find = |state: &State| {
+            let content = state.get(Kind::SnapshotContent, "", &content)?;
+            content.pointer("/status/snapshotHandle")?.as_str().map(str::to_owned)
+        };
+        self.observed.wait(deadline, find).with_context(|| format!("{content} has no snapshot"))
+    }
+
+    fn tested(&self) -> MutexGuard<'_, Tested> {
+        self.tested.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lvm(&self, node: &str) -> Result<&FakeLvm> {

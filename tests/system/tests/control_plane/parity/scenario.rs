@@ -11,12 +11,18 @@ use super::merge::merge;
 pub(super) const SELF: &str = "$SELF";
 /// Stands for the name of the PersistentVolume of the claim `a`.
 pub(super) const VOLUME: &str = "$VOLUME";
+/// Stands for the id of the snapshot of the VolumeSnapshot `s`.
+pub(super) const HANDLE: &str = "$HANDLE";
 /// A node with free space in all classes.
 pub(super) const ALPHA: &str = "alpha";
 /// Another one.
 pub(super) const BETA: &str = "beta";
 /// Name of the driver.
 pub(super) const DRIVER: &str = "topolvm.io";
+
+/// The annotation of a content whose snapshot may exist.
+pub(super) const BEING_CREATED_POINTER: &str =
+    "/metadata/annotations/snapshot.storage.kubernetes.io~1volumesnapshot-being-created";
 
 /// An object of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +32,10 @@ pub(super) enum Target {
     VolumeOf(&'static str),
     /// The LogicalVolume of a claim of the scenario, whether it exists or not.
     LogicalVolumeOf(&'static str),
+    /// The VolumeSnapshotContent of a VolumeSnapshot of the scenario, whether it exists or not.
+    ContentOf(&'static str),
+    /// The LogicalVolume of a VolumeSnapshot of the scenario, whether it exists or not.
+    SnapshotVolumeOf(&'static str),
 }
 
 /// A step of a scenario.
@@ -51,7 +61,9 @@ pub(super) enum Step {
     FreeSpace(&'static str),
     KillProvisioner,
     StartProvisioner,
-    /// Stops the provisioner and starts the other one.
+    KillSnapshotter,
+    StartSnapshotter,
+    /// Stops the program under test and starts the other one.
     HandOver,
 }
 
@@ -94,11 +106,13 @@ pub(super) struct Scenario {
     pub(super) steps: Vec<Step>,
     /// The volume may be on any node.
     pub(super) any_node: bool,
+    /// Its snapshots are compared, and not its volumes.
+    pub(super) compares_snapshots: bool,
 }
 
 impl Scenario {
     pub(super) fn new(name: &'static str) -> Self {
-        Self { name, nodes: Vec::new(), steps: Vec::new(), any_node: false }
+        Self { name, nodes: Vec::new(), steps: Vec::new(), any_node: false, compares_snapshots: false }
     }
 
     /// A scenario with a StorageClass that binds when a node is selected, changed by a patch.
@@ -114,6 +128,11 @@ impl Scenario {
 
     pub(super) fn on_any_node(mut self) -> Self {
         self.any_node = true;
+        self
+    }
+
+    pub(super) fn comparing_snapshots(mut self) -> Self {
+        self.compares_snapshots = true;
         self
     }
 
@@ -175,6 +194,52 @@ impl Scenario {
     /// Selects a node for a claim, as kube-scheduler does.
     pub(super) fn select(self, claim: &str, node: &str) -> Self {
         self.patch(Kind::Claim, claim, on(node))
+    }
+
+    /// Creates a VolumeSnapshotClass with the scenario's name, changed by a patch.
+    pub(super) fn snapshot_class(self, patch: Value) -> Self {
+        let class = json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": {"name": ""},
+            "driver": DRIVER, "deletionPolicy": "Delete",
+        });
+        self.create(Kind::SnapshotClass, SELF, merge(class, patch))
+    }
+
+    /// Creates a VolumeSnapshot of a claim with the scenario's class.
+    pub(super) fn snapshot(self, name: &'static str, claim: &str) -> Self {
+        let snapshot = json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": name},
+            "spec": {"volumeSnapshotClassName": SELF, "source": {"persistentVolumeClaimName": claim}},
+        });
+        self.create(Kind::Snapshot, name, snapshot)
+    }
+
+    /// Waits until a VolumeSnapshot is ready and the snapshotter has removed its annotation, and records the objects.
+    pub(super) fn ready(self, snapshot: &'static str) -> Self {
+        self.wait(Kind::Snapshot, snapshot, Until::Field("/status/readyToUse", true.into()))
+            .wait_content(snapshot, Until::Field(BEING_CREATED_POINTER, Value::Null))
+            .step(Step::Record)
+    }
+
+    /// Waits for a condition of the content of a VolumeSnapshot.
+    pub(super) fn wait_content(self, snapshot: &'static str, until: Until) -> Self {
+        self.step(Step::Wait(Target::ContentOf(snapshot), until))
+    }
+
+    /// Waits until the snapshotter has reported the first failure to create a snapshot and a later one, with this text.
+    pub(super) fn refused(self, snapshot: &'static str, text: &'static str) -> Self {
+        self.wait_content(snapshot, Until::Event("SnapshotCreationFailed", text))
+            .wait_content(snapshot, Until::Event("SnapshotContentCheckandUpdateFailed", text))
+    }
+
+    /// Waits until a VolumeSnapshot, its content and its LogicalVolume do not exist.
+    pub(super) fn snapshot_gone(self, snapshot: &'static str) -> Self {
+        let targets = [
+            Target::Named(Kind::Snapshot, snapshot.to_owned()),
+            Target::ContentOf(snapshot),
+            Target::SnapshotVolumeOf(snapshot),
+        ];
+        targets.into_iter().fold(self, |scenario, target| scenario.step(Step::Wait(target, Until::Gone)))
     }
 
     pub(super) fn barrier(self) -> Self {

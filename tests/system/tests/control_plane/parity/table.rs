@@ -1,4 +1,4 @@
-//! The scenarios. A scenario describes what a user or the cluster does; what the provisioners make of it is compared.
+//! The scenarios. A scenario describes what a user or the cluster does; what the programs under test make of it is compared.
 
 mod access;
 mod attributes;
@@ -6,12 +6,15 @@ mod binding;
 mod classes;
 mod clones;
 mod deletion;
+mod dynamic_contents;
 mod faults;
 mod filesystems;
+mod pre_provisioned_contents;
 mod restarts;
 mod secrets;
 mod sizes;
 mod snapshots;
+mod snapshotter_restarts;
 mod static_volumes;
 mod topology;
 
@@ -45,4 +48,19 @@ pub(super) fn alone() -> Vec<Scenario> {
 /// Returns the scenarios in which the other provisioner takes over, which run one after the other.
 pub(super) fn hand_overs() -> Vec<Scenario> {
     restarts::hand_overs()
+}
+
+/// Returns the scenarios of snapshotters that run at the same time.
+pub(super) fn snapshots_parallel() -> Vec<Scenario> {
+    [dynamic_contents::scenarios(), pre_provisioned_contents::scenarios()].concat()
+}
+
+/// Returns the scenarios that stop the snapshotter, which run one after the other.
+pub(super) fn snapshots_alone() -> Vec<Scenario> {
+    snapshotter_restarts::scenarios()
+}
+
+/// Returns the scenarios in which the other snapshotter takes over, which run one after the other.
+pub(super) fn snapshotter_hand_overs() -> Vec<Scenario> {
+    snapshotter_restarts::hand_overs()
 }
