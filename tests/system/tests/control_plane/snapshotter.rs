@@ -54,6 +54,7 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
         Sidecar::SnapshotController.start(cluster, &controller_socket(cluster))?;
         fixture.apply(&snapshot_class(TopoLvm, SNAPSHOTS))?;
         check_embedded(fixture)?;
+        check_interrupted(fixture, &nodes)?;
         begin(fixture, &nodes, "handed-over")
     });
     let done = done.and_then(|()| {
@@ -141,6 +142,24 @@ fn check_embedded(fixture: &Fixture) -> Result<()> {
         Ok(())
     })?;
     delete_snapshots(fixture, &["refused"])
+}
+
+/// Deletes a VolumeSnapshot while its snapshot is created: nothing may be left.
+fn check_interrupted(fixture: &Fixture, nodes: &FakeNodes<'_>) -> Result<()> {
+    begin(fixture, nodes, "interrupted")?;
+    let volume = format!("snapshot-{}", fixture.value("volumesnapshot", "interrupted", ".metadata.uid")?);
+    let content = content_of(fixture, "interrupted")?;
+    fixture.kubectl(&["delete", "--wait=false", "volumesnapshot", "interrupted"])?;
+    fixture.cluster.ready("apiserver", || {
+        let deleted = fixture.value(CONTENT, &content, ".metadata.deletionTimestamp")?;
+        ensure!(!deleted.is_empty(), "snapshot-controller has not deleted {content}");
+        Ok(())
+    })?;
+    nodes.start_agent(NODE)?;
+    for (kind, name) in [("volumesnapshot", "interrupted"), (CONTENT, &content), (LV, &volume)] {
+        fixture.wait("--for=delete", kind, name)?;
+    }
+    Ok(())
 }
 
 /// Takes a snapshot, and checks who has written its status.

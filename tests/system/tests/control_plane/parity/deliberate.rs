@@ -93,11 +93,7 @@ const OTHER_DRIVER: &str = "the driver of the VolumeSnapshotClass is reported";
 
 /// Of snapshotters.
 pub(super) const OF_SNAPSHOTTERS: &[Deliberate] = &[
-    Deliberate {
-        scenario: "reserved-parameter",
-        field: "/end/*/metadata/annotations/snapshot.storage.kubernetes.io~1volumesnapshot-being-created",
-        reason: CALLED,
-    },
+    Deliberate { scenario: "reserved-parameter", field: "/end/*/metadata/annotations", reason: CALLED },
     Deliberate { scenario: "content-unbound", field: "/end/*/metadata/annotations", reason: CALLED },
     Deliberate { scenario: "content-with-class-of-other-driver", field: "/end/*/status", reason: OTHER_DRIVER },
     Deliberate { scenario: "content-with-class-of-other-driver", field: "/events", reason: OTHER_DRIVER },
