@@ -129,12 +129,12 @@ impl Objects {
     }
 }
 
-/// Recognizes the answers with which the API server refuses a write to another version: 404, 409 to a merge patch, 422
-/// to a JSON patch.
+/// Recognizes the answers with which the API server refuses a write because the object has changed. 422 is an error: it
+/// can also mean that the object is invalid, and the write would be repeated without a pause.
 fn written_or_conflict(written: kube::Result<SnapshotContent>) -> kube::Result<Written> {
     match written {
         Ok(content) => Ok(Written::Content(Box::new(content))),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(Written::Conflict),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Written::Conflict),
         Err(error) => Err(error),
     }
 }

@@ -118,3 +118,17 @@ async fn ready_snapshot_with_the_annotation_is_deleted() {
     assert_eq!((harness.driver.summary(), harness.exists()), (vec![DELETE.to_owned()], false));
     harness.end().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn refused_write_is_repeated_after_a_pause() {
+    for code in [403, 422] {
+        let harness = Harness::start(&[made(&[])]);
+        harness.server.fail_next("patch", CONTENTS, 3, code);
+        delete(&harness.server);
+        harness.wait(5).await;
+        assert_eq!((harness.driver.summary().len(), harness.exists()), (3, true), "{code}");
+        harness.wait(5).await;
+        assert_eq!((harness.driver.summary().len(), harness.exists()), (4, false), "{code}");
+        harness.end().await;
+    }
+}
