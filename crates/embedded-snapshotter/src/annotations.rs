@@ -10,5 +10,5 @@ pub(crate) const SECRET_NAME: &str = "snapshot.storage.kubernetes.io/deletion-se
 pub(crate) const SECRET_NAMESPACE: &str = "snapshot.storage.kubernetes.io/deletion-secret-namespace";
 /// The snapshot belongs to a group, which is created as a whole.
 pub(crate) const GROUP_HANDLE: &str = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle";
-/// Keeps the content until its snapshot is deleted. Added by snapshot-controller, removed by who deletes the snapshot.
+/// Keeps the content until its snapshot is deleted. snapshot-controller adds it, and the snapshotter removes it.
 pub(crate) const FINALIZER: &str = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection";
