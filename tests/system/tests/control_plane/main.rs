@@ -51,7 +51,7 @@ const IN_SOAK: InSoak = InSoak {
         "stock_provisioner_passes_all_parity_scenarios",
         "embedded_provisioner_equals_the_stock_one",
         "provisioners_take_over_the_volumes_of_each_other",
-        // 50 scenarios, as above
+        // 48 scenarios, as above
         "stock_snapshotter_passes_all_parity_scenarios",
         "embedded_snapshotter_equals_the_stock_one",
         "snapshotters_take_over_the_contents_of_each_other",

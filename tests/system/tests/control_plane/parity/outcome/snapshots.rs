@@ -22,9 +22,11 @@ pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
         let is_ours = match key.kind {
             Kind::Snapshot => key.namespace == scenario.name,
             Kind::SnapshotContent => object.pointer("/spec/volumeSnapshotRef/namespace") == Some(&json!(scenario.name)),
-            // One whose creation failed is deleted at some moment
+            // One whose creation failed is deleted and created again at some moment
             Kind::LogicalVolume => {
-                uids.iter().any(|uid| key.name.contains(uid)) && object.pointer("/metadata/deletionTimestamp").is_none()
+                uids.iter().any(|uid| key.name.contains(uid))
+                    && object.pointer("/status/volumeID").is_some()
+                    && object.pointer("/metadata/deletionTimestamp").is_none()
             }
             _ => false,
         };

@@ -1,6 +1,6 @@
 //! Restarts of the snapshotter, and the change to the other one.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::dynamic_contents::{on_stopped, with_source};
 use crate::parity::kinds::Kind;
@@ -38,7 +38,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .snapshot("s", "source")
             .snapshot("t", "source")
             .step(Step::StartSnapshotter)
-            .ready("s")
+            .wait(Kind::Snapshot, "s", Until::Field("/status/readyToUse", true.into()))
+            .wait_content("s", Until::Field(BEING_CREATED_POINTER, Value::Null))
             .ready("t"),
     ]
 }
