@@ -62,8 +62,6 @@ pub struct Capabilities {
     pub single_node_multi_writer: bool,
     /// Takes and restores snapshots.
     pub snapshots: bool,
-    /// Lists snapshots.
-    pub snapshot_lists: bool,
     /// Clones volumes.
     pub clones: bool,
 }
@@ -93,19 +91,27 @@ impl CsiController {
 
     /// Returns what the service can do.
     pub async fn capabilities(&self) -> Result<Capabilities, CallError> {
+        let announced = self.announced().await?;
+        let has = |kind| announced.contains(&kind);
+        Ok(Capabilities {
+            single_node_multi_writer: has(rpc::Type::SingleNodeMultiWriter),
+            snapshots: has(rpc::Type::CreateDeleteSnapshot),
+            clones: has(rpc::Type::CloneVolume),
+        })
+    }
+
+    /// Returns whether the service lists snapshots.
+    pub async fn lists_snapshots(&self) -> Result<bool, CallError> {
+        Ok(self.announced().await?.contains(&rpc::Type::ListSnapshots))
+    }
+
+    async fn announced(&self) -> Result<Vec<rpc::Type>, CallError> {
         let request = self.request(ControllerGetCapabilitiesRequest {});
         let answer = self.finish(self.service.controller_get_capabilities(request)).await?;
         let kinds = answer.capabilities.into_iter().filter_map(|capability| match capability.r#type? {
             Kind::Rpc(announced) => Some(announced.r#type()),
         });
-        let announced: Vec<rpc::Type> = kinds.collect();
-        let has = |kind| announced.contains(&kind);
-        Ok(Capabilities {
-            single_node_multi_writer: has(rpc::Type::SingleNodeMultiWriter),
-            snapshots: has(rpc::Type::CreateDeleteSnapshot),
-            snapshot_lists: has(rpc::Type::ListSnapshots),
-            clones: has(rpc::Type::CloneVolume),
-        })
+        Ok(kinds.collect())
     }
 
     /// Creates a volume, or returns the existing one of this name.

@@ -2,12 +2,10 @@
 
 use csi_calls::CsiController;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource as _;
 use topolvm_api::SnapshotContent;
-use topolvm_kube::EventPublisher;
 
 use crate::content_changes::creation_ends;
+use crate::content_events::ContentEvents;
 use crate::content_step::{Step, next_step};
 use crate::error::AttemptError;
 use crate::objects::Objects;
@@ -19,7 +17,7 @@ pub(crate) struct Attempt {
     pub(crate) objects: Objects,
     pub(crate) csi: CsiController,
     pub(crate) names: SnapshotNames,
-    pub(crate) events: EventPublisher,
+    pub(crate) events: ContentEvents,
     /// The wall clock.
     pub(crate) now: fn() -> Timestamp,
 }
@@ -63,12 +61,5 @@ impl Attempt {
             };
         }
         Ok(End::Done)
-    }
-
-    /// Publishes an Event of type Warning about a content.
-    pub(crate) async fn publish_warning(&self, content: &SnapshotContent, reason: &str, action: &str, note: String) {
-        // Its version would make each Event another one
-        let about = ObjectReference { resource_version: None, ..content.object_ref(&()) };
-        self.events.publish_warning(&about, reason, action, note).await;
     }
 }

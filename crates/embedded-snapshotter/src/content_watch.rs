@@ -31,8 +31,8 @@ pub(crate) async fn watch_contents(
             tracing::warn!(
                 error = error_chain(&refusal),
                 "no snapshots are created or deleted; if snapshots are needed, install the CustomResourceDefinitions \
-                 of external-snapshotter, and allow list and watch of volumesnapshotcontents in the ClusterRole; trying \
-                 again every minute"
+                 of external-snapshotter, and allow list and watch of volumesnapshotcontents in the ClusterRole; \
+                 trying again every minute"
             );
             is_logged = true;
         }

@@ -90,7 +90,7 @@ impl Attempt {
     /// Finds a snapshot. A driver that lists no snapshots is assumed to have it.
     async fn find_snapshot(&self, content: &SnapshotContent, id: String) -> Result<DriverSnapshot, AttemptError> {
         let secrets = self.list_secrets(content).await?;
-        if !self.csi.capabilities().await?.snapshot_lists {
+        if !self.csi.lists_snapshots().await? {
             return Ok(DriverSnapshot { id, is_ready: true, created: None, bytes: 0 });
         }
         let found = self.csi.find_snapshot(&id, secrets).await?;
@@ -150,7 +150,7 @@ impl Attempt {
             let is_new = !fail(&content).is_empty();
             let written = self.objects.write_content_in_any_version(content.clone(), fail).await;
             if is_new {
-                self.publish_warning(&content, report.reason, report.action, message.clone()).await;
+                self.events.publish_warning(&content, report.reason, report.action, message.clone()).await;
             }
             written?;
         }

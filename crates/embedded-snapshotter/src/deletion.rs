@@ -15,7 +15,7 @@ impl Attempt {
         if let Err(error) = self.call_delete(&content, &snapshot).await {
             if error.is_for_users() {
                 let note = format!("cannot delete the snapshot: {error}");
-                self.publish_warning(&content, "SnapshotDeleteError", "DeleteSnapshot", note).await;
+                self.events.publish_warning(&content, "SnapshotDeleteError", "DeleteSnapshot", note).await;
             }
             return Err(error);
         }

@@ -1,16 +1,18 @@
-//! Creates and deletes snapshots for VolumeSnapshotContents, as external-snapshotter does: inside of the controller, and
-//! without a socket. snapshot-controller, which makes the contents for VolumeSnapshots, is another program.
+//! Creates and deletes snapshots for VolumeSnapshotContents, as external-snapshotter does: inside of the controller,
+//! and without a socket. snapshot-controller, which makes the contents for VolumeSnapshots, is another program.
 //!
 //! A watch shows for which contents something is to be done. Each attempt reads the content from the API server, and
 //! writes to a version of it before it calls the driver, so that it never acts on an old content. Without the
 //! CustomResourceDefinitions of snapshots it waits for them.
 //!
-//! `content_step`, `content_changes`, `driver_snapshot`, `snapshot_request` and `secret_reference` decide, and do no I/O.
+//! `content_step`, `content_changes`, `driver_snapshot`, `snapshot_request` and `secret_reference` decide, and do no
+//! I/O.
 
 mod annotations;
 mod args;
 mod attempt;
 mod content_changes;
+mod content_events;
 mod content_step;
 mod content_watch;
 mod creation;
@@ -38,6 +40,7 @@ use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 pub use args::SnapshotterArgs;
 
 use attempt::{Attempt, End};
+use content_events::ContentEvents;
 use content_watch::watch_contents;
 use error::AttemptError;
 use objects::Objects;
@@ -99,7 +102,7 @@ impl Snapshotter {
                 prefix: args.snapshotter_snapshot_name_prefix,
                 uid_length: args.snapshotter_snapshot_name_uuid_length,
             },
-            events,
+            events: ContentEvents(events),
             now,
         };
         let reconcile = async |content: String| {

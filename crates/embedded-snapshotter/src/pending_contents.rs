@@ -20,7 +20,7 @@ pub(crate) struct PendingContents {
     listed: HashSet<String>,
 }
 
-/// What others request in a content. The status and the annotation about creation are written by this controller, and
+/// Request of others in a content. The status and the annotation about creation are written by this controller, and
 /// their changes do not end a pause after a failure.
 #[derive(Debug, PartialEq)]
 struct Requested {

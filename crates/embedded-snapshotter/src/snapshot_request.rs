@@ -1,4 +1,4 @@
-//! What the driver gets with a request for a snapshot: its name and the parameters of the VolumeSnapshotClass. Pure.
+//! Name and parameters of a snapshot in the request to the driver. Pure.
 
 use std::collections::HashMap;
 use std::num::NonZeroU8;
@@ -11,7 +11,7 @@ const RESERVED: &str = "csi.storage.k8s.io/";
 /// Purposes of the Secrets that a VolumeSnapshotClass, or the class of a group, can name.
 const SECRET_PURPOSES: [&str; 4] = ["snapshotter", "snapshotter-list", "group-snapshotter", "group-snapshotter-get"];
 
-/// How snapshots are named.
+/// Rule for the names of snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotNames {
     /// Text before the UID of the VolumeSnapshot.

@@ -208,7 +208,7 @@ pub struct Config {
     pub(crate) provisioner: Option<EmbeddedConfig<ProvisionerArgs>>,
     /// The resizer, with the Lease that it shares with csi-resizer; `None` where that sidecar expands volumes.
     pub(crate) resizer: Option<EmbeddedConfig<ResizerArgs>>,
-    /// The snapshotter, with the Lease that it shares with csi-snapshotter; `None` where that sidecar creates snapshots.
+    /// The snapshotter, with the Lease that it shares with csi-snapshotter; `None` where that sidecar does the work.
     pub(crate) snapshotter: Option<EmbeddedConfig<SnapshotterArgs>>,
     /// The scheduling mode.
     pub(crate) scheduling: SchedulingConfig,

@@ -36,8 +36,8 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     for controller in facts.workloads_of(Role::Controller)? {
         if controller.container("csi-snapshotter").is_none() && !controller.embeds("snapshotter") {
             let found = format!("{} has no csi-snapshotter: no component creates snapshots", controller.name);
-            let remedy = "add the container as in deploy/manifests/base/controller.yaml, set --controllers=snapshotter, \
-                          or delete the class";
+            let remedy = "add the container as in deploy/manifests/base/controller.yaml, or set \
+                          --controllers=snapshotter, or delete the class";
             findings.push(Finding::fail(found, remedy));
         }
     }

@@ -1,6 +1,6 @@
 //! Compares the stock csi-provisioner and csi-snapshotter with their replacements in topolvm-controller: the same
-//! scenarios run with each, on a real API server with kube-controller-manager, and the resulting objects and Events must
-//! be equal, but for the differences that are deliberate.
+//! scenarios run with each, on a real API server with kube-controller-manager, and the resulting objects and Events
+//! must be equal, but for the differences that are deliberate.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

@@ -1,4 +1,5 @@
-//! Differences from csi-provisioner and csi-snapshotter that are deliberate. docs/embedded-controllers.md lists them for users.
+//! Differences from csi-provisioner and csi-snapshotter that are deliberate. docs/embedded-controllers.md lists them
+//! for users.
 
 use super::difference::Deliberate;
 

@@ -78,8 +78,8 @@ pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
     stable(Value::Object(events), state, scenario)
 }
 
-/// Returns whether one LogicalVolume was ever created for each claim or VolumeSnapshot of a scenario, or several: the number of attempts
-/// depends on time.
+/// Returns whether one LogicalVolume was ever created for each claim or VolumeSnapshot of a scenario, or several: the
+/// number of attempts depends on time.
 pub(super) fn volumes_ever_created(state: &State, scenario: &Scenario) -> Value {
     let owners = if scenario.compares_snapshots { Kind::Snapshot } else { Kind::Claim };
     let uids = state.uids_in(owners, scenario.name);

@@ -58,8 +58,8 @@ pub(super) struct Report {
     pub(super) failures: Vec<String>,
 }
 
-/// Runs scenarios at the same time and then those that need the program under test for themselves, in a new cluster. The logs
-/// of the programs are copied to a directory.
+/// Runs scenarios at the same time and then those that need the program under test for themselves, in a new cluster.
+/// The logs of the programs are copied to a directory.
 pub(super) fn run(tested: Tested, parallel: &[Scenario], alone: &[Scenario], logs: &Path) -> Result<Report> {
     let manifests = tempfile::tempdir().context("create a directory")?;
     let shared = TestCluster::up("parity", &tested.spec(manifests.path())?)?;

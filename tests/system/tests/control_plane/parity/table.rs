@@ -1,4 +1,5 @@
-//! The scenarios. A scenario describes what a user or the cluster does; what the programs under test make of it is compared.
+//! The scenarios. A scenario describes what a user or the cluster does; what the programs under test make of it is
+//! compared.
 
 mod access;
 mod attributes;
