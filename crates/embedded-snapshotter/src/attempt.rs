@@ -34,9 +34,16 @@ pub(crate) enum End {
 /// End of a step.
 pub(crate) enum Progress {
     /// The content as it is now, for the next step; `None` if it does not exist any more.
-    Next(Option<SnapshotContent>),
+    Next(Option<Box<SnapshotContent>>),
     /// The attempt ends.
     End(End),
+}
+
+impl Progress {
+    /// Goes on with this content, if it exists.
+    pub(crate) fn next(content: Option<SnapshotContent>) -> Self {
+        Self::Next(content.map(Box::new))
+    }
 }
 
 impl Attempt {
@@ -50,13 +57,13 @@ impl Attempt {
                 Step::Create { volume } => self.create(content, volume).await?,
                 Step::Check { snapshot } => self.check(content, snapshot).await?,
                 Step::FinishCreation => {
-                    Progress::Next(self.objects.write_content_in_any_version(content, creation_ends).await?)
+                    Progress::next(self.objects.write_content_in_any_version(content, creation_ends).await?)
                 }
                 Step::Delete { snapshot } => self.delete(content, snapshot).await?,
                 Step::Release => self.release(&content).await?,
             };
             next = match progress {
-                Progress::Next(content) => content,
+                Progress::Next(content) => content.map(|content| *content),
                 Progress::End(end) => return Ok(end),
             };
         }

@@ -39,7 +39,7 @@ impl Attempt {
         };
         let begun = match self.objects.write_content(&content, creation_begins(&content)).await? {
             Written::Content(begun) => *begun,
-            Written::Conflict => return Ok(Progress::Next(self.objects.read_again(&content).await?)),
+            Written::Conflict => return Ok(Progress::next(self.objects.read_again(&content).await?)),
         };
         match self.csi.create_snapshot(request).await.map_err(AttemptError::from) {
             Ok(snapshot) => {
@@ -113,14 +113,15 @@ impl Attempt {
         let find = |content: &SnapshotContent| snapshot_found(content, snapshot, (self.now)());
         let written = self.objects.write_content_in_any_version(content, find).await?;
         let (id, is_ready) = (&snapshot.id, snapshot.is_ready);
-        match &written {
-            Some(_) => tracing::info!(content = name, snapshot = id, is_ready, "recorded a snapshot"),
-            None => tracing::warn!(
+        if written.is_some() {
+            tracing::info!(content = name, snapshot = id, is_ready, "recorded a snapshot");
+        } else {
+            tracing::warn!(
                 content = name,
                 snapshot = id,
                 "the VolumeSnapshotContent was removed while the driver worked on its snapshot, which stays; delete \
                  its LogicalVolume if it is not needed"
-            ),
+            );
         }
         Ok(written)
     }
@@ -131,7 +132,7 @@ impl Attempt {
         match next {
             Some(Step::Create { .. } | Step::Check { .. }) => Progress::End(End::NotReady),
             Some(Step::Wait | Step::FinishCreation | Step::Delete { .. } | Step::Release) | None => {
-                Progress::Next(content)
+                Progress::next(content)
             }
         }
     }

@@ -20,12 +20,12 @@ impl Attempt {
             return Err(error);
         }
         tracing::info!(content = content.name_any(), snapshot, "deleted a snapshot");
-        Ok(Progress::Next(self.objects.write_content_in_any_version(content, snapshot_deleted).await?))
+        Ok(Progress::next(self.objects.write_content_in_any_version(content, snapshot_deleted).await?))
     }
 
     /// Removes the finalizer of a content that needs no snapshot any more.
     pub(crate) async fn release(&self, content: &SnapshotContent) -> Result<Progress, AttemptError> {
-        Ok(Progress::Next(match self.objects.remove_finalizer(content).await? {
+        Ok(Progress::next(match self.objects.remove_finalizer(content).await? {
             Written::Content(released) => Some(*released),
             Written::Conflict => self.objects.read_again(content).await?,
         }))
