@@ -1,7 +1,7 @@
 //! Errors before a volume is requested: what is wrong with a claim, and whether that can change.
 
 use topolvm_api::ParseQuantityError;
-use topolvm_kube::ReconcileError;
+use topolvm_kube::{ReconcileError, SecretReadError};
 
 use crate::secret_reference::SecretError;
 
@@ -43,8 +43,8 @@ pub(crate) enum PrepareError {
     AttributesClassMissing(String),
     #[error("VolumeAttributesClass {name} is for the driver {driver}; name one of this driver in a new claim")]
     AttributesClassOfOtherDriver { name: String, driver: String },
-    #[error("Secret {0} does not exist; create it")]
-    SecretMissing(String),
+    #[error(transparent)]
+    SecretRead(#[from] SecretReadError),
     #[error("node {0} does not exist; the scheduler has to select another one")]
     NodeGone(String),
     #[error("node {node} is not in allowedTopologies of the StorageClass; the scheduler has to select another one")]
@@ -104,6 +104,7 @@ impl PrepareError {
             Self::NodeWithoutCsiNode { .. }
                 | Self::NodeWithoutDriver { .. }
                 | Self::NodeWithoutLabel { .. }
+                | Self::SecretRead(SecretReadError::Api(_))
                 | Self::Api(_)
         )
     }
@@ -125,7 +126,7 @@ impl PrepareError {
             | Self::SourceMissing { .. }
             | Self::SourceNotUsable { .. }
             | Self::AttributesClassMissing(_)
-            | Self::SecretMissing(_)
+            | Self::SecretRead(_)
             | Self::NodeGone(_)
             | Self::NodeNotAllowed { .. }
             | Self::NodeWithoutCsiNode { .. }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use csi_calls::Capabilities;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret, SecretReference};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, SecretReference};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::{Api, Client, ResourceExt as _};
 use topolvm_api::claim::selected_node;
-use topolvm_kube::{ReconcileError, none_if_not_found};
+use topolvm_kube::{ReconcileError, none_if_not_found, read_secret};
 use topolvm_proto::csi::{CreateVolumeRequest, VolumeContentSource};
 
 use crate::attempt::{Attempt, VolumeSecrets};
@@ -85,13 +85,7 @@ impl Preparation {
         let Some(reference) = reference else { return Ok(HashMap::new()) };
         let name = reference.name.as_deref().unwrap_or_default();
         let namespace = reference.namespace.as_deref().unwrap_or_default();
-        let full_name = format!("{namespace}/{name}");
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let found = none_if_not_found(api.get(name).await);
-        let found = found.map_err(ReconcileError::api("read Secret", full_name.clone()))?;
-        let secret = found.ok_or(PrepareError::SecretMissing(full_name))?;
-        let values = secret.data.into_iter().flatten();
-        Ok(values.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned())).collect())
+        Ok(read_secret(&self.client, namespace, name).await?)
     }
 
     /// Returns the parameters of the VolumeAttributesClass that the claim names.

@@ -1,6 +1,6 @@
 //! Errors of an expansion or modification.
 
-use topolvm_kube::ReconcileError;
+use topolvm_kube::{ReconcileError, SecretReadError};
 
 use csi_calls::CallError;
 
@@ -25,13 +25,8 @@ pub(crate) enum OperationError {
         "the driver answered with {bytes} bytes, fewer than the {requested} that were requested; report this as a bug"
     )]
     TooSmall { requested: u64, bytes: u64 },
-    #[error("Secret {0} does not exist; create it, or correct the reference in the PersistentVolume")]
-    SecretMissing(String),
-    #[error(
-        "Secret {0}, to which the PersistentVolume refers, must not be read; allow get of it in a Role for the \
-         ServiceAccount of topolvm-controller"
-    )]
-    SecretForbidden(String),
+    #[error(transparent)]
+    SecretRead(#[from] SecretReadError),
     #[error("VolumeAttributesClass {0} does not exist; create it, or request another class in the claim")]
     ClassMissing(String),
     #[error("VolumeAttributesClass {class} is for the driver {driver}; request another class in the claim")]
@@ -41,7 +36,7 @@ pub(crate) enum OperationError {
 impl OperationError {
     /// Returns whether users see it in an Event. Failures of the API server are in the log alone.
     pub(crate) const fn is_for_users(&self) -> bool {
-        !matches!(self, Self::Api(_))
+        !matches!(self, Self::Api(_) | Self::SecretRead(SecretReadError::Api(_)))
     }
 
     /// Returns whether the volume cannot get a class because the class is the wrong one.

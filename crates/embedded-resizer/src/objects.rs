@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Secret, SecretReference};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, SecretReference};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use topolvm_api::CREATED_BY;
 use topolvm_api::claim::full_name;
-use topolvm_kube::{ReconcileError, none_if_not_found};
+use topolvm_kube::{ReconcileError, none_if_not_found, read_secret};
 
 use crate::claim_changes::ClaimChange;
 use crate::error::OperationError;
@@ -125,16 +125,7 @@ impl Objects {
         let Some(reference) = reference else { return Ok(Secrets::new()) };
         let namespace = reference.namespace.as_deref().unwrap_or_default();
         let name = reference.name.as_deref().unwrap_or_default();
-        let full = format!("{namespace}/{name}");
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let secret = match secrets.get(name).await {
-            Ok(secret) => secret,
-            Err(kube::Error::Api(status)) if status.code == 404 => return Err(OperationError::SecretMissing(full)),
-            Err(kube::Error::Api(status)) if status.code == 403 => return Err(OperationError::SecretForbidden(full)),
-            Err(error) => return Err(ReconcileError::api("read Secret", full)(error).into()),
-        };
-        let entries = secret.data.unwrap_or_default().into_iter();
-        Ok(entries.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned())).collect())
+        Ok(read_secret(&self.client, namespace, name).await?)
     }
 
     /// Reads the parameters of a VolumeAttributesClass.

@@ -1,7 +1,7 @@
 //! Errors of an attempt to create, check or delete a snapshot.
 
 use csi_calls::CallError;
-use topolvm_kube::ReconcileError;
+use topolvm_kube::{ReconcileError, SecretReadError};
 
 use crate::driver_snapshot::is_final;
 use crate::secret_reference::SecretError;
@@ -25,10 +25,8 @@ pub(crate) enum AttemptError {
     ClassMissing(String),
     #[error("VolumeSnapshotClass {class} is for the driver {driver}; recreate it for this driver")]
     ClassOfOtherDriver { class: String, driver: String },
-    #[error("Secret {0} does not exist; create it")]
-    SecretMissing(String),
-    #[error("Secret {0} must not be read; allow get of it in a Role for the ServiceAccount of topolvm-controller")]
-    SecretForbidden(String),
+    #[error(transparent)]
+    SecretRead(#[from] SecretReadError),
     #[error("the driver has no snapshot {0}; correct spec.source.snapshotHandle in a new VolumeSnapshotContent")]
     SnapshotMissing(String),
 }
@@ -36,7 +34,7 @@ pub(crate) enum AttemptError {
 impl AttemptError {
     /// Returns whether users see it in the status and in an Event. Failures of the API server are in the log alone.
     pub(crate) const fn is_for_users(&self) -> bool {
-        !matches!(self, Self::Api(_))
+        !matches!(self, Self::Api(_) | Self::SecretRead(SecretReadError::Api(_)))
     }
 
     /// Returns whether the driver has said that no call to create the snapshot has an effect any more.

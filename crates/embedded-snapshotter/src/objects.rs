@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 
 use csi_calls::Secrets;
-use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 use topolvm_api::{CREATED_BY, SNAPSHOT_GROUP, SnapshotContent};
-use topolvm_kube::{ReconcileError, json_patch, none_if_not_found, remove_finalizers};
+use topolvm_kube::{ReconcileError, json_patch, none_if_not_found, read_secret, remove_finalizers};
 
 use crate::annotations::FINALIZER;
 use crate::content_changes::{ContentChange, Part};
@@ -94,16 +93,7 @@ impl Objects {
     /// Reads the contents of a Secret; none where none is named.
     pub(crate) async fn read_secret(&self, secret: Option<SecretName>) -> Result<Secrets, AttemptError> {
         let Some(SecretName { namespace, name }) = secret else { return Ok(Secrets::new()) };
-        let full = format!("{namespace}/{name}");
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
-        let secret = match secrets.get(&name).await {
-            Ok(secret) => secret,
-            Err(kube::Error::Api(status)) if status.code == 404 => return Err(AttemptError::SecretMissing(full)),
-            Err(kube::Error::Api(status)) if status.code == 403 => return Err(AttemptError::SecretForbidden(full)),
-            Err(error) => return Err(ReconcileError::api("read Secret", full)(error).into()),
-        };
-        let entries = secret.data.unwrap_or_default().into_iter();
-        Ok(entries.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned())).collect())
+        Ok(read_secret(&self.client, &namespace, &name).await?)
     }
 
     /// Reads the parameters of a VolumeSnapshotClass.

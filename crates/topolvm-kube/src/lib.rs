@@ -22,6 +22,7 @@ mod owner;
 mod patches;
 mod reconcile_error;
 mod reconcile_metrics;
+mod secret;
 mod volume_references;
 mod watch;
 mod work_queue;
@@ -44,6 +45,7 @@ pub use patches::{
 };
 pub use reconcile_error::{ReconcileError, none_if_deleted, none_if_not_found};
 pub use reconcile_metrics::ReconcileMetrics;
+pub use secret::{SecretReadError, read_secret};
 pub use volume_references::{VolumeReference, VolumeReferences};
 pub use watch::{watch_all, watch_one, watch_one_if_served, watch_selected, watch_selected_if_served};
 pub use work_queue::{WorkQueueConfig, reconcile_changes, watch_and_reconcile};

@@ -313,7 +313,7 @@ async fn secret_of_the_volume_is_sent_to_the_driver() {
     harness.wait(1).await;
     assert_eq!(harness.driver.sizes(), Vec::<i64>::new());
     let notes = harness.server.event_notes("VolumeResizeFailed");
-    assert_eq!(notes, ["Secret vault/key does not exist; create it, or correct the reference in the PersistentVolume"]);
+    assert_eq!(notes, ["Secret vault/key does not exist; create it, or correct the reference to it"]);
     harness.server.apply_json(json!({"apiVersion": "v1", "kind": "Secret", "data": {"token": "cGFzcw=="},
                                      "metadata": {"name": "key", "namespace": "vault"}}));
     harness.server.fail_next("get", SECRETS, 1, 403);
