@@ -148,12 +148,11 @@ impl Attempt {
         if error.is_for_users() {
             let message = format!("{}: {error}", report.summary);
             let fail = |content: &SnapshotContent| failed(content, &message, (self.now)());
-            let is_new = !fail(&content).is_empty();
-            let written = self.objects.write_content_in_any_version(content.clone(), fail).await;
-            if is_new {
+            // Before the status, which would be taken for an Event that was published
+            if !fail(&content).is_empty() {
                 self.events.publish_warning(&content, report.reason, report.action, message.clone()).await;
             }
-            written?;
+            self.objects.write_content_in_any_version(content, fail).await?;
         }
         Err(error)
     }

@@ -180,7 +180,6 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .delete(Kind::Secret, "key")
             .delete(Kind::Snapshot, "s")
             .wait_content("s", Until::Event("SnapshotDeleteError", ""))
-            .record()
             .create(Kind::Secret, "key", secret_object())
             .snapshot_gone("s"),
         // Refused by the driver
