@@ -28,7 +28,8 @@ pub(crate) async fn follow(
     loop {
         let mut listed = None;
         let watching = watch_one_if_served("own NodeStorage", api.clone(), &name, shutdown.clone(), |event| {
-            is_logged = false;
+            // Also a watch that is refused begins with Init
+            is_logged &= matches!(event, Event::Init);
             apply(event, &mut listed, &objects);
         });
         let Some(refusal) = watching.await? else { return Ok(()) };
@@ -62,4 +63,30 @@ fn apply(event: Event<NodeStorage>, listed: &mut Object, objects: &watch::Sender
 fn pruned(mut object: NodeStorage) -> Box<NodeStorage> {
     object.metadata.managed_fields = None;
     Box::new(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use topolvm_testkit::{ApiServer, Log};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn missing_definition_is_logged_once() {
+        let server = ApiServer::new();
+        server.withdraw("nodestorages");
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        let _guard = tracing::subscriber::set_default(subscriber.finish());
+        let (shutdown, (objects, _receiver)) = (CancellationToken::new(), watch::channel(None));
+        let following = follow(Api::all(server.client()), "n1".to_owned(), objects, shutdown.clone());
+        let (followed, ()) = tokio::join!(following, async {
+            tokio::time::sleep(Duration::from_hours(1)).await;
+            shutdown.cancel();
+        });
+        followed.unwrap();
+        let lines = log.take();
+        assert_eq!(lines.lines().filter(|line| line.contains("not published as a NodeStorage")).count(), 1, "{lines}");
+    }
 }

@@ -42,7 +42,10 @@ async fn creation_gets_the_secret_of_the_annotations() {
     let annotations = json!({"metadata": {"annotations": {SECRET_NAME: "key", SECRET_NAMESPACE: "web"}}});
     let harness = Harness::start(&[dynamic_json(&[annotations])]);
     harness.wait(1).await;
-    assert_eq!(harness.error(), "cannot create the snapshot: Secret web/key does not exist; create it");
+    assert_eq!(
+        harness.error(),
+        "cannot create the snapshot: Secret web/key does not exist; create it, or correct the reference to it"
+    );
     assert_eq!((harness.driver.summary(), harness.is_being_created()), (vec![], false));
     harness.server.apply_json(secret_json("key"));
     harness.wait(60).await;

@@ -76,7 +76,10 @@ async fn list_gets_the_secret_of_the_class() {
     let content = pre_provisioned_json(&[json!({"spec": {"volumeSnapshotClassName": "listed"}})]);
     let harness = Harness::start(&[class_json("listed", &parameters), content]);
     harness.wait(1).await;
-    assert_eq!(harness.error(), "cannot check the snapshot: Secret web/of-content does not exist; create it");
+    assert_eq!(
+        harness.error(),
+        "cannot check the snapshot: Secret web/of-content does not exist; create it, or correct the reference to it"
+    );
     harness.server.apply_json(secret_json("of-content"));
     harness.wait(60).await;
     let Call::List(request) = &harness.driver.calls()[0] else { panic!() };
