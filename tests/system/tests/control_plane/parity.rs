@@ -32,11 +32,9 @@ use libtest_mimic::Trial;
 use testbed::suite;
 
 use self::difference::Deliberate;
-use self::provisioner::Provisioner;
 use self::run::Report;
 use self::scenario::Scenario;
-use self::snapshotter::Snapshotter;
-use self::tested::Tested;
+use self::tested::{Tested, Work};
 
 /// Environment variable with a part of the names of the scenarios to run, for work on one of them.
 const SELECTED: &str = "PARITY_SCENARIOS";
@@ -45,17 +43,17 @@ pub(crate) fn tests() -> Vec<Trial> {
     vec![
         suite::test("stock_provisioner_passes_all_parity_scenarios", || check(&stock_provisioner()?.failures)),
         suite::test("embedded_provisioner_equals_the_stock_one", || {
-            compare(stock_provisioner()?, Tested::Provisioner(Provisioner::Embedded), deliberate::DELIBERATE)
+            compare(stock_provisioner()?, Tested::embedded(Work::Provisioner), deliberate::DELIBERATE)
         }),
         suite::test("provisioners_take_over_the_volumes_of_each_other", || {
-            hand_over(Tested::Provisioner(Provisioner::Stock), &table::hand_overs())
+            hand_over(Tested::stock(Work::Provisioner), &table::hand_overs())
         }),
         suite::test("stock_snapshotter_passes_all_parity_scenarios", || check(&stock_snapshotter()?.failures)),
         suite::test("embedded_snapshotter_equals_the_stock_one", || {
-            compare(stock_snapshotter()?, Tested::Snapshotter(Snapshotter::Embedded), deliberate::OF_SNAPSHOTTERS)
+            compare(stock_snapshotter()?, Tested::embedded(Work::Snapshotter), deliberate::OF_SNAPSHOTTERS)
         }),
         suite::test("snapshotters_take_over_the_contents_of_each_other", || {
-            hand_over(Tested::Snapshotter(Snapshotter::Stock), &table::snapshotter_hand_overs())
+            hand_over(Tested::stock(Work::Snapshotter), &table::snapshotter_hand_overs())
         }),
     ]
 }
@@ -63,13 +61,13 @@ pub(crate) fn tests() -> Vec<Trial> {
 /// Runs csi-provisioner, once for all tests.
 fn stock_provisioner() -> Result<&'static Report> {
     static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
-    run_once(&REPORT, Tested::Provisioner(Provisioner::Stock))
+    run_once(&REPORT, Tested::stock(Work::Provisioner))
 }
 
 /// Runs csi-snapshotter, once for all tests.
 fn stock_snapshotter() -> Result<&'static Report> {
     static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
-    run_once(&REPORT, Tested::Snapshotter(Snapshotter::Stock))
+    run_once(&REPORT, Tested::stock(Work::Snapshotter))
 }
 
 fn run_once(report: &'static OnceLock<Result<Report, String>>, tested: Tested) -> Result<&'static Report> {
@@ -104,9 +102,9 @@ fn run(tested: Tested) -> Result<Report> {
     let is_selected = |scenario: &Scenario| scenario.name.contains(&selected);
     let select = |all: Vec<Scenario>| all.into_iter().filter(is_selected).collect::<Vec<_>>();
     let results = results()?;
-    let (parallel, alone) = match tested {
-        Tested::Provisioner(_) => (table::parallel(), table::alone()),
-        Tested::Snapshotter(_) => (table::snapshots_parallel(), table::snapshots_alone()),
+    let (parallel, alone) = match tested.work {
+        Work::Provisioner => (table::parallel(), table::alone()),
+        Work::Snapshotter => (table::snapshots_parallel(), table::snapshots_alone()),
     };
     let report = run::run(tested, &select(parallel), &select(alone), &results)?;
     let file = results.join(format!("{}.json", tested.name()));

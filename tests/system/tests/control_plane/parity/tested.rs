@@ -1,75 +1,106 @@
-//! The program that a run tests: a provisioner or a snapshotter, the stock one or that of topolvm-controller.
+//! The program that a run tests: a sidecar, or the controller of topolvm-controller that does its work.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use testbed::cluster::Cluster;
-use testbed::topolvm::TopolvmSpec;
+use testbed::sidecars::Sidecar;
+use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, controller_socket};
 
-use super::provisioner::Provisioner;
-use super::snapshotter::Snapshotter;
+use super::provisioner::{STOCK_PROVISIONER, provisioner_spec};
+use super::snapshotter::{STOCK_SNAPSHOTTER, snapshotter_spec};
+use crate::fixture::GRACE;
+
+/// The work of a program under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Provisioner,
+    Snapshotter,
+}
 
 /// A program under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tested {
-    Provisioner(Provisioner),
-    Snapshotter(Snapshotter),
+pub(super) struct Tested {
+    pub(super) work: Work,
+    /// True for that in topolvm-controller.
+    is_embedded: bool,
 }
 
 impl Tested {
+    /// Returns the sidecar.
+    pub(super) const fn stock(work: Work) -> Self {
+        Self { work, is_embedded: false }
+    }
+
+    /// Returns the controller of topolvm-controller.
+    pub(super) const fn embedded(work: Work) -> Self {
+        Self { work, is_embedded: true }
+    }
+
     /// Returns the name of its results.
     pub(super) fn name(self) -> String {
-        match self {
-            Self::Provisioner(tested) => format!("{tested:?}"),
-            Self::Snapshotter(tested) => format!("{tested:?}-snapshotter"),
-        }
+        format!("{}-{:?}", if self.is_embedded { "Embedded" } else { "Stock" }, self.work)
     }
 
     /// Returns the one that takes over.
     pub(super) const fn other(self) -> Self {
-        match self {
-            Self::Provisioner(tested) => Self::Provisioner(tested.other()),
-            Self::Snapshotter(tested) => Self::Snapshotter(tested.other()),
-        }
+        Self { is_embedded: !self.is_embedded, ..self }
     }
 
     /// Returns the specification of its cluster, with manifests in the directory.
     pub(super) fn spec(self, directory: &Path) -> Result<TopolvmSpec> {
-        match self {
-            Self::Provisioner(tested) => tested.spec(directory),
-            Self::Snapshotter(tested) => tested.spec(directory),
+        match self.work {
+            Work::Provisioner => provisioner_spec(self.is_embedded, directory),
+            Work::Snapshotter => snapshotter_spec(self.is_embedded, directory),
         }
     }
 
-    /// Starts it beside its controller.
+    /// Starts it beside a controller that was started with its [`spec`](Self::spec).
     pub(super) fn start(self, cluster: &Cluster) -> Result<()> {
-        match self {
-            Self::Provisioner(tested) => tested.start(cluster),
-            Self::Snapshotter(tested) => tested.start(cluster),
+        if self.is_embedded {
+            return Ok(());
         }
+        let (sidecar, arguments) = self.sidecar();
+        let mut command = sidecar.command(cluster, &controller_socket(cluster));
+        // The last ones count. It has the rights of its deployment
+        command.arg("--kubeconfig").arg(cluster.directory().join("topolvm-controller.kubeconfig"));
+        command.args(arguments);
+        cluster.spawn(sidecar.name(), &command)
     }
 
     /// Kills it, as the end of its machine does.
     pub(super) fn kill(self, cluster: &Cluster) -> Result<()> {
-        match self {
-            Self::Provisioner(tested) => tested.kill(cluster),
-            Self::Snapshotter(tested) => tested.kill(cluster),
-        }
+        cluster.stop(if self.is_embedded { CONTROLLER } else { self.sidecar().0.name() }, Duration::ZERO)
     }
 
     /// Starts it again after it was killed.
     pub(super) fn restart(self, cluster: &Cluster) -> Result<()> {
-        match self {
-            Self::Provisioner(tested) => tested.restart(cluster),
-            Self::Snapshotter(tested) => tested.restart(cluster),
+        if self.is_embedded {
+            topolvm::start_controller(cluster, &self.spec(cluster.directory())?)
+        } else {
+            self.start(cluster)
         }
     }
 
-    /// Stops it, and starts the one that takes over.
+    /// Stops it, and starts the one that takes over with its controller.
     pub(super) fn hand_over(self, cluster: &Cluster) -> Result<()> {
-        match self {
-            Self::Provisioner(tested) => tested.hand_over(cluster),
-            Self::Snapshotter(tested) => tested.hand_over(cluster),
+        let other = self.other();
+        if !self.is_embedded {
+            self.sidecar().0.stop(cluster)?;
+        }
+        cluster.stop(CONTROLLER, GRACE)?;
+        let spec = other.spec(cluster.directory())?;
+        topolvm::apply_without_workloads(cluster, &spec.manifests)?;
+        topolvm::start_controller(cluster, &spec)?;
+        other.start(cluster)
+    }
+
+    /// Returns the sidecar with its flags.
+    const fn sidecar(self) -> (Sidecar, &'static [&'static str]) {
+        match self.work {
+            Work::Provisioner => (Sidecar::UpstreamProvisioner, &STOCK_PROVISIONER),
+            Work::Snapshotter => (Sidecar::Snapshotter, &STOCK_SNAPSHOTTER),
         }
     }
 }
