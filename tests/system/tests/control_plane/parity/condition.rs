@@ -20,6 +20,7 @@ pub(super) fn holds(state: &State, namespace: &str, kind: Kind, name: &str, unti
         Until::Reported => ["ProvisioningSucceeded", "ProvisioningFailed"]
             .into_iter()
             .any(|reason| has_event(state, namespace, kind, name, reason, "")),
+        Until::Retried => volumes_of(state, namespace, name) > 1,
         Until::Exists => object.is_some(),
         Until::Gone => object.is_none(),
         Until::Event(reason, text) => has_event(state, namespace, kind, name, reason, text),
@@ -27,6 +28,15 @@ pub(super) fn holds(state: &State, namespace: &str, kind: Kind, name: &str, unti
         Until::Contains(pointer, value) => contains(field(pointer), value),
         Until::Without(pointer, value) => !contains(field(pointer), value),
     }
+}
+
+/// Returns how many LogicalVolumes were ever created for a claim.
+fn volumes_of(state: &State, namespace: &str, claim: &str) -> usize {
+    let Some(uid) = state.get(Kind::Claim, namespace, claim).and_then(|claim| claim.pointer("/metadata/uid")) else {
+        return 0;
+    };
+    let uid = uid.as_str().unwrap_or_default();
+    state.uids.values().filter(|key| key.kind == Kind::LogicalVolume && key.name.contains(uid)).count()
 }
 
 fn contains(list: Option<&Value>, value: &Value) -> bool {

@@ -76,6 +76,8 @@ pub(super) enum Until {
     Decided,
     /// The provisioner has reported a success or a failure about a claim.
     Reported,
+    /// Several LogicalVolumes were created for a claim, one after the other.
+    Retried,
     Exists,
     Gone,
     /// The provisioner has reported an Event with this reason about it, whose message contains the text.

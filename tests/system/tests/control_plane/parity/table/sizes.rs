@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::parity::scenario::{ALPHA, Scenario, immediate_on, on, size};
+use crate::parity::kinds::Kind;
+use crate::parity::scenario::{ALPHA, Scenario, Until, immediate_on, on, size};
 
 pub(super) fn scenarios() -> Vec<Scenario> {
     let claim = |name, bytes| Scenario::with_class(name, json!({})).claim("a", [on(ALPHA), size(bytes)]);
@@ -28,6 +29,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .claim("a", [size("100Ti")])
             .failed("a", "ResourceExhausted")
             // Each attempt creates a LogicalVolume
+            .wait(Kind::Claim, "a", Until::Retried)
             .deleted("a"),
         Scenario::with_class("size-of-block", json!({})).claim("a", [on(ALPHA), size("1000001"), block()]).bound("a"),
     ]
