@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use csi_calls::CallError;
 use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::Api;
@@ -18,7 +19,6 @@ use crate::Provisioner;
 use crate::error::PrepareError;
 use crate::known_volume::{DeletionSecret, KnownVolume, VOLUME_FINALIZER};
 use crate::secret_reference::{PROVISIONER, SecretError};
-use csi_calls::CallError;
 
 /// A PersistentVolume could not be deleted, or its finalizer not be changed.
 #[derive(Debug, thiserror::Error)]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use csi_calls::CallError;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::attempt::Attempt;
-use csi_calls::CallError;
 
 /// Memory of claims whose provisioning has begun, by UID. Clones share it.
 #[derive(Clone, Default)]

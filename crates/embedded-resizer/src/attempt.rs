@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use csi_calls::{CallError, CsiController};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use kube::Resource as _;
@@ -14,7 +15,6 @@ use crate::call_failure::CallFailure;
 use crate::error::OperationError;
 use crate::objects::Objects;
 use crate::pending_claims::{Attempts, PendingClaims, Task};
-use csi_calls::{CallError, CsiController};
 
 /// Dependencies of an attempt.
 #[derive(Clone)]

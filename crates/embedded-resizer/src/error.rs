@@ -1,8 +1,7 @@
 //! Errors of an expansion or modification.
 
-use topolvm_kube::{ReconcileError, SecretReadError};
-
 use csi_calls::CallError;
+use topolvm_kube::{ReconcileError, SecretReadError};
 
 /// An expansion or modification that is tried again.
 #[derive(Debug, thiserror::Error)]

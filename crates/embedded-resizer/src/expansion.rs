@@ -3,6 +3,7 @@
 //! The size is in the status of the claim before the driver is called, and the new capacity in the PersistentVolume
 //! before the claim shows the outcome: after a crash the next leader repeats the same call.
 
+use csi_calls::Expanded;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -21,7 +22,6 @@ use crate::expansion_step::{ExpansionStep, next_step};
 use crate::objects::{ClaimVolume, Written};
 use crate::pending_claims::Task;
 use crate::volume_capability::volume_capability;
-use csi_calls::Expanded;
 
 /// Action of Events.
 const ACTION: &str = "Resize";

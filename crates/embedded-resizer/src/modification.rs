@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use csi_calls::Secrets;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, SecretReference};
 use kube::ResourceExt as _;
 use serde_json::json;
@@ -21,7 +22,6 @@ use crate::error::OperationError;
 use crate::modification_step::{ClaimClasses, ModificationStep, ModifyState};
 use crate::objects::{ClaimVolume, Written};
 use crate::pending_claims::Task;
-use csi_calls::Secrets;
 
 /// Action of Events.
 const ACTION: &str = "Modify";

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use csi_calls::Secrets;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, SecretReference};
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -13,7 +14,6 @@ use topolvm_kube::{ReconcileError, none_if_not_found, read_secret};
 
 use crate::claim_changes::ClaimChange;
 use crate::error::OperationError;
-use csi_calls::Secrets;
 
 /// Versions of VolumeAttributesClass: the first is served since Kubernetes 1.34, the second from 1.31 on where it is
 /// enabled.

@@ -66,7 +66,7 @@ async fn deletion_of_a_volume_whose_name_is_taken_is_repeated() {
     assert_eq!((bench.created(), bench.deleted().len()), (2, 6));
 }
 
-/// The volume was not just created: somebody else has saved it.
+/// The volume existed before: a backup tool has restored its PersistentVolume.
 #[rstest]
 #[case::same_name("pvc-uid-data")]
 #[case::other_name("restored")]
