@@ -351,7 +351,7 @@ fn times_of_tests(rows: &[Row]) -> Vec<String> {
 
 /// Returns true for the line of a test whose guest was killed while it ran, and for the line with the reason.
 fn is_interruption(line: &str) -> bool {
-    line.starts_with(suite::INTERRUPTED) || line.starts_with("test ") && line.trim_end().ends_with("...")
+    line.contains(suite::INTERRUPTED) || line.starts_with("test ") && line.trim_end().ends_with("...")
 }
 
 /// Reads the time of a test: seconds and name.
@@ -410,6 +410,7 @@ mod tests {
     fn interruption_is_a_reason_or_a_test_without_a_result() {
         assert!(is_interruption("test lvmd_waits     ... "));
         assert!(is_interruption(&format!("{}the guest was killed", suite::INTERRUPTED)));
+        assert!(is_interruption(&format!("test lvmd_waits     ... {}it hangs", suite::INTERRUPTED)));
         assert!(!is_interruption("test lvmd_waits     ... ok") && !is_interruption("running 3 tests ..."));
     }
 

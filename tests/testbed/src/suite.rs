@@ -1,6 +1,8 @@
 //! Runs the tests of test programs (`harness = false`, libtest-mimic) in a guest or on this machine, or skips them, and
 //! prints how long each has taken.
 
+mod overdue;
+
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -29,7 +31,9 @@ pub fn test(name: impl Into<String>, body: impl FnOnce() -> Result<()> + Send + 
     let measured = name.clone();
     Trial::test(name, move || {
         let start = Instant::now();
+        let running = overdue::Running::begin(&measured);
         let result = body();
+        drop(running);
         times::record(&measured, start);
         result.map_err(|error| Failed::from(format!("{error:#}")))
     })
@@ -94,7 +98,8 @@ fn run_all(arguments: &Arguments, tests: Vec<Trial>) -> ExitCode {
 }
 
 /// Runs the tests in one guest with `spec`, except its command: the test program is started again inside with the same
-/// arguments. They run one after the other unless `--test-threads` is given, because a guest has one CPU.
+/// arguments. They run one after the other unless `--test-threads` is given, because a guest has one CPU. One that hangs
+/// ends them all.
 ///
 /// Where no guest can be booted every test counts as ignored, with the reason in one line; with `CI=true` that is a
 /// failure.
@@ -102,7 +107,11 @@ pub fn in_guest(spec: GuestSpec, tests: Vec<Trial>) -> ExitCode {
     let arguments = Arguments::from_args();
     // A guest that would run nothing is not worth its second.
     let nothing = tests.iter().all(|test| arguments.is_filtered_out(test));
-    if std::env::var_os(MARKER).is_some() || arguments.list || nothing {
+    if std::env::var_os(MARKER).is_some() {
+        overdue::watch();
+        return run_all(&arguments, tests);
+    }
+    if arguments.list || nothing {
         return run_all(&arguments, tests);
     }
     if let Some(reason) = machine::missing_for_guests() {

@@ -236,8 +236,10 @@ impl Objects<'_> {
             if name == "topolvm-controller" {
                 let serves = program["args"].to_string().contains("--enable-webhooks");
                 ensure!(serves == self.webhooks().next().is_some(), "{program}");
-                let takes_snapshots = pod["containers"].to_string().contains("csi-snapshotter");
-                ensure!(takes_snapshots != components.contains(&"without-snapshots"), "{pod}");
+                let has_sidecar = pod["containers"].to_string().contains("csi-snapshotter");
+                let needs_none =
+                    ["without-snapshots", "embedded-snapshotter"].iter().any(|one| components.contains(one));
+                ensure!(has_sidecar != needs_none, "{pod}");
             }
             if name == "topolvm-node" {
                 ensure!(program["args"].to_string().contains(driver.trim_matches('"')), "{program}");
