@@ -98,8 +98,8 @@ fn run_all(arguments: &Arguments, tests: Vec<Trial>) -> ExitCode {
 }
 
 /// Runs the tests in one guest with `spec`, except its command: the test program is started again inside with the same
-/// arguments. They run one after the other unless `--test-threads` is given, because a guest has one CPU. One that hangs
-/// ends them all.
+/// arguments. They run one after the other unless `--test-threads` is given, because a guest has one CPU. One that
+/// hangs ends them all.
 ///
 /// Where no guest can be booted every test counts as ignored, with the reason in one line; with `CI=true` that is a
 /// failure.
