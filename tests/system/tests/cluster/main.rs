@@ -67,6 +67,9 @@ use testbed::suite::{self, InSoak};
 const IN_SOAK: InSoak = InSoak {
     only: &[
         // Large clusters and releases, minutes each
+        pages::GETTING_STARTED,
+        pages::NODE_LABEL,
+        pods::MOVES,
         pods::ROLL_OUTS,
         helm::NAME,
         "pods_on_three_nodes_survive_bad_rollouts_and_a_dead_node",

@@ -29,23 +29,30 @@ const MARKS: &str = "{{range .items}}{{range .metadata.finalizers}}{{.}}{{\"\\n\
                      {{range $name, $value := .metadata.labels}}{{$name}}={{$value}}{{\"\\n\"}}{{end}}\
                      {{range $name, $_ := .metadata.annotations}}{{$name}}{{\"\\n\"}}{{end}}{{end}}";
 
+/// Name of the test that a soak runs alone.
+pub(crate) const GETTING_STARTED: &str = "getting_started_and_node_maintenance_work_as_written";
+/// The same.
+pub(crate) const NODE_LABEL: &str = "nodes_with_the_label_get_volumes_until_it_is_removed";
+
 pub(crate) fn tests() -> Vec<Trial> {
-    let name = "installation_pages_and_trial_work_and_uninstall_cleanly";
-    vec![suite::test(name, run_in_fresh_cluster)]
+    let in_fresh_cluster =
+        |name, check: fn(&TestCluster) -> Result<()>| suite::test(name, move || run_in_fresh_cluster(check));
+    vec![
+        in_fresh_cluster("installation_page_works_and_uninstalls_cleanly", follow_installation),
+        in_fresh_cluster("trial_survives_a_reboot_and_is_removed_cleanly", crate::trial::check),
+        in_fresh_cluster(NODE_LABEL, crate::node_label::check),
+        in_fresh_cluster(GETTING_STARTED, follow_getting_started),
+    ]
 }
 
-fn run_in_fresh_cluster() -> Result<()> {
+fn run_in_fresh_cluster(check: fn(&TestCluster) -> Result<()>) -> Result<()> {
     let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?, "overlays/lvmd")?;
     spec.cluster.images.push(Image::with_programs(BUSYBOX, &["/bin/sh"], &[])?);
     for node in &mut spec.nodes {
         node.spare_disks = vec![20 * GIB; DISKS];
     }
     let shared = TestCluster::without_product("pages", &spec)?;
-    let outcome = follow_installation(&shared)
-        .and_then(|()| crate::trial::check(&shared))
-        .and_then(|()| crate::node_label::check(&shared))
-        .and_then(|()| follow_getting_started(&shared))
-        .with_context(|| pods(&shared));
+    let outcome = check(&shared).with_context(|| pods(&shared));
     shared.down()?;
     outcome
 }

@@ -8,7 +8,6 @@ mod rights;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use libtest_mimic::Trial;
@@ -40,11 +39,14 @@ const RESTARTS: u32 = 1;
 const SIZE: &str = "320Mi";
 
 /// Name of the test that a soak runs alone.
-pub(crate) const ROLL_OUTS: &str = "pods_survive_bad_roll_outs_and_serve_the_older_api_group";
+pub(crate) const MOVES: &str = "pods_follow_lvmd_the_extender_and_the_older_api_group";
+/// The same.
+pub(crate) const ROLL_OUTS: &str = "pods_survive_bad_roll_outs_and_run_the_lvm_of_their_node";
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
-        suite::test("pods_with_the_roles_that_ship_do_the_whole_job_and_move_lvmd", || with_pods(do_whole_job)),
+        suite::test("pods_with_the_roles_that_ship_do_the_whole_job", || with_pods(do_whole_job)),
+        suite::test(MOVES, || with_pods(move_parts)),
         suite::test(ROLL_OUTS, || with_pods(roll_out)),
     ]
 }
@@ -62,34 +64,33 @@ fn with_pods(test: fn(&TestCluster, &Node, &Path) -> Result<()>) -> Result<()> {
     outcome
 }
 
-fn do_whole_job(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
-    let began = Instant::now();
-    let report = |step: &str| eprintln!("pods: {step} after {:.0} s", began.elapsed().as_secs_f64());
+fn do_whole_job(shared: &TestCluster, node: &Node, _: &Path) -> Result<()> {
     let before = filesystem_program_time(node)?;
     run_scenarios(shared, node)?;
     // The agent itself has only tried at its start that it can leave its container
     ensure!(filesystem_program_time(node)? > before, "mkfs has not run outside of the agent's container");
     copies::create_copies(shared, node)?;
     copies::delete_with_node(shared)?;
-    report("the whole job with copies was done");
     restarts::check_host(&shared.cluster, node, CLASS, SIZE, RESTARTS)?;
-    report("all containers had been restarted");
-    move_lvmd(shared, node, scratch)?;
-    report("lvmd had moved");
-    overlays::use_extender(shared, node, scratch)?;
-    report("the extender had been asked in both ways");
-    // The roles are others in the older API group
     rights::check_none_missing(shared, None)?;
     rights::check_all_used(shared)
 }
 
-fn roll_out(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
-    readiness::break_configuration(shared)?;
-    readiness::roll_out_with_surge(shared)?;
-    readiness::check_lvm_commands(shared)?;
+fn move_parts(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+    move_lvmd(shared, node, scratch)?;
+    overlays::use_extender(shared, node, scratch)?;
+    // The roles are others in the older API group
+    rights::check_none_missing(shared, None)?;
     overlays::use_older_group(shared, node, scratch)?;
     overlays::use_oldest_guide(shared, node, scratch)?;
     rights::check_none_missing(shared, Some(TopoLvm))
+}
+
+fn roll_out(shared: &TestCluster, _: &Node, _: &Path) -> Result<()> {
+    readiness::break_configuration(shared)?;
+    readiness::roll_out_with_surge(shared)?;
+    readiness::check_lvm_commands(shared)?;
+    rights::check_none_missing(shared, None)
 }
 
 /// Returns the overlay with lvmd as a DaemonSet, and a device class that supports snapshots.

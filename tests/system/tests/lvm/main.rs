@@ -75,11 +75,17 @@ use crate::fixture::{OWN_LVM_SETTINGS, run_ok};
 type Tests = &'static [(&'static str, fn())];
 
 /// Tests that take long, and that only the soak runs, with all others.
-const IN_SOAK: [&str; 4] = [
+const IN_SOAK: [&str; 9] = [
     "evacuation_keeps_data_when_the_target_disk_fails",
     "evacuation_of_bad_sectors_leaves_only_the_affected_volume",
     "evacuation_without_space_resumes_when_space_is_freed",
     "slow_disks_are_named_and_block_no_other_volume_group",
+    // Half a minute and more of the same as others
+    "an_image_of_a_mirror_is_moved_to_a_disk_without_another",
+    "disk_under_a_full_thin_pool_is_replaced_by_the_next_disk",
+    "lvmd_adds_blank_disks_once_and_scans_with_one_process",
+    "lvmd_behaves_the_same_with_any_lvm_conf",
+    "lvmd_killed_at_any_moment_leaves_pools_that_work",
 ];
 
 fn main() -> ExitCode {

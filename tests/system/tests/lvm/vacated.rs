@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use testbed::suite;
+
 use crate::crash::Killer;
 use crate::daemon::Lvmd;
 use crate::evacuation::{
@@ -63,9 +65,14 @@ fn restart_when_killed(killer: &Killer, lvmd: Lvmd) -> Lvmd {
     Lvmd::start(WIPING)
 }
 
+/// Returns the moments at which lvmd is killed; each takes half a minute, so that all are tried only in a soak.
+fn kills<'moments>(all: &'moments [&'moments str]) -> &'moments [&'moments str] {
+    if suite::is_soak() { all } else { &all[all.len() - 1..] }
+}
+
 fn stopped() {
     let killer = Killer::new();
-    for when in ["", "before lvcreate", "after lvcreate"] {
+    for &when in kills(&["", "before lvcreate", "after lvcreate"]) {
         let (disks, mut lvmd, uuid) = start(&killer);
         wait(async {
             let client = lvmd.connect().await;
@@ -93,7 +100,7 @@ fn stopped() {
 
 fn removed() {
     let killer = Killer::new();
-    for when in ["", "before lvcreate", "after lvcreate", "before vgreduce"] {
+    for &when in kills(&["", "before lvcreate", "after lvcreate", "before vgreduce"]) {
         let (disks, mut lvmd, uuid) = start(&killer);
         if !when.is_empty() {
             fs::write(killer.plan(), when).unwrap();

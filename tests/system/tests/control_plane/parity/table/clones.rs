@@ -49,7 +49,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .claim("source", [on(ALPHA), json!({"spec": {"storageClassName": "$SELF-2"}})])
             .bound("source")
             .claim("a", [on(ALPHA), of("source"), json!({"spec": {"storageClassName": "$SELF-2"}})])
-            .failed("a", ""),
+            .failed("a", "")
+            // During each attempt it has a LogicalVolume
+            .delete(Kind::Claim, "a")
+            .gone("a")
+            .barrier(),
         class("clone-source-missing").claim("a", [on(ALPHA), of("missing")]).failed("a", "missing"),
         class("clone-source-created-later")
             .claim("a", [on(ALPHA), of("source")])
