@@ -81,6 +81,7 @@ fn move_parts(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     overlays::use_extender(shared, node, scratch)?;
     // The roles are others in the older API group
     rights::check_none_missing(shared, None)?;
+    rights::check_explained(shared)?;
     overlays::use_older_group(shared, node, scratch)?;
     overlays::use_oldest_guide(shared, node, scratch)?;
     rights::check_none_missing(shared, Some(TopoLvm))
