@@ -5,11 +5,12 @@ mod blkio;
 mod controller;
 mod hierarchy;
 mod io_max;
+mod known_directories;
 mod pod_directory;
 
 use std::fmt::Debug;
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,10 +19,13 @@ use topolvm_api::IoLimits;
 
 use super::{DeviceNumber, MountError};
 use hierarchy::{Hierarchy, Version};
+use known_directories::KnownDirectories;
 use pod_directory::find_pod_directories;
 
 /// The first process of the machine, which sees the cgroups of all pods. Containers see a part of them.
 const FIRST_PROCESS: &str = "/proc/1";
+/// Bytes that the kernel returns at once of most files of cgroups.
+const PAGE: usize = 4096;
 
 /// Reads and writes the files of cgroups.
 pub(crate) trait CgroupFiles: Debug + Send + Sync {
@@ -37,7 +41,11 @@ struct KernelFiles;
 
 impl CgroupFiles for KernelFiles {
     fn read(&self, path: &Path) -> io::Result<String> {
-        std::fs::read_to_string(path)
+        // Without the size of the file, for which std asks first: the kernel has none, and limits are read every two
+        // seconds
+        let mut text = String::with_capacity(PAGE);
+        File::open(path)?.take(u64::MAX).read_to_string(&mut text)?;
+        Ok(text)
     }
 
     fn write(&self, path: &Path, line: &str) -> io::Result<()> {
@@ -121,6 +129,8 @@ pub(crate) struct Cgroups {
     files: Arc<dyn CgroupFiles>,
     /// Directories in which pods were found. Only a hint: others may be elsewhere.
     parents: Arc<Mutex<Vec<PathBuf>>>,
+    /// Directories in which pods had their limits at the last check.
+    known: Arc<Mutex<KnownDirectories>>,
 }
 
 impl Cgroups {
@@ -130,7 +140,7 @@ impl Cgroups {
     }
 
     fn new(process: PathBuf, files: Arc<dyn CgroupFiles>) -> Self {
-        Self { process, files, parents: Arc::default() }
+        Self { process, files, parents: Arc::default(), known: Arc::default() }
     }
 
     /// Sets these limits, and no others, for the pod of this UID on a device, and returns the limits that the kernel
@@ -167,9 +177,13 @@ impl Cgroups {
 
     /// Returns those limits that the kernel has no more, and changes nothing. A pod that has no cgroup has ended.
     pub(crate) fn find_lost(&self, expected: Vec<PodLimits>) -> Result<Vec<PodLimits>, LimitError> {
+        let uncertain = self.known.lock().without_limited(&*self.files, expected);
+        if uncertain.is_empty() {
+            return Ok(Vec::new());
+        }
         let hierarchy = Hierarchy::find(&self.process, &*self.files)?.ok_or(LimitError::NoController)?;
         let mut lost = Vec::new();
-        for wanted in expected {
+        for wanted in uncertain {
             let PodLimits { pod, device, limits } = &wanted;
             let directories = match hierarchy.version {
                 Version::Unified => self.find_pod(&hierarchy, pod)?,
@@ -182,6 +196,8 @@ impl Cgroups {
             };
             if !directories.iter().all(are_in_force) {
                 lost.push(wanted);
+            } else if hierarchy.version == Version::Unified {
+                self.known.lock().insert(pod.clone(), directories);
             }
         }
         Ok(lost)

@@ -1,7 +1,8 @@
 //! The mount table of this process, proc_pid_mountinfo(5).
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use procfs::process::MountInfo;
@@ -12,6 +13,8 @@ use crate::Filesystem;
 
 /// Path of the mount table.
 const TABLE: &str = "/proc/self/mountinfo";
+/// Place of the path in a line, from 0.
+const MOUNT_POINT: usize = 4;
 const BTRFS: &str = "btrfs";
 
 /// A mount at a path.
@@ -33,11 +36,9 @@ pub struct Mount {
 pub(crate) fn mounts_at(target: &Path) -> Result<Vec<Mount>, MountError> {
     // Nothing can be mounted below a missing directory
     let Some(target) = resolve_parent(target)? else { return Ok(Vec::new()) };
-    Ok(read_mount_table()?
-        .iter()
-        .filter(|info| unescape_path(&info.mount_point) == target)
-        .filter_map(parse_mount)
-        .collect())
+    let table = read_table()?;
+    let mounts = parse_lines_at(&table, &target).map(|info| info.map(|info| parse_mount(&info)));
+    mounts.filter_map(Result::transpose).collect()
 }
 
 /// Finds the paths other than `target` where the root of a device's filesystem is mounted, or the device's node is
@@ -119,6 +120,21 @@ fn read_table() -> Result<Vec<u8>, MountError> {
     std::fs::read(TABLE).map_err(|error| MountError::io("read", Path::new(TABLE), error))
 }
 
+/// Parses the lines of the mount table that show a mount at exactly this path, and those that show no path. A node with
+/// many pods has thousands, and the kubelet measures each volume every minute.
+fn parse_lines_at<'a>(
+    table: &'a [u8],
+    target: &'a Path,
+) -> impl Iterator<Item = Result<MountInfo, MountError>> + use<'a> {
+    let lines = table.split_inclusive(|&byte| byte == b'\n');
+    let mount_point = |line: &'a [u8]| line.split(|&byte| byte == b' ').nth(MOUNT_POINT);
+    let is_at_target = move |path: &[u8]| {
+        path == target.as_os_str().as_bytes()
+            || path.contains(&b'\\') && unescape_path(Path::new(OsStr::from_bytes(path))) == target
+    };
+    lines.filter(move |line| mount_point(line).is_none_or(is_at_target)).flat_map(parse_lines)
+}
+
 /// Parses the lines of the mount table.
 pub(crate) fn parse_lines(table: &[u8]) -> impl Iterator<Item = Result<MountInfo, MountError>> {
     // A path that is no UTF-8 is not kubelet's, and must not hide the others
@@ -167,7 +183,6 @@ fn read_device_number(path: &Path) -> Option<DeviceNumber> {
 
 /// Replaces octal escapes: the kernel writes space, tab, newline and backslash as octal numbers.
 pub(crate) fn unescape_path(path: &Path) -> PathBuf {
-    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     let mut plain = Vec::new();
     let mut rest = path.as_os_str().as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
@@ -210,6 +225,25 @@ mod tests {
         assert_eq!(paths, [Path::new("/mnt/a")]);
         let nonsense: Vec<_> = parse_lines(b"nonsense").collect();
         assert!(matches!(&nonsense[..], [Err(_)]), "{nonsense:?}");
+    }
+
+    #[test]
+    fn lines_at_a_path_are_those_of_its_mounts_alone() {
+        let table = b"35 1 0:5 / /mnt/a rw - tmpfs none rw\n\
+            36 35 253:3 / /mnt/a rw - ext4 /dev/vg/lv rw\n\
+            37 35 253:4 / /mnt/a\\040b rw - xfs /dev/vg/other rw\n\
+            38 35 253:4 /mnt/a /mnt rw - xfs /dev/vg/other rw\n\
+            39 35 253:4 / /mnt/broken rw\n";
+        let types = |path: &str| -> Vec<_> {
+            parse_lines_at(table, Path::new(path)).map(|info| info.map(|info| info.fs_type).ok()).collect()
+        };
+        let some = |kind: &str| Some(kind.to_owned());
+        assert_eq!(types("/mnt/a"), [some("tmpfs"), some("ext4")]);
+        assert_eq!(types("/mnt/a b"), [some("xfs")]);
+        assert_eq!(types("/mnt/b"), []);
+        // What cannot be read is an error, not absent
+        assert_eq!(types("/mnt/broken"), [None]);
+        assert!(matches!(parse_lines_at(b"nonsense\n", Path::new("/mnt/a")).next(), Some(Err(_))));
     }
 
     #[test]

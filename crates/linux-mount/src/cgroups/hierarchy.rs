@@ -29,7 +29,9 @@ impl Hierarchy {
     pub(super) fn find(process: &Path, files: &dyn CgroupFiles) -> Result<Option<Self>, LimitError> {
         let table = process.join("mountinfo");
         let text = files.read(&table).map_err(|error| LimitError::file("read", &table, error))?;
-        let mounts: Vec<MountInfo> = text.lines().filter_map(|line| MountInfo::from_line(line).ok()).collect();
+        // A node with many pods has thousands of lines
+        let lines = text.lines().filter(|line| line.contains(" - cgroup"));
+        let mounts: Vec<MountInfo> = lines.filter_map(|line| MountInfo::from_line(line).ok()).collect();
         let root = |mount: &MountInfo| {
             let inside = mount.mount_point.strip_prefix("/").unwrap_or(&mount.mount_point);
             process.join("root").join(inside)

@@ -54,6 +54,11 @@ pub(super) fn are_in_force(files: &dyn CgroupFiles, directory: &Path, device: De
     }
 }
 
+/// Returns whether the kernel shows these limits on a device, and no others, in a cgroup that exists.
+pub(super) fn are_shown(files: &dyn CgroupFiles, directory: &Path, device: DeviceNumber, limits: &IoLimits) -> bool {
+    files.read(&directory.join(FILE)).is_ok_and(|text| parse(&text, device) == *limits)
+}
+
 /// Returns whether a process is in a cgroup or below it.
 pub(super) fn is_populated(files: &dyn CgroupFiles, directory: &Path) -> bool {
     files.read(&directory.join("cgroup.events")).is_ok_and(|text| text.lines().any(|line| line == "populated 1"))

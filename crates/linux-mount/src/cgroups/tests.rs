@@ -35,10 +35,13 @@ struct FakeKernel {
     /// Takes limits and does not set them.
     forgets: bool,
     writes: Mutex<Vec<String>>,
+    /// Names of the files that were read.
+    reads: Mutex<Vec<String>>,
 }
 
 impl CgroupFiles for FakeKernel {
     fn read(&self, path: &Path) -> io::Result<String> {
+        self.reads.lock().push(path.file_name().unwrap().to_str().unwrap().to_owned());
         fs::read_to_string(path)
     }
 
@@ -239,6 +242,43 @@ fn lost_io_limits_are_found_unless_the_pod_is_gone() {
     fs::remove_file(&file).unwrap();
     assert_eq!(lost(), expected);
     fs::remove_dir_all(file.parent().unwrap()).unwrap();
+    assert_eq!(lost(), []);
+}
+
+#[test]
+fn check_of_io_limits_in_force_reads_one_file_of_each_pod() {
+    let path = format!("kubepods/pod{UID}");
+    let machine = Machine::unified(&path);
+    machine.make("sys/fs/cgroup", &format!("kubepods/pod{OTHER}"), "io memory", true);
+    let expected: Vec<_> =
+        [UID, OTHER].map(|pod| PodLimits { pod: pod.to_owned(), device: DEVICE, limits: limits() }).into();
+    for PodLimits { pod, device, limits } in &expected {
+        machine.cgroups.limit(pod, *device, limits).unwrap();
+    }
+    let reads = |machine: &Machine| {
+        machine.kernel.reads.lock().clear();
+        assert_eq!(machine.cgroups.find_lost(expected.clone()).unwrap(), []);
+        machine.kernel.reads.lock().clone()
+    };
+    assert!(reads(&machine).iter().any(|name| name == "mountinfo"));
+    assert_eq!(reads(&machine), ["io.max", "io.max"]);
+    // A limit that is lost is found at the next check
+    fs::write(machine.path(&format!("sys/fs/cgroup/{path}/io.max")), "").unwrap();
+    assert_eq!(machine.cgroups.find_lost(expected.clone()).unwrap(), expected[..1]);
+}
+
+#[test]
+fn lost_io_limits_of_a_pod_that_moved_are_found_within_15_checks() {
+    let machine = Machine::unified(&format!("kubepods/pod{UID}"));
+    machine.limit(&limits()).unwrap();
+    let expected = vec![PodLimits { pod: UID.to_owned(), device: DEVICE, limits: limits() }];
+    let lost = || machine.cgroups.find_lost(expected.clone()).unwrap();
+    assert_eq!(lost(), []);
+    fs::write(machine.path(&format!("sys/fs/cgroup/kubepods/pod{UID}/cgroup.events")), "populated 0\n").unwrap();
+    let slice = format!("kubepods.slice/kubepods-pod{}.slice", UID.replace('-', "_"));
+    machine.make("sys/fs/cgroup", &slice, "io memory", true);
+    assert!((0..known_directories::CHECKS_UNTIL_SEARCH).any(|_| lost() == expected));
+    machine.limit(&limits()).unwrap();
     assert_eq!(lost(), []);
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use linux_mount::{HungPaths, MountError, Mounter};
+use linux_mount::{HungPaths, Mount, MountError, Mounter};
 use lvmd_client::DeviceClasses;
 use tokio::sync::watch;
 use topolvm_proto::csi;
@@ -116,11 +116,16 @@ impl<M: Mounter> HealthReports<M> {
         if let Err(error) = self.hung_paths.guard(path, self.access.mounter.inspect_path(path)).await {
             return Some(unreadable_condition(&error));
         }
-        (mount.filesystem_readonly && !mount.readonly).then(|| {
-            let message = "the kernel remounted the filesystem read-only after an error; see the kernel log";
-            Condition::new(Severity::Degraded, "FilesystemReadOnly", message)
-        })
+        stopped_condition(mount)
     }
+}
+
+/// Makes the condition for a filesystem that the kernel has stopped after an error, if it has.
+pub(super) fn stopped_condition(mount: &Mount) -> Option<Condition> {
+    (mount.filesystem_readonly && !mount.readonly).then(|| {
+        let message = "the kernel remounted the filesystem read-only after an error; see the kernel log";
+        Condition::new(Severity::Degraded, "FilesystemReadOnly", message)
+    })
 }
 
 /// Makes the condition for a filesystem that answers with an error.

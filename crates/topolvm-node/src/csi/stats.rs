@@ -7,8 +7,15 @@ use topolvm_proto::csi::volume_usage::Unit;
 use topolvm_proto::csi::{NodeGetVolumeStatsResponse, VolumeUsage};
 
 use super::CsiError;
-use super::health::{HealthReports, unreadable_condition};
+use super::conditions::Condition;
+use super::health::{HealthReports, stopped_condition, unreadable_condition};
 use super::request::GetVolumeStats;
+
+/// Usage and condition of a published volume, read at its path.
+struct Measurement {
+    usage: Vec<VolumeUsage>,
+    condition: Option<Condition>,
+}
 
 impl<M: Mounter> HealthReports<M> {
     /// Returns usage and condition of a volume. The usage needs neither lvmd nor the API server, so that it is
@@ -19,8 +26,11 @@ impl<M: Mounter> HealthReports<M> {
         if self.access.volumes.is_known_to_be_absent(&id) {
             return Err(not_published());
         }
-        let (usage, condition) = match self.hung_paths.guard(&path, self.measure_usage(&path)).await {
-            Ok(Some(usage)) => (usage, self.mounts_condition(Some(&path), staging.as_deref()).await),
+        let (usage, condition) = match self.hung_paths.guard(&path, self.measure(&path)).await {
+            Ok(Some(Measurement { usage, condition: Some(condition) })) => (usage, Some(condition)),
+            Ok(Some(Measurement { usage, condition: None })) => {
+                (usage, self.mounts_condition(None, staging.as_deref()).await)
+            }
             Ok(None) => return Err(not_published()),
             Err(error) if self.is_error_of_volume(&path, &error).await => {
                 (Vec::new(), Some(unreadable_condition(&error)))
@@ -31,18 +41,23 @@ impl<M: Mounter> HealthReports<M> {
         Ok(NodeGetVolumeStatsResponse { usage, volume_condition: Some(condition) })
     }
 
-    /// Measures the usage of a filesystem or device; `None` if nothing is published at the path.
-    async fn measure_usage(&self, path: &Path) -> Result<Option<Vec<VolumeUsage>>, MountError> {
-        match self.access.mounter.inspect_path(path).await? {
+    /// Measures a filesystem or device; `None` if nothing is published at the path. Each call of the mounter is a
+    /// thread of its own, and the mount table is long.
+    async fn measure(&self, path: &Path) -> Result<Option<Measurement>, MountError> {
+        let mounter = &self.access.mounter;
+        match mounter.inspect_path(path).await? {
             PathKind::Absent | PathKind::Other => Ok(None),
             PathKind::BlockDevice(_) => {
-                let total = self.access.mounter.block_device(path).await?.size_bytes;
-                let usage = VolumeUsage { total: to_wire(total), unit: Unit::Bytes.into(), ..VolumeUsage::default() };
-                Ok(Some(vec![usage]))
+                let total = to_wire(mounter.block_device(path).await?.size_bytes);
+                let usage = VolumeUsage { total, unit: Unit::Bytes.into(), ..VolumeUsage::default() };
+                Ok(Some(Measurement { usage: vec![usage], condition: None }))
             }
-            // A bare directory would give the numbers of the node's own disk
-            PathKind::Directory if self.access.mounter.mounts_at(path).await?.is_empty() => Ok(None),
-            PathKind::Directory => Ok(Some(usages(&self.access.mounter.filesystem_usage(path).await?))),
+            PathKind::Directory => {
+                // A bare directory would give the numbers of the node's own disk
+                let Some(mount) = mounter.mounts_at(path).await?.pop() else { return Ok(None) };
+                let usage = usages(&mounter.filesystem_usage(path).await?);
+                Ok(Some(Measurement { usage, condition: stopped_condition(&mount) }))
+            }
         }
     }
 
