@@ -88,7 +88,10 @@ fn compare(stock: &Report, tested: Tested, known: &[Deliberate]) -> Result<()> {
 }
 
 fn hand_over(tested: Tested, scenarios: &[Scenario]) -> Result<()> {
-    check(&run::run(tested, &[], scenarios, &results()?)?.failures)
+    // Its programs log under the same names as those of the comparison
+    let logs = results()?.join("hand-over");
+    fs::create_dir_all(&logs).with_context(|| format!("create {}", logs.display()))?;
+    check(&run::run(tested, &[], scenarios, &logs)?.failures)
 }
 
 fn check(problems: &[String]) -> Result<()> {
