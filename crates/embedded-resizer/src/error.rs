@@ -33,13 +33,30 @@ pub(crate) enum OperationError {
 }
 
 impl OperationError {
-    /// Returns whether users see it in an Event. Failures of the API server are in the log alone.
-    pub(crate) const fn is_for_users(&self) -> bool {
-        !matches!(self, Self::Api(_) | Self::SecretRead(SecretReadError::Api(_)))
+    /// Returns whether users see it in an Event. Failures of the API server are in the log alone, unless it refuses a
+    /// request, as an admission policy does.
+    pub(crate) fn is_for_users(&self) -> bool {
+        match self {
+            Self::Api(error) | Self::SecretRead(SecretReadError::Api(error)) => is_refusal(error),
+            Self::Call(_)
+            | Self::VolumeMissing(_)
+            | Self::NoHandle(_)
+            | Self::AccessModes(_)
+            | Self::TooSmall { .. }
+            | Self::SecretRead(_)
+            | Self::ClassMissing(_)
+            | Self::ClassOfOtherDriver { .. } => true,
+        }
     }
 
     /// Returns whether the volume cannot get a class because the class is the wrong one.
     pub(crate) const fn is_about_class(&self) -> bool {
         matches!(self, Self::ClassMissing(_) | Self::ClassOfOtherDriver { .. })
     }
+}
+
+/// Returns whether the API server refuses a request: it does so until a role, a policy or the object changes.
+fn is_refusal(error: &ReconcileError) -> bool {
+    let ReconcileError::Api { source, .. } = error else { return false };
+    matches!(&**source, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422))
 }

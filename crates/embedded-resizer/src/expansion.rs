@@ -25,6 +25,8 @@ use crate::volume_capability::volume_capability;
 
 /// Action of Events.
 const ACTION: &str = "Resize";
+/// Reason of Events about failures.
+const FAILED: &str = "VolumeResizeFailed";
 
 /// An expansion that is in the status of the claim.
 struct Begun {
@@ -58,10 +60,14 @@ impl Attempt {
             match self.call_expand(&volume, begun.bytes).await {
                 Ok(expanded) => {
                     self.record_success(task, &begun.claim);
-                    match self.record_expansion(&volume, begun.claim, expanded).await? {
+                    match self.record_expansion(&volume, begun.claim.clone(), expanded).await {
                         // It may request more by now
-                        Some(finished) => claim = finished,
-                        None => break,
+                        Ok(Some(finished)) => claim = finished,
+                        Ok(None) => break,
+                        Err(error) => {
+                            self.publish_error(&begun.claim, FAILED, ACTION, &error).await;
+                            return Err(error);
+                        }
                     }
                 }
                 Err(error) => return self.record_failed_expansion(task, begun.claim, error).await,
@@ -156,7 +162,7 @@ impl Attempt {
         claim: PersistentVolumeClaim,
         error: OperationError,
     ) -> Result<End, OperationError> {
-        self.publish_error(&claim, "VolumeResizeFailed", ACTION, &error).await;
+        self.publish_error(&claim, FAILED, ACTION, &error).await;
         let OperationError::Call(call) = error else { return Err(error) };
         let failure = CallFailure::of_expansion(call.code());
         let is_infeasible = failure == CallFailure::Infeasible;

@@ -339,6 +339,20 @@ async fn failures_of_the_api_server_are_retried() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refusal_of_the_api_server_has_an_event() {
+    for (status, expected) in [(422, true), (403, true), (500, false)] {
+        let harness = Harness::start_with_block();
+        harness.server.fail_next("patch", VOLUMES, 1, status);
+        harness.request("3Gi");
+        harness.wait(10).await;
+        assert_eq!(harness.progress(), triple("3Gi", "3Gi", ""), "{status}");
+        let has_event = harness.reasons().contains(&"VolumeResizeFailed".to_owned());
+        assert_eq!(has_event, expected, "{status}");
+        harness.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn missing_volume_is_awaited() {
     let harness = Harness::start_with_block();
     let volume = harness.volume();
