@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 use topolvm_api::{format_bytes, parse_bytes};
@@ -72,11 +73,19 @@ pub(crate) fn expansion_in_progress(claim: &PersistentVolumeClaim, bytes: u64, n
     let removed: &[&str] = if is_begun { &[] } else { &RESIZE_CONDITIONS };
     change.conditions(claim, removed, &[NewCondition::new(RESIZING)], now);
     if !is_begun {
-        change.status.insert("allocatedResources".to_owned(), json!({STORAGE: format_bytes(bytes)}));
+        change.status.insert("allocatedResources".to_owned(), json!({STORAGE: requested_quantity(claim, bytes)}));
         change.state(claim, Some(ResizeState::ControllerInProgress));
     }
     change.no_node_expansion(claim, None);
     change
+}
+
+/// Returns so many bytes in the unit in which the claim requests them, so that users find their number again.
+fn requested_quantity(claim: &PersistentVolumeClaim, bytes: u64) -> Quantity {
+    let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+    let requested = requests.and_then(|requests| requests.get(STORAGE));
+    let has_bytes = |quantity: &&Quantity| parse_bytes(quantity).is_ok_and(|requested| requested == bytes);
+    requested.filter(has_bytes).cloned().unwrap_or_else(|| format_bytes(bytes))
 }
 
 /// The driver did not expand the volume; `is_infeasible` if it never will to this size.
@@ -216,4 +225,22 @@ pub(crate) fn prune(claim: &PersistentVolumeClaim) -> PersistentVolumeClaim {
     pruned.metadata.resource_version.clone_from(&claim.metadata.resource_version);
     pruned.metadata.annotations = annotation.map(|(key, value)| BTreeMap::from([(key.clone(), value.clone())]));
     pruned
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::decimal("200M", 200_000_000, "200M")]
+    #[case::fraction("0.5Gi", 512 << 20, "0.5Gi")]
+    #[case::other_size("200M", 512 << 20, "512Mi")]
+    fn expansion_begins_in_the_unit_of_the_request(#[case] requested: &str, #[case] bytes: u64, #[case] shown: &str) {
+        let claim = json!({"spec": {"resources": {"requests": {"storage": requested}}}, "status": {}});
+        let claim = serde_json::from_value(claim).unwrap();
+        let patch = expansion_in_progress(&claim, bytes, Timestamp::UNIX_EPOCH).into_patch(&claim).unwrap();
+        assert_eq!(patch.pointer("/status/allocatedResources/storage"), Some(&json!(shown)));
+    }
 }
