@@ -79,7 +79,11 @@ impl ExpansionRequest {
     pub(crate) fn is_new_after(&self, earlier: Option<&Self>) -> bool {
         let Some(earlier) = earlier else { return true };
         let is_other_size = (self.requested, self.capacity) != (earlier.requested, earlier.capacity);
-        is_other_size || self.phase != earlier.phase && matches!(self.phase, Phase::Settled | Phase::NodeInfeasible)
+        let is_other_phase = match (earlier.phase, self.phase) {
+            (Phase::Node, Phase::Controller) => true,
+            (earlier, later) => later != earlier && matches!(later, Phase::Settled | Phase::NodeInfeasible),
+        };
+        is_other_size || is_other_phase
     }
 }
 
@@ -146,6 +150,7 @@ mod tests {
     #[case::expanded(state("ControllerResizeInProgress"), state("NodeResizePending"), false)]
     #[case::kubelet_began(state("NodeResizePending"), state("NodeResizeInProgress"), false)]
     #[case::kubelet_failed(state("NodeResizeInProgress"), state("NodeResizeInfeasible"), true)]
+    #[case::returned_to_the_controller(state("NodeResizePending"), state("ControllerResizeInProgress"), true)]
     #[case::kubelet_ended(state("NodeResizeInProgress"), json!({}), true)]
     fn expansion_is_new_unless_the_controller_wrote_it(
         #[case] earlier: Value,
