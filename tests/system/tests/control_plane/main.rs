@@ -53,6 +53,10 @@ const IN_SOAK: InSoak = InSoak {
         "stock_provisioner_passes_all_parity_scenarios",
         "embedded_provisioner_equals_the_stock_one",
         "provisioners_take_over_the_volumes_of_each_other",
+        // 97 scenarios, as above
+        "stock_resizer_passes_all_parity_scenarios",
+        "embedded_resizer_equals_the_stock_one",
+        "resizers_take_over_the_expansions_of_each_other",
         // 48 scenarios, as above
         "stock_snapshotter_passes_all_parity_scenarios",
         "embedded_snapshotter_equals_the_stock_one",

@@ -1,6 +1,6 @@
-//! Compares the stock csi-provisioner and csi-snapshotter with their replacements in topolvm-controller: the same
-//! scenarios run with each, on a real API server with kube-controller-manager, and the resulting objects and Events
-//! must be equal, but for the differences that are deliberate.
+//! Compares the stock csi-provisioner, csi-resizer and csi-snapshotter with their replacements in topolvm-controller:
+//! the same scenarios run with each, on a real API server with kube-controller-manager, and the resulting objects and
+//! Events must be equal, but for the differences that are deliberate.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -17,6 +17,7 @@ mod merge;
 mod observed;
 mod outcome;
 mod provisioner;
+mod resizer;
 mod run;
 mod scenario;
 mod snapshotter;
@@ -48,6 +49,13 @@ pub(crate) fn tests() -> Vec<Trial> {
         suite::test("provisioners_take_over_the_volumes_of_each_other", || {
             hand_over(Tested::stock(Work::Provisioner), &table::hand_overs())
         }),
+        suite::test("stock_resizer_passes_all_parity_scenarios", || check(&stock_resizer()?.failures)),
+        suite::test("embedded_resizer_equals_the_stock_one", || {
+            compare(stock_resizer()?, Tested::embedded(Work::Resizer), deliberate::OF_RESIZERS)
+        }),
+        suite::test("resizers_take_over_the_expansions_of_each_other", || {
+            hand_over(Tested::stock(Work::Resizer), &table::resizer_hand_overs())
+        }),
         suite::test("stock_snapshotter_passes_all_parity_scenarios", || check(&stock_snapshotter()?.failures)),
         suite::test("embedded_snapshotter_equals_the_stock_one", || {
             compare(stock_snapshotter()?, Tested::embedded(Work::Snapshotter), deliberate::OF_SNAPSHOTTERS)
@@ -62,6 +70,12 @@ pub(crate) fn tests() -> Vec<Trial> {
 fn stock_provisioner() -> Result<&'static Report> {
     static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
     run_once(&REPORT, Tested::stock(Work::Provisioner))
+}
+
+/// Runs csi-resizer, once for all tests.
+fn stock_resizer() -> Result<&'static Report> {
+    static REPORT: OnceLock<Result<Report, String>> = OnceLock::new();
+    run_once(&REPORT, Tested::stock(Work::Resizer))
 }
 
 /// Runs csi-snapshotter, once for all tests.
@@ -107,6 +121,7 @@ fn run(tested: Tested) -> Result<Report> {
     let results = results()?;
     let (parallel, alone) = match tested.work {
         Work::Provisioner => (table::parallel(), table::alone()),
+        Work::Resizer => (table::expansions_parallel(), table::expansions_alone()),
         Work::Snapshotter => (table::snapshots_parallel(), table::snapshots_alone()),
     };
     let report = run::run(tested, &select(parallel), &select(alone), &results)?;

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::kinds::Kind;
 use super::observed::State;
 use super::provisioner::is_provisioner;
+use super::resizer::is_resizer;
 use super::scenario::Until;
 use super::snapshotter::is_snapshotter;
 
@@ -23,6 +24,10 @@ pub(super) fn holds(state: &State, namespace: &str, kind: Kind, name: &str, unti
         Until::Retried => volumes_of(state, namespace, name) > 1,
         Until::Exists => object.is_some(),
         Until::Gone => object.is_none(),
+        Until::Condition(kind) => {
+            let conditions = field("/status/conditions").and_then(Value::as_array);
+            conditions.into_iter().flatten().any(|condition| condition.pointer("/type") == Some(&json!(kind)))
+        }
         Until::Event(reason, text) => has_event(state, namespace, kind, name, reason, text),
         Until::Field(pointer, value) => object.is_some() && field(pointer).unwrap_or(&Value::Null) == value,
         Until::Contains(pointer, value) => contains(field(pointer), value),
@@ -63,6 +68,6 @@ fn has_event(state: &State, namespace: &str, kind: Kind, name: &str, reason: &st
             && Kind::of_reference(text("/involvedObject/kind")) == Some(kind)
             && text("/reason") == reason
             && text("/message").contains(message)
-            && (is_provisioner(event) || is_snapshotter(event))
+            && (is_provisioner(event) || is_resizer(event) || is_snapshotter(event))
     })
 }

@@ -1,5 +1,5 @@
-//! Differences from csi-provisioner and csi-snapshotter that are deliberate. docs/embedded-controllers.md lists them
-//! for users.
+//! Differences from csi-provisioner, csi-resizer and csi-snapshotter that are deliberate. docs/embedded-controllers.md
+//! lists them for users.
 
 use super::difference::Deliberate;
 
@@ -87,6 +87,39 @@ pub(super) const DELIBERATE: &[Deliberate] = &[
         reason: "a volume whose name is taken while it is created does not leak",
     },
     Deliberate { scenario: "volume-refused", field: "/records/*/Claim a/metadata/finalizers", reason: HELD },
+];
+
+const ERROR: &str = "the error of an earlier attempt is removed when the driver has expanded the volume";
+const CLAIM_GONE: &str = "an expansion whose claim was deleted meanwhile is no failure";
+const ONE_CALL: &str = "a modification waits for the end of an expansion of the same volume";
+const SECRET: &str = "an Event reports the missing Secret";
+const CLASS_DRIVER: &str = "the driver of the VolumeAttributesClass is reported";
+
+/// Of resizers.
+pub(super) const OF_RESIZERS: &[Deliberate] = &[
+    Deliberate {
+        scenario: "filesystem-fails",
+        field: "/records/*/Claim a/status/conditions/ControllerResizeError",
+        reason: ERROR,
+    },
+    Deliberate {
+        scenario: "claim-deleted-while-device-grows",
+        field: "/events/a/Warning VolumeResizeFailed",
+        reason: CLAIM_GONE,
+    },
+    Deliberate {
+        scenario: "class-requested-while-device-grows",
+        // Of two calls for a volume at once the driver refuses the second, whichever it is
+        field: "/events/a",
+        reason: ONE_CALL,
+    },
+    Deliberate {
+        scenario: "secret-of-modification-missing",
+        field: "/events/a/Warning VolumeModifyFailed",
+        reason: SECRET,
+    },
+    Deliberate { scenario: "class-of-another-driver", field: "/end", reason: CLASS_DRIVER },
+    Deliberate { scenario: "class-of-another-driver", field: "/events/a", reason: CLASS_DRIVER },
 ];
 
 const CALLED: &str = "the annotation about a creation is not added before the driver is called";

@@ -1,6 +1,7 @@
 //! The outcome of a scenario in a form that does not depend on the run: objects without times, versions and generated
 //! values, and the Events of the provisioner.
 
+mod expansions;
 mod snapshots;
 
 use serde_json::{Map, Value, json};
@@ -8,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::kinds::Kind;
 use super::observed::{Key, State};
 use super::provisioner::is_provisioner;
-use super::scenario::{SELF, Scenario};
+use super::scenario::{Compared, SELF, Scenario};
 
 /// Members of objects that differ in each run, as JSON pointers.
 const VOLATILE: [&str; 9] = [
@@ -31,8 +32,10 @@ const CONFLICTS: [&str; 2] = ["the object has been modified", "the server reject
 
 /// Returns the objects of a scenario: its claims, their volumes, and its snapshots.
 pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
-    if scenario.compares_snapshots {
-        return snapshots::objects(state, scenario);
+    match scenario.compared {
+        Compared::Provisioning => {}
+        Compared::Snapshots => return snapshots::objects(state, scenario),
+        Compared::Expansions => return expansions::objects(state, scenario),
     }
     let uids = state.claim_uids(scenario.name);
     let is_of_claim = |name: &str| uids.iter().any(|uid| name.contains(uid));
@@ -57,8 +60,10 @@ pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
 /// Returns the Events of the provisioner about the objects of a scenario, without their number, which depends on time,
 /// and without conflicts with other clients.
 pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
-    if scenario.compares_snapshots {
-        return snapshots::events(state, scenario);
+    match scenario.compared {
+        Compared::Provisioning => {}
+        Compared::Snapshots => return snapshots::events(state, scenario),
+        Compared::Expansions => return expansions::events(state, scenario),
     }
     let uids = state.claim_uids(scenario.name);
     let mut events = Map::new();
@@ -81,7 +86,10 @@ pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
 /// Returns whether one LogicalVolume was ever created for each claim or VolumeSnapshot of a scenario, or several: the
 /// number of attempts depends on time.
 pub(super) fn volumes_ever_created(state: &State, scenario: &Scenario) -> Value {
-    let owners = if scenario.compares_snapshots { Kind::Snapshot } else { Kind::Claim };
+    let owners = match scenario.compared {
+        Compared::Provisioning | Compared::Expansions => Kind::Claim,
+        Compared::Snapshots => Kind::Snapshot,
+    };
     let uids = state.uids_in(owners, scenario.name);
     let mut created = Map::new();
     for key in state.uids.values().filter(|key| key.kind == Kind::LogicalVolume) {

@@ -22,12 +22,13 @@ use topolvm_testkit::lvm::{FakeLvm, FakeVolume, Fault};
 
 use super::condition::holds;
 use super::kinds::Kind;
+use super::merge::merge;
 use super::observed::{Observed, State};
 use super::outcome::{self, BARRIER};
 use super::scenario::{
-    self, ALPHA, BETA, HANDLE, SELF, Scenario, ScenarioNode, Step, Target, Until, VOLUME, immediate_on,
+    self, ALPHA, BETA, HANDLE, SELF, Scenario, ScenarioNode, Step, Target, Until, VOLUME, VOLUME_ID, immediate_on, size,
 };
-use super::tested::Tested;
+use super::tested::{Tested, Work};
 
 /// Time that a scenario has. Most take seconds, those with a timeout of the provisioner half a minute; a busy machine
 /// may take a minute more.
@@ -45,7 +46,7 @@ const BARRIER_CLASS: &str = "barrier";
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The programs under test, whose logs are kept.
-const PROGRAMS: [&str; 3] = [CONTROLLER, "csi-provisioner", "csi-snapshotter"];
+const PROGRAMS: [&str; 4] = [CONTROLLER, "csi-provisioner", "csi-resizer", "csi-snapshotter"];
 
 /// The outcomes of the scenarios by name.
 pub(super) type Outcomes = BTreeMap<String, Value>;
@@ -142,7 +143,8 @@ impl Run<'_> {
 
     fn run_all(&self, parallel: &[Scenario], alone: &[Scenario]) -> Result<Report> {
         self.wait_published()?;
-        self.create(BARRIER_CLASS, Kind::Class, scenario::class(BARRIER_CLASS, immediate_on(ALPHA)))?;
+        let class = merge(immediate_on(ALPHA), json!({"allowVolumeExpansion": true}));
+        self.create(BARRIER_CLASS, Kind::Class, scenario::class(BARRIER_CLASS, class))?;
         let mut results = thread::scope(|scope| {
             let threads: Vec<_> = parallel.iter().map(|it| (it, scope.spawn(|| self.run_scenario(it)))).collect();
             let join = |thread: thread::ScopedJoinHandle<'_, Result<Value>>| {
@@ -205,6 +207,9 @@ impl Run<'_> {
                 if object.to_string().contains(VOLUME) {
                     object = substitute(&object, VOLUME, &self.volume_name(scenario, "a", deadline)?);
                 }
+                if object.to_string().contains(VOLUME_ID) {
+                    object = substitute(&object, VOLUME_ID, &self.volume_id(scenario, deadline)?);
+                }
                 if object.to_string().contains(HANDLE) {
                     object = substitute(&object, HANDLE, &self.snapshot_handle(scenario, deadline)?);
                 }
@@ -246,16 +251,20 @@ impl Run<'_> {
             },
             Step::StopAgent(node) => self.nodes.stop_agent(node),
             Step::StartAgent(node) => self.nodes.start_agent(node),
-            Step::BreakLvm(node) => {
-                self.lvm(node)?.fail_always("lvcreate", Fault::says("device-mapper: create ioctl failed"));
+            Step::BreakLvm(node, command) => {
+                self.lvm(node)?.fail_always(command, Fault::says("device-mapper: create ioctl failed"));
+                Ok(())
+            }
+            Step::RepairLvm(node) => {
+                self.lvm(node)?.clear_faults();
                 Ok(())
             }
             Step::FreeSpace(node) => {
                 self.lvm(node)?.remove_volume("ssd", FILLER);
                 Ok(())
             }
-            Step::KillProvisioner | Step::KillSnapshotter => self.tested().kill(self.cluster),
-            Step::StartProvisioner | Step::StartSnapshotter => self.tested().restart(self.cluster),
+            Step::Kill => self.tested().kill(self.cluster),
+            Step::Restart => self.tested().restart(self.cluster),
             Step::HandOver => {
                 let mut tested = self.tested();
                 tested.hand_over(self.cluster)?;
@@ -265,12 +274,22 @@ impl Run<'_> {
         }
     }
 
-    /// Has a claim provisioned, so that the provisioner has seen all that was created before it.
+    /// Has a claim provisioned, and expanded where resizers are tested, so that the program under test has seen all
+    /// that was created before it.
     fn pass_barrier(&self, scenario: &Scenario, name: &str, deadline: Instant) -> Result<()> {
-        let object = scenario::claim(name, [json!({"spec": {"storageClassName": BARRIER_CLASS}})]);
+        // The kubelet has nothing to do for a device
+        let spec = json!({"spec": {"storageClassName": BARRIER_CLASS, "volumeMode": "Block"}});
+        let object = scenario::claim(name, [spec]);
         self.create(scenario.name, Kind::Claim, object)?;
         let is_bound = |state: &State| holds(state, scenario.name, Kind::Claim, name, &Until::Bound).then_some(());
-        self.observed.wait(deadline, is_bound).context("the claim of the barrier is not bound")
+        self.observed.wait(deadline, is_bound).context("the claim of the barrier is not bound")?;
+        if self.tested().work != Work::Resizer {
+            return Ok(());
+        }
+        self.patch(scenario, &Target::Named(Kind::Claim, name.to_owned()), &size("128Mi"), "", deadline)?;
+        let until = Until::Field("/status/capacity/storage", "128Mi".into());
+        let is_expanded = |state: &State| holds(state, scenario.name, Kind::Claim, name, &until).then_some(());
+        self.observed.wait(deadline, is_expanded).context("the claim of the barrier is not expanded")
     }
 
     fn patch(&self, scenario: &Scenario, target: &Target, patch: &Value, part: &str, deadline: Instant) -> Result<()> {
@@ -332,6 +351,15 @@ impl Run<'_> {
             state.uids_in(kind, scenario.name).into_iter().find(is_it).map(str::to_owned)
         };
         self.observed.wait(deadline, find).with_context(|| format!("no {kind:?} {name} was observed"))
+    }
+
+    /// Returns the id of the volume of the LogicalVolume with the name of the scenario, when it has one.
+    fn volume_id(&self, scenario: &Scenario, deadline: Instant) -> Result<String> {
+        let find = |state: &State| {
+            let object = state.get(Kind::LogicalVolume, "", scenario.name)?;
+            object.pointer("/status/volumeID")?.as_str().map(str::to_owned)
+        };
+        self.observed.wait(deadline, find).with_context(|| format!("LogicalVolume {} has no volume", scenario.name))
     }
 
     /// Returns the id of the snapshot of the VolumeSnapshot `s`, when it has one.

@@ -11,6 +11,8 @@ use super::merge::merge;
 pub(super) const SELF: &str = "$SELF";
 /// Stands for the name of the PersistentVolume of the claim `a`.
 pub(super) const VOLUME: &str = "$VOLUME";
+/// Stands for the id of the volume of the LogicalVolume with the name of the scenario.
+pub(super) const VOLUME_ID: &str = "$ID";
 /// Stands for the id of the snapshot of the VolumeSnapshot `s`.
 pub(super) const HANDLE: &str = "$HANDLE";
 /// A node with free space in all classes.
@@ -47,7 +49,8 @@ pub(super) enum Step {
     PatchStatus(Target, Value),
     Delete(Target),
     Wait(Target, Until),
-    /// Another claim is created and provisioned, so that the provisioner has seen all that was created before.
+    /// Another claim is created and provisioned, and expanded where resizers are tested, so that the program under test
+    /// has seen all that was created before.
     Barrier,
     /// Adds the objects of the scenario to its outcome.
     Record,
@@ -55,14 +58,16 @@ pub(super) enum Step {
     WaitRefused(Kind, Value),
     StopAgent(&'static str),
     StartAgent(&'static str),
-    /// Every `lvcreate` of a node fails.
-    BreakLvm(&'static str),
+    /// Every start of a sub-command of LVM on a node fails.
+    BreakLvm(&'static str, &'static str),
+    /// No sub-command of LVM on a node fails any more.
+    RepairLvm(&'static str),
     /// Removes the volume that fills a node.
     FreeSpace(&'static str),
-    KillProvisioner,
-    StartProvisioner,
-    KillSnapshotter,
-    StartSnapshotter,
+    /// Kills the program under test.
+    Kill,
+    /// Starts it again.
+    Restart,
     /// Stops the program under test and starts the other one.
     HandOver,
 }
@@ -80,7 +85,9 @@ pub(super) enum Until {
     Retried,
     Exists,
     Gone,
-    /// The provisioner has reported an Event with this reason about it, whose message contains the text.
+    /// The claim has this condition.
+    Condition(&'static str),
+    /// The program under test has reported an Event with this reason about it, whose message contains the text.
     Event(&'static str, &'static str),
     /// The value at a JSON pointer; null if it is absent.
     Field(&'static str, Value),
@@ -100,6 +107,17 @@ pub(super) struct ScenarioNode {
     pub(super) filled: u64,
 }
 
+/// The part of the objects that a scenario compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compared {
+    /// Claims and how their volumes are provisioned.
+    Provisioning,
+    /// Snapshots, and not their volumes.
+    Snapshots,
+    /// Sizes and VolumeAttributesClasses of claims and volumes, with the conditions of claims.
+    Expansions,
+}
+
 /// A scenario. Its methods append steps.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
@@ -108,13 +126,12 @@ pub(super) struct Scenario {
     pub(super) steps: Vec<Step>,
     /// The volume may be on any node.
     pub(super) any_node: bool,
-    /// Its snapshots are compared, and not its volumes.
-    pub(super) compares_snapshots: bool,
+    pub(super) compared: Compared,
 }
 
 impl Scenario {
     pub(super) fn new(name: &'static str) -> Self {
-        Self { name, nodes: Vec::new(), steps: Vec::new(), any_node: false, compares_snapshots: false }
+        Self { name, nodes: Vec::new(), steps: Vec::new(), any_node: false, compared: Compared::Provisioning }
     }
 
     /// A scenario with a StorageClass that binds when a node is selected, changed by a patch.
@@ -133,9 +150,8 @@ impl Scenario {
         self
     }
 
-    pub(super) fn comparing_snapshots(mut self) -> Self {
-        self.compares_snapshots = true;
-        self
+    pub(super) fn comparing(self, compared: Compared) -> Self {
+        Self { compared, ..self }
     }
 
     pub(super) fn step(mut self, step: Step) -> Self {
@@ -196,6 +212,83 @@ impl Scenario {
     /// Selects a node for a claim, as kube-scheduler does.
     pub(super) fn select(self, claim: &str, node: &str) -> Self {
         self.patch(Kind::Claim, claim, on(node))
+    }
+
+    /// Requests another size in a claim.
+    pub(super) fn request(self, claim: &str, bytes: &str) -> Self {
+        self.patch(Kind::Claim, claim, size(bytes))
+    }
+
+    /// Requests another VolumeAttributesClass in a claim.
+    pub(super) fn request_class(self, claim: &str, class: &str) -> Self {
+        self.patch(Kind::Claim, claim, attributes_class(class))
+    }
+
+    /// Creates a VolumeAttributesClass.
+    pub(super) fn attributes(self, name: &str, driver: &str, parameters: &Value) -> Self {
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttributesClass", "metadata": {"name": ""},
+            "driverName": driver, "parameters": parameters,
+        });
+        self.create(Kind::AttributesClass, name, class)
+    }
+
+    /// Waits until a claim has this size and the resizer has reported success, and records the objects.
+    pub(super) fn expanded(self, claim: &str, bytes: &'static str) -> Self {
+        self.wait(Kind::Claim, claim, Until::Field("/status/capacity/storage", bytes.into()))
+            .wait(Kind::Claim, claim, Until::Event("VolumeResizeSuccessful", ""))
+            .record()
+    }
+
+    /// Waits until an expansion to this size is in this state.
+    pub(super) fn in_state(self, claim: &str, bytes: &'static str, state: &'static str) -> Self {
+        self.wait(Kind::Claim, claim, Until::Field("/status/allocatedResources/storage", bytes.into())).wait(
+            Kind::Claim,
+            claim,
+            Until::Field("/status/allocatedResourceStatuses/storage", state.into()),
+        )
+    }
+
+    /// Waits until a volume has this size and its claim waits for the kubelet, and records the objects.
+    pub(super) fn node_pending(self, claim: &str, bytes: &'static str) -> Self {
+        self.wait(Kind::Claim, claim, Until::Event("FileSystemResizeRequired", ""))
+            .in_state(claim, bytes, "NodeResizePending")
+            .record()
+    }
+
+    /// Waits until the driver has called the expansion to this size infeasible, and records the objects.
+    pub(super) fn infeasible(self, claim: &str, bytes: &'static str) -> Self {
+        self.wait(Kind::Claim, claim, Until::Event("VolumeResizeFailed", ""))
+            .in_state(claim, bytes, "ControllerResizeInfeasible")
+            .record()
+    }
+
+    /// Writes to the status of a claim that the kubelet has grown the filesystem to this size.
+    pub(super) fn node_finished(self, claim: &str, bytes: &str) -> Self {
+        let status = json!({"status": {
+            "capacity": {"storage": bytes}, "allocatedResourceStatuses": {"storage": null}, "conditions": null,
+        }});
+        self.patch_status(claim, status)
+    }
+
+    /// Changes the status of a claim.
+    pub(super) fn patch_status(self, claim: &str, status: Value) -> Self {
+        self.step(Step::PatchStatus(Target::Named(Kind::Claim, claim.to_owned()), status))
+    }
+
+    /// Waits until the volume of a claim has this VolumeAttributesClass, and records the objects.
+    pub(super) fn modified(self, claim: &str, class: &str) -> Self {
+        self.wait(Kind::Claim, claim, Until::Field("/status/currentVolumeAttributesClassName", class.into()))
+            .wait(Kind::Claim, claim, Until::Field("/status/modifyVolumeStatus", Value::Null))
+            .wait(Kind::Claim, claim, Until::Event("VolumeModifySuccessful", ""))
+            .record()
+    }
+
+    /// Waits until the modification of the volume of a claim is in this state, and records the objects.
+    pub(super) fn modification(self, claim: &str, state: &'static str) -> Self {
+        self.wait(Kind::Claim, claim, Until::Field("/status/modifyVolumeStatus/status", state.into()))
+            .wait(Kind::Claim, claim, Until::Event("VolumeModifyFailed", ""))
+            .record()
     }
 
     /// Creates a VolumeSnapshotClass with the scenario's name, changed by a patch.
@@ -316,6 +409,11 @@ pub(super) fn immediate_on(node: &str) -> Value {
 /// Returns a patch of a StorageClass that allows these values of a label.
 pub(super) fn allowed(key: &str, values: &[&str]) -> Value {
     json!({"allowedTopologies": [{"matchLabelExpressions": [{"key": key, "values": values}]}]})
+}
+
+/// Returns a patch of a claim with this VolumeAttributesClass.
+pub(super) fn attributes_class(class: &str) -> Value {
+    json!({"spec": {"volumeAttributesClassName": class}})
 }
 
 /// Returns a patch of a claim with this size.

@@ -7,15 +7,21 @@ mod binding;
 mod classes;
 mod clones;
 mod deletion;
+mod device_expansions;
 mod dynamic_contents;
+mod expansion_faults;
 mod faults;
+mod filesystem_expansions;
 mod filesystems;
+mod modifications;
 mod pre_provisioned_contents;
+mod resizer_restarts;
 mod restarts;
 mod secrets;
 mod sizes;
 mod snapshots;
 mod snapshotter_restarts;
+mod static_expansions;
 mod static_volumes;
 mod topology;
 
@@ -49,6 +55,28 @@ pub(super) fn alone() -> Vec<Scenario> {
 /// Returns the scenarios in which the other provisioner takes over, which run one after the other.
 pub(super) fn hand_overs() -> Vec<Scenario> {
     restarts::hand_overs()
+}
+
+/// Returns the scenarios of resizers that run at the same time.
+pub(super) fn expansions_parallel() -> Vec<Scenario> {
+    [
+        device_expansions::scenarios(),
+        expansion_faults::scenarios(),
+        filesystem_expansions::scenarios(),
+        modifications::scenarios(),
+        static_expansions::scenarios(),
+    ]
+    .concat()
+}
+
+/// Returns the scenarios that stop the resizer, which run one after the other.
+pub(super) fn expansions_alone() -> Vec<Scenario> {
+    resizer_restarts::scenarios()
+}
+
+/// Returns the scenarios in which the other resizer takes over, which run one after the other.
+pub(super) fn resizer_hand_overs() -> Vec<Scenario> {
+    resizer_restarts::hand_overs()
 }
 
 /// Returns the scenarios of snapshotters that run at the same time.

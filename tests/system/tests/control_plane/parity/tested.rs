@@ -9,6 +9,7 @@ use testbed::sidecars::Sidecar;
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, controller_socket};
 
 use super::provisioner::{STOCK_PROVISIONER, provisioner_spec};
+use super::resizer::{STOCK_RESIZER, resizer_spec};
 use super::snapshotter::{STOCK_SNAPSHOTTER, snapshotter_spec};
 use crate::fixture::GRACE;
 
@@ -16,6 +17,7 @@ use crate::fixture::GRACE;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
     Provisioner,
+    Resizer,
     Snapshotter,
 }
 
@@ -52,6 +54,7 @@ impl Tested {
     pub(super) fn spec(self, directory: &Path) -> Result<TopolvmSpec> {
         match self.work {
             Work::Provisioner => provisioner_spec(self.is_embedded, directory),
+            Work::Resizer => resizer_spec(self.is_embedded, directory),
             Work::Snapshotter => snapshotter_spec(self.is_embedded, directory),
         }
     }
@@ -100,6 +103,7 @@ impl Tested {
     const fn sidecar(self) -> (Sidecar, &'static [&'static str]) {
         match self.work {
             Work::Provisioner => (Sidecar::UpstreamProvisioner, &STOCK_PROVISIONER),
+            Work::Resizer => (Sidecar::Resizer, &STOCK_RESIZER),
             Work::Snapshotter => (Sidecar::Snapshotter, &STOCK_SNAPSHOTTER),
         }
     }

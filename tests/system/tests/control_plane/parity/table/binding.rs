@@ -126,12 +126,12 @@ fn csi_node(drivers: &Value) -> Value {
 }
 
 /// Returns the step after which pods can be created.
-fn service_account() -> Step {
+pub(super) fn service_account() -> Step {
     Step::Wait(Target::Named(Kind::ServiceAccount, "default".to_owned()), Until::Exists)
 }
 
 /// Returns a pod with a claim for kube-scheduler, on a node; no kubelet ever runs it.
-fn pod(claim: &str, node: &str) -> Value {
+pub(super) fn pod(claim: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": claim},
         "spec": {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::parity::kinds::Kind;
 use crate::parity::merge::merge;
-use crate::parity::scenario::{ALPHA, DRIVER, SELF, Scenario, Step, Target, Until, on, parameters};
+use crate::parity::scenario::{ALPHA, Compared, DRIVER, SELF, Scenario, Step, Target, Until, on, parameters};
 
 const BEING_DELETED: &str = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted";
 const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
@@ -12,7 +12,7 @@ const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 /// Begins a scenario with a bound claim `source` that a thin volume on this node has.
 pub(super) fn with_source_on(scenario: Scenario, node: &str, claim: Value) -> Scenario {
     scenario
-        .comparing_snapshots()
+        .comparing(Compared::Snapshots)
         .class(parameters(&json!({"topolvm.io/device-class": "thin"})))
         .claim("source", [on(node), claim])
         .wait(Kind::Claim, "source", Until::Bound)
@@ -63,7 +63,7 @@ pub(super) fn readable_secret(scenario: Scenario, name: &str) -> Scenario {
         )
 }
 
-fn secret_object() -> Value {
+pub(super) fn secret_object() -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": ""}, "stringData": {"password": "x"}})
 }
 
@@ -88,7 +88,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     let taken = |name| with_class(name, json!({})).snapshot("s", "source").ready("s");
     let retained = |name| with_class(name, json!({"deletionPolicy": "Retain"})).snapshot("s", "source").ready("s");
     let created = |name, patch: Value| {
-        Scenario::new(name).comparing_snapshots().snapshot_class(json!({})).create(
+        Scenario::new(name).comparing(Compared::Snapshots).snapshot_class(json!({})).create(
             Kind::SnapshotContent,
             SELF,
             content(patch),
@@ -184,7 +184,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .snapshot_gone("s"),
         // Refused by the driver
         Scenario::with_class("thick-source", json!({}))
-            .comparing_snapshots()
+            .comparing(Compared::Snapshots)
             .claim("source", [on(ALPHA)])
             .wait(Kind::Claim, "source", Until::Bound)
             .snapshot_class(json!({}))
@@ -194,7 +194,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .snapshot_gone("s"),
         with_source_on(Scenario::new("lvcreate-fails").node("broken-1", 1, 0), "broken-1", json!({}))
             .snapshot_class(json!({}))
-            .step(Step::BreakLvm("broken-1"))
+            .step(Step::BreakLvm("broken-1", "lvcreate"))
             .snapshot("s", "source")
             .refused("s", "lvcreate"),
         // As snapshot-controller deletes it

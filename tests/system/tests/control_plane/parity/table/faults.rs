@@ -16,7 +16,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .create(
                 Kind::AdmissionPolicy,
                 SELF,
-                policy("", "persistentvolumes", "object.spec.storageClassName == '$SELF'"),
+                policy(&["CREATE"], "", "persistentvolumes", "object.spec.storageClassName == '$SELF'"),
             )
             .create(Kind::AdmissionBinding, SELF, binding())
             .step(Step::WaitRefused(
@@ -81,7 +81,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .bound("a"),
         class("lvcreate-fails")
             .node("broken-1", 1, 0)
-            .step(Step::BreakLvm("broken-1"))
+            .step(Step::BreakLvm("broken-1", "lvcreate"))
             .claim("a", [on("broken-1")])
             .failed("a", "lvcreate")
             .unselected("a")
@@ -89,7 +89,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .bound("a"),
         class("claim-deleted-after-failure")
             .node("broken-2", 1, 0)
-            .step(Step::BreakLvm("broken-2"))
+            .step(Step::BreakLvm("broken-2", "lvcreate"))
             .claim("a", [on("broken-2")])
             .failed("a", "")
             .delete(Kind::Claim, "a")
@@ -135,7 +135,7 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .create(
                 Kind::AdmissionPolicy,
                 SELF,
-                policy("topolvm.io", "logicalvolumes", "object.spec.nodeName == 'refused-1'"),
+                policy(&["CREATE"], "topolvm.io", "logicalvolumes", "object.spec.nodeName == 'refused-1'"),
             )
             .create(Kind::AdmissionBinding, SELF, binding())
             .step(Step::WaitRefused(
@@ -150,15 +150,15 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     ]
 }
 
-/// Returns an admission policy that refuses new objects of a resource that meet a condition.
-fn policy(group: &str, resource: &str, condition: &str) -> Value {
+/// Returns an admission policy that refuses these operations on objects of a resource that meet a condition.
+pub(super) fn policy(operations: &[&str], group: &str, resource: &str, condition: &str) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
         "metadata": {"name": ""},
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {"resourceRules": [{
-                "apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource],
+                "apiGroups": [group], "apiVersions": ["v1"], "operations": operations, "resources": [resource],
             }]},
             "matchConditions": [{"name": "scenario", "expression": condition}],
             "validations": [{"expression": "false", "message": "refused by the scenario"}],
@@ -166,7 +166,7 @@ fn policy(group: &str, resource: &str, condition: &str) -> Value {
     })
 }
 
-fn binding() -> Value {
+pub(super) fn binding() -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
         "metadata": {"name": ""}, "spec": {"policyName": SELF, "validationActions": ["Deny"]},

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::dynamic_contents::{readable_secret, secret, with_source};
 use crate::parity::kinds::Kind;
 use crate::parity::merge::merge;
-use crate::parity::scenario::{DRIVER, HANDLE, SELF, Scenario, Step, Target, Until};
+use crate::parity::scenario::{Compared, DRIVER, HANDLE, SELF, Scenario, Step, Target, Until};
 
 /// Returns a content of a snapshot for the VolumeSnapshot `p`.
 fn content(handle: &str, patch: Value) -> Value {
@@ -50,7 +50,11 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     };
     let volume_gone = |scenario: Scenario| scenario.step(Step::Wait(Target::SnapshotVolumeOf("s"), Until::Gone));
     let failing = |name, class: Value, content: Value| {
-        Scenario::new(name).comparing_snapshots().snapshot_class(class).create(Kind::SnapshotContent, SELF, content)
+        Scenario::new(name).comparing(Compared::Snapshots).snapshot_class(class).create(
+            Kind::SnapshotContent,
+            SELF,
+            content,
+        )
     };
     let check_failed = |text| Until::Event("SnapshotContentCheckandUpdateFailed", text);
     let with_class = || json!({"spec": {"volumeSnapshotClassName": SELF}});

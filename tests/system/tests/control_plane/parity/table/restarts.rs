@@ -13,33 +13,33 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .claim("a", [on(node)])
             .step(Step::Wait(Target::LogicalVolumeOf("a"), Until::Exists))
             .wait(Kind::Claim, "a", Until::Event("Provisioning", ""))
-            .step(Step::KillProvisioner)
+            .step(Step::Kill)
     };
     vec![
         on_stopped("killed-while-volume-is-made", "slow-10")
             .step(Step::StartAgent("slow-10"))
-            .step(Step::StartProvisioner)
+            .step(Step::Restart)
             .bound("a")
             .deleted("a"),
         on_stopped("claim-deleted-while-provisioner-is-dead", "slow-11")
             .delete(Kind::Claim, "a")
             .wait(Kind::Claim, "a", Until::Without("/metadata/finalizers", "kubernetes.io/pvc-protection".into()))
-            .step(Step::StartProvisioner)
+            .step(Step::Restart)
             .step(Step::StartAgent("slow-11"))
             .barrier(),
         Scenario::with_class("volume-released-while-provisioner-is-dead", json!({}))
             .claim("a", [on(ALPHA)])
             .bound("a")
-            .step(Step::KillProvisioner)
+            .step(Step::Kill)
             .delete(Kind::Claim, "a")
             .wait_volume("a", Until::Field("/status/phase", "Released".into()))
-            .step(Step::StartProvisioner)
+            .step(Step::Restart)
             .gone("a"),
         Scenario::with_class("claims-created-while-provisioner-is-dead", json!({}))
-            .step(Step::KillProvisioner)
+            .step(Step::Kill)
             .claim("a", [on(ALPHA)])
             .claim("b", [on(ALPHA)])
-            .step(Step::StartProvisioner)
+            .step(Step::Restart)
             .wait(Kind::Claim, "a", Until::Bound)
             .bound("b"),
     ]

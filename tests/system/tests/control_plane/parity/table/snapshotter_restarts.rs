@@ -15,29 +15,29 @@ pub(super) fn scenarios() -> Vec<Scenario> {
     let taken = |name| with_source(name).snapshot_class(json!({})).snapshot("s", "source").ready("s");
     vec![
         interrupted("killed-while-snapshot-is-created", "slow-11")
-            .step(Step::KillSnapshotter)
+            .step(Step::Kill)
             .step(Step::StartAgent("slow-11"))
-            .step(Step::StartSnapshotter)
+            .step(Step::Restart)
             .ready("s")
             .delete(Kind::Snapshot, "s")
             .snapshot_gone("s"),
         interrupted("deleted-while-snapshotter-is-dead", "slow-12")
-            .step(Step::KillSnapshotter)
+            .step(Step::Kill)
             .delete(Kind::Snapshot, "s")
             .step(Step::StartAgent("slow-12"))
-            .step(Step::StartSnapshotter)
+            .step(Step::Restart)
             .snapshot_gone("s"),
         taken("ready-snapshot-deleted-while-snapshotter-is-dead")
-            .step(Step::KillSnapshotter)
+            .step(Step::Kill)
             .delete(Kind::Snapshot, "s")
-            .step(Step::StartSnapshotter)
+            .step(Step::Restart)
             .snapshot_gone("s"),
         with_source("created-while-snapshotter-is-dead")
             .snapshot_class(json!({}))
-            .step(Step::KillSnapshotter)
+            .step(Step::Kill)
             .snapshot("s", "source")
             .snapshot("t", "source")
-            .step(Step::StartSnapshotter)
+            .step(Step::Restart)
             .wait(Kind::Snapshot, "s", Until::Field("/status/readyToUse", true.into()))
             .wait_content("s", Until::Field(BEING_CREATED_POINTER, Value::Null))
             .ready("t"),

@@ -87,7 +87,7 @@ fn foreign_of(claim: &'static str) -> Step {
 }
 
 /// Returns a PersistentVolume of a driver, changed by a patch.
-fn volume(driver: &str, reclaim: &str, patch: &Value) -> Value {
+pub(super) fn volume(driver: &str, reclaim: &str, patch: &Value) -> Value {
     let volume = json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": ""},
         "spec": {
