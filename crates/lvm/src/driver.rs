@@ -4,6 +4,7 @@ mod batch;
 mod disks;
 mod pools;
 mod relocation;
+mod snapshot_group;
 mod visible_disks;
 
 use std::slice;

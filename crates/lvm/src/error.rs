@@ -147,6 +147,30 @@ pub enum Error {
         /// LVM's standard error.
         stderr: String,
     },
+    /// The filesystems of several volumes cannot be frozen together.
+    #[error(
+        "cannot freeze the filesystems for snapshots of one moment: {stderr}; if a backup tool left one frozen, run \
+         `fsfreeze --unfreeze DIRECTORY` on the node; take snapshots of raw block volumes that are in use one by one"
+    )]
+    NotFrozen {
+        /// Standard error of the programs that freeze.
+        stderr: String,
+    },
+    /// The kernel freezes a filesystem only once, and LVM needs to freeze it a second time.
+    #[error("snapshots of one moment need Linux 6.8 or later on the node; take snapshots of single volumes")]
+    FreezesOnce,
+    /// Filesystems were thawed before LVM had taken the snapshots of all volumes, or a device was opened.
+    #[error(
+        "volumes in volume group {vg} may have been written to between their snapshots of one moment, for which they \
+         are frozen {} s at most; no snapshot is kept: try again, or take snapshots of fewer volumes at a time",
+        .limit.as_secs()
+    )]
+    ThawedEarly {
+        /// The group.
+        vg: VgName,
+        /// The time limit.
+        limit: Duration,
+    },
     /// LVM did not end in time.
     #[error("{command} did not end within {} s and was stopped", .after.as_secs())]
     Timeout {

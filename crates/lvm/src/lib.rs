@@ -14,6 +14,7 @@ mod command;
 mod devices;
 mod driver;
 mod error;
+mod freeze;
 mod group_lock;
 mod host_settings;
 mod interrupted_moves;
@@ -36,6 +37,7 @@ pub use command::{Effect, LvmCommand, NewPool, NewSnapshot, NewVolume, PoolSizes
 pub use devices::{DeviceStatus, Devices, SystemDevices};
 pub use driver::{Changed, CreatedBatch, Lvm};
 pub use error::{Error, Refusal};
+pub use freeze::Freeze;
 pub use group_lock::GroupLock;
 pub use host_settings::HostSettings;
 pub use layout::{Layout, OptionsFor, RefusedOptions, Shape, check_options};

@@ -1,6 +1,8 @@
 //! The port through which commands reach LVM.
 
-use crate::{Error, LvmCommand, Output, RunError};
+use std::time::Duration;
+
+use crate::{Error, Freeze, LvmCommand, Output, RunError};
 
 /// Runs LVM commands.
 ///
@@ -22,6 +24,18 @@ pub trait CommandRunner: Send + Sync + 'static {
         program: &'static str,
         args: &[String],
     ) -> impl Future<Output = Result<Output, RunError>> + Send;
+
+    /// Freezes the filesystems on devices of device-mapper, by the names of these, from another process that outlives
+    /// this one. It thaws them when the [`Freeze`] ends, when this process does, or after `limit`: no filesystem stays
+    /// frozen whatever happens to the caller.
+    ///
+    /// Freezing writes all that is in memory. If it is not possible, as for a device that is open without a mounted
+    /// filesystem, the answer is an [`Output`], and everything is thawed by then.
+    fn freeze(
+        &self,
+        devices: &[String],
+        limit: Duration,
+    ) -> impl Future<Output = Result<Result<Freeze, Output>, RunError>> + Send;
 
     /// Receives the outcome of commands from the code that evaluated it: in LVM's shell the exit status shows nothing.
     /// `None` is success.

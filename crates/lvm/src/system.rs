@@ -1,6 +1,7 @@
 //! The runner that starts real LVM processes.
 
 mod container;
+mod freeze;
 mod orphans;
 mod shell;
 mod shell_retry;
@@ -20,7 +21,7 @@ use tokio::time::timeout;
 pub use self::container::Placement;
 use self::shell::{IdleShells, ShellResult, Timeouts};
 use self::shell_retry::ShellRetry;
-use crate::{CommandRunner, Effect, Host, LvmCommand, Output, RunError, SystemDevices};
+use crate::{CommandRunner, Effect, Freeze, Host, LvmCommand, Output, RunError, SystemDevices};
 
 /// The environment of LVM, and nothing else: what LVM does must not depend on who started us. `LC_ALL` keeps the
 /// messages English, which [`Error`](crate::Error) relies on.
@@ -166,17 +167,22 @@ impl SystemRunner {
     }
 
     fn spawn(&self, args: &[String], stdin: Stdio) -> Result<Child, RunError> {
-        let failed = |source| RunError::Spawn { program: self.program.display().to_string(), source };
+        let words: Vec<_> = self.prefix.iter().chain(args).cloned().collect();
+        self.spawn_detached(&self.program, &words, stdin)
+    }
+
+    /// Starts a program as LVM is started: it outlives this process and its container.
+    fn spawn_detached(&self, program: &Path, args: &[String], stdin: Stdio) -> Result<Child, RunError> {
+        let failed = |source| RunError::Spawn { program: program.display().to_string(), source };
         // The shell would report it too, but as LVM's answer
-        std::fs::metadata(&self.program).map_err(failed)?;
+        std::fs::metadata(program).map_err(failed)?;
         let group = match &self.placement {
             Placement::Outside(group) => group.as_os_str(),
             Placement::Host | Placement::Inside(_) => OsStr::new(""),
         };
         let mut command = command(SHELL);
-        command.args(["-c", DETACHED, "lvm"]).arg(group).arg(&self.program);
+        command.args(["-c", DETACHED, "lvm"]).arg(group).arg(program);
         command
-            .args(&self.prefix)
             .args(args)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
@@ -301,6 +307,10 @@ impl CommandRunner for SystemRunner {
         let child = spawned.map_err(|source| RunError::Spawn { program: program.to_owned(), source })?;
         let group = ProcessGroup::of(&child, true);
         wait_for_end(child, group, self.read_deadline, self.grace).await
+    }
+
+    async fn freeze(&self, devices: &[String], limit: Duration) -> Result<Result<Freeze, Output>, RunError> {
+        freeze::freeze(self, devices, limit).await
     }
 
     async fn wait_for_orphans(&self, begin: impl FnOnce(usize) + Send) {

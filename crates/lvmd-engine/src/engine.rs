@@ -39,6 +39,7 @@ mod retry_queue;
 mod scope;
 mod search;
 mod snapshot;
+mod snapshot_group;
 mod start;
 mod state;
 mod status;

@@ -272,6 +272,29 @@ pub enum Error {
     /// Only thin volumes have snapshots.
     #[error("logical volume {0} is not thin and cannot have snapshots")]
     ThickSource(FullName),
+    /// A source of snapshots of one moment is not in the volume group of the others.
+    #[error(
+        "logical volume {name} is not in volume group {vg}; snapshots of one moment need all sources in one volume \
+         group of one node"
+    )]
+    SourceElsewhere {
+        /// The source.
+        name: LvName,
+        /// The group of the first source.
+        vg: VgName,
+    },
+    /// Of snapshots of one moment some exist and others do not.
+    #[error(
+        "snapshot {missing} does not exist, and {} of the same group of snapshots do: a snapshot of that moment cannot \
+         be created any more; remove those and try again",
+        .existing.join(", ")
+    )]
+    SnapshotGroupIncomplete {
+        /// One that does not exist.
+        missing: FullName,
+        /// Those that exist, with their group.
+        existing: Vec<String>,
+    },
     /// A snapshot is at least as large as its source. Sizes are bytes.
     #[error("requested size {requested} is smaller than the size of the source, {source_size}")]
     SmallerThanSource {

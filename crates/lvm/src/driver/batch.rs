@@ -23,7 +23,7 @@ impl<R: Host> Lvm<R> {
     pub async fn create_batch(&self, vg: &VgName, volumes: &[(NewVolume<'_>, &Tag)]) -> CreatedBatch {
         let creations: Vec<_> = volumes.iter().map(|(volume, _)| LvmCommand::create(volume)).collect();
         let created = self.run(&creations).await.map(|output| {
-            let is_created = |(volume, _): &(NewVolume<'_>, &Tag)| reports_created(&output, volume);
+            let is_created = |(volume, _): &(NewVolume<'_>, &Tag)| reports_created(&output, volume.name);
             volumes.iter().map(is_created).collect::<Vec<_>>()
         });
         self.runner.record_outcome(&creations, created.as_ref().err());
@@ -31,8 +31,10 @@ impl<R: Host> Lvm<R> {
             Ok(created) => created,
             Err(error) => return CreatedBatch::unknown(error, volumes.len()),
         };
-        match self.remove_making_tags(vg, volumes, &created).await {
-            Ok(group) => CreatedBatch::of(group, volumes, &created),
+        let names = || volumes.iter().map(|(volume, making)| (volume.name, *making));
+        let made = names().zip(&created).filter(|(_, created)| **created).map(|(made, _)| made);
+        match self.remove_making_tags(vg, made).await {
+            Ok(group) => CreatedBatch::of(group, names(), &created),
             Err(error) => CreatedBatch::unknown(error, volumes.len()),
         }
     }
@@ -50,18 +52,16 @@ impl<R: Host> Lvm<R> {
     }
 
     /// Takes the tags away from the volumes that were created, and reports the group.
-    async fn remove_making_tags(
+    pub(super) async fn remove_making_tags<'a>(
         &self,
         vg: &VgName,
-        volumes: &[(NewVolume<'_>, &Tag)],
-        created: &[bool],
+        created: impl IntoIterator<Item = (&'a LvName, &'a Tag)>,
     ) -> Result<VolumeGroup, Error> {
-        let made: Vec<_> = volumes.iter().zip(created).filter(|(_, created)| **created).map(|(made, _)| made).collect();
-        if made.is_empty() {
+        let (names, tags): (Vec<_>, Vec<_>) = created.into_iter().unzip();
+        if names.is_empty() {
             return self.volume_group(vg).await;
         }
-        let names = made.iter().map(|(volume, _)| volume.name);
-        let untag = LvmCommand::remove_tags(vg, names, made.iter().map(|(_, making)| *making));
+        let untag = LvmCommand::remove_tags(vg, names, tags);
         self.run_with_report(vg, &[untag, LvmCommand::report([vg])]).await
     }
 
@@ -79,21 +79,29 @@ impl<R: Host> Lvm<R> {
 }
 
 impl CreatedBatch {
-    fn of(group: VolumeGroup, volumes: &[(NewVolume<'_>, &Tag)], created: &[bool]) -> Self {
-        let is_ready = |((volume, making), created): (&(NewVolume<'_>, &Tag), &bool)| {
-            *created && group.volume(volume.name.as_str()).is_some_and(|found| !found.has_tag(making))
+    pub(super) fn of<'a>(
+        group: VolumeGroup,
+        volumes: impl IntoIterator<Item = (&'a LvName, &'a Tag)>,
+        created: &[bool],
+    ) -> Self {
+        let is_ready = |((name, making), created): ((&LvName, &Tag), &bool)| {
+            *created && group.volume(name.as_str()).is_some_and(|found| !found.has_tag(making))
         };
-        let ready = volumes.iter().zip(created).map(is_ready).collect();
+        let ready = volumes.into_iter().zip(created).map(is_ready).collect();
         Self { changed: Changed { done: Ok(()), group: Some(group) }, ready }
     }
 
-    fn unknown(error: Error, volumes: usize) -> Self {
-        Self { changed: Changed { done: Err(error), group: None }, ready: vec![false; volumes] }
+    pub(super) fn unknown(error: Error, volumes: usize) -> Self {
+        Self::failed(error, None, volumes)
+    }
+
+    pub(super) fn failed(error: Error, group: Option<VolumeGroup>, volumes: usize) -> Self {
+        Self { changed: Changed { done: Err(error), group }, ready: vec![false; volumes] }
     }
 }
 
 /// Returns whether `lvcreate` reported that it created this volume, which is its last message.
-fn reports_created(output: &Output, volume: &NewVolume<'_>) -> bool {
-    let line = format!("Logical volume \"{}\" created.", volume.name);
+pub(super) fn reports_created(output: &Output, name: &LvName) -> bool {
+    let line = format!("Logical volume \"{name}\" created.");
     String::from_utf8_lossy(&output.stdout).lines().any(|printed| printed.trim() == line)
 }

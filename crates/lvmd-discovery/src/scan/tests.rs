@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use block_device::Claim;
-use lvm::{CommandRunner, Lvm, LvmCommand, Output, RunError};
+use lvm::{CommandRunner, Freeze, Lvm, LvmCommand, Output, RunError};
 use lvmd_config::Config;
 use parking_lot::Condvar;
 use tokio::time::sleep;
@@ -71,6 +71,10 @@ impl CommandRunner for Stuck {
 
     async fn run_program(&self, program: &'static str, _: &[String]) -> Result<Output, RunError> {
         panic!("{program} is started for a disk of which nothing was read")
+    }
+
+    async fn freeze(&self, devices: &[String], _: Duration) -> Result<Result<Freeze, Output>, RunError> {
+        panic!("{devices:?} are frozen by a scan of disks")
     }
 }
 

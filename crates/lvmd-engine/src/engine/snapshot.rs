@@ -43,22 +43,13 @@ impl Snapshot {
     pub(super) async fn run<R: Host>(&self, group: &mut LockedGroup<R>) -> Result<LogicalVolume, Error> {
         let Self { wanted, .. } = self;
         let pool = self.pool(group).await?;
-        let is_in_pool =
-            |volume: &LogicalVolume| volume.attr.is_thin() && volume.pool.as_deref() == Some(pool.as_str());
-        let mismatch = |known: &VolumeGroup, existing: &LogicalVolume| {
-            if is_in_pool(existing) {
-                find_mismatch(known, existing, wanted)
-            } else {
-                Some("is in another pool".to_owned())
-            }
-        };
-        let known = match prepare_name(group, is_in_pool, &wanted.name, mismatch).await? {
+        let known = match self.prepare(group, &pool).await? {
             NameState::Exists(existing) => return Ok(*existing),
             NameState::Free(known) => known,
         };
         let classes = group.shared().classes();
         let (source, class) = self.find_source(&classes, &known)?;
-        let bytes = check_space(source, class.as_deref(), &known, wanted.bytes)?;
+        let bytes = check_space(source, class.as_deref(), &known, wanted.bytes, 0)?;
         let making = group.shared().instance.new_making_tag()?;
         let snapshot = NewSnapshot {
             vg: &known.name,
@@ -78,9 +69,31 @@ impl Snapshot {
         }
     }
 
+    /// Makes the name of the snapshot in this pool free, or returns the existing one if it is the wanted one.
+    pub(super) async fn prepare<R: Host>(&self, group: &mut LockedGroup<R>, pool: &LvName) -> Result<NameState, Error> {
+        let is_in_pool =
+            |volume: &LogicalVolume| volume.attr.is_thin() && volume.pool.as_deref() == Some(pool.as_str());
+        let mismatch = |known: &VolumeGroup, existing: &LogicalVolume| {
+            if is_in_pool(existing) {
+                find_mismatch(known, existing, &self.wanted)
+            } else {
+                Some("is in another pool".to_owned())
+            }
+        };
+        prepare_name(group, is_in_pool, &self.wanted.name, mismatch).await
+    }
+
+    /// Returns the bytes that the snapshot and those before it take together in their pool. Fails if there is no space
+    /// for them.
+    pub(super) fn check_space(&self, classes: &DeviceClasses, known: &VolumeGroup, before: u64) -> Result<u64, Error> {
+        let (source, class) = self.find_source(classes, known)?;
+        check_space(source, class.as_deref(), known, self.wanted.bytes, before)
+            .map(|bytes| bytes.saturating_add(before))
+    }
+
     /// Returns the thin pool of the snapshot. LVM creates a snapshot in the pool of its source, whichever pool the
     /// class has.
-    async fn pool<R: Host>(&self, group: &mut LockedGroup<R>) -> Result<LvName, Error> {
+    pub(super) async fn pool<R: Host>(&self, group: &mut LockedGroup<R>) -> Result<LvName, Error> {
         if let Scope::Class(class) = &self.scope {
             let pool = class.thin_pool.as_ref().map(|pool| pool.name.clone());
             return pool.ok_or_else(|| Error::ThickClass(class.name.clone()));
@@ -113,12 +126,13 @@ impl Snapshot {
 }
 
 /// Returns the size in bytes of a snapshot after rounding; `wanted` is 0 for that of the source. Fails if there is no
-/// space for it.
+/// space for it in addition to `before` bytes of others.
 fn check_space(
     source: &LogicalVolume,
     class: Option<&DeviceClass>,
     group: &VolumeGroup,
     wanted: u64,
+    before: u64,
 ) -> Result<u64, Error> {
     let bytes = match wanted {
         0 => Some(source.size),
@@ -132,8 +146,8 @@ fn check_space(
         check_creates_volumes(class, group)?;
     }
     let free = space_next_to(source, &source.layout(), class, group)?.bytes;
-    let no_space = Error::NoSpace { free, requested: wanted.max(source.size) };
-    bytes.filter(|bytes| *bytes <= free).ok_or(no_space)
+    let no_space = Error::NoSpace { free, requested: wanted.max(source.size).saturating_add(before) };
+    bytes.filter(|bytes| bytes.checked_add(before).is_some_and(|all| all <= free)).ok_or(no_space)
 }
 
 /// Returns the reason why an existing volume is not the wanted snapshot.

@@ -41,15 +41,26 @@ pub(super) async fn create_with_retry<R: Host>(
 ) -> Result<LogicalVolume, Error> {
     let changed = new.create(group.lvm(), making).await;
     let mut created = finish_creation(group, name, making, changed).await;
-    let is_part_gone = match &created {
-        Err(Error::Lvm(error)) => deactivate_blocking_part(group, error).await,
-        _ => false,
+    let is_cleared = match &mut created {
+        Err(error) => clear_obstacle(group, pool, error).await,
+        Ok(_) => false,
     };
-    if is_part_gone || remove_blocking_thin_device(group, pool, &mut created).await {
+    if is_cleared {
         let changed = new.create(group.lvm(), making).await;
         created = finish_creation(group, name, making, changed).await;
     }
     created
+}
+
+/// Removes what a killed LVM has left in the way of a new volume. Returns whether another attempt makes sense.
+pub(super) async fn clear_obstacle<R: Host>(
+    group: &mut LockedGroup<R>,
+    pool: Option<&LvName>,
+    error: &mut Error,
+) -> bool {
+    let is_part_gone =
+        if let Error::Lvm(error) = &*error { deactivate_blocking_part(group, error).await } else { false };
+    is_part_gone || remove_blocking_thin_device(group, pool, error).await
 }
 
 /// Removes the thin device that blocked a new volume in a pool, if no volume has the device and no data is lost with
@@ -57,9 +68,9 @@ pub(super) async fn create_with_retry<R: Host>(
 async fn remove_blocking_thin_device<R: Host>(
     group: &mut LockedGroup<R>,
     pool: Option<&LvName>,
-    created: &mut Result<LogicalVolume, Error>,
+    error: &mut Error,
 ) -> bool {
-    let (Some(pool), Err(Error::Lvm(lvm::Error::ThinDeviceExists { id, stderr, .. }))) = (pool, created) else {
+    let (Some(pool), Error::Lvm(lvm::Error::ThinDeviceExists { id, stderr, .. })) = (pool, error) else {
         return false;
     };
     let vg = &group.name;

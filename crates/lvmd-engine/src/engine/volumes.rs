@@ -23,6 +23,7 @@ use super::resize::Resize;
 use super::scope::Scope;
 use super::search::{Search, change_volume, check_not_created_elsewhere};
 use super::snapshot::{CreateSnapshot, Snapshot};
+use super::snapshot_group::snapshot_in_group;
 use super::state::{LockedGroup, Shared};
 use super::storage_health::class_refusal;
 use crate::error::Error;
@@ -66,6 +67,15 @@ impl<R: Host> Engine<R> {
             let snapshot = Snapshot { scope, wanted };
             snapshot.run(&mut group).await
         };
+        change_volume(&self.shared, &class, &source, create).await
+    }
+
+    /// Creates read-only snapshots of volumes of one volume group with their contents of one moment, all or none.
+    /// Returns existing ones if all of them are the wanted ones. Without any it does nothing.
+    pub async fn snapshot_group(&self, wanted: Vec<CreateSnapshot>) -> Result<Vec<LogicalVolume>, Error> {
+        let Some(first) = wanted.first() else { return Ok(Vec::new()) };
+        let (class, source) = (first.device_class.clone(), first.source.clone());
+        let create = async move |mut group: LockedGroup<R>, _: Scope| snapshot_in_group(&mut group, wanted).await;
         change_volume(&self.shared, &class, &source, create).await
     }
 

@@ -57,6 +57,8 @@ impl Error {
             Self::Quarantined(_) => (Code::Unavailable, "LV_QUARANTINED"),
             Self::Stopping => (Code::Unavailable, "STOPPING"),
             Self::ThickClass(_) | Self::ThickSource { .. } => (Code::Unimplemented, "SNAPSHOT_NEEDS_THIN"),
+            Self::SourceElsewhere { .. } => (Code::FailedPrecondition, "LV_NOT_ALLOWED"),
+            Self::SnapshotGroupIncomplete { .. } => (Code::FailedPrecondition, "SNAPSHOT_GROUP_INCOMPLETE"),
             Self::SmallerThanSource { .. } => (Code::OutOfRange, "SMALLER_THAN_SOURCE"),
             Self::Lvm(error) => lvm_code_and_reason(error),
             Self::Vanished { .. } | Self::DiskVanished { .. } | Self::Interrupted(_) | Self::Tag(_) => {
@@ -77,6 +79,8 @@ fn lvm_code_and_reason(error: &lvm::Error) -> (Code, &'static str) {
         lvm::Error::ForeignGroup { .. } | lvm::Error::ExportedGroup(_) | lvm::Error::OtherMachine { .. } => {
             (Code::FailedPrecondition, "VG_NOT_OURS")
         }
+        lvm::Error::ThawedEarly { .. } => (Code::Unavailable, "LV_THAWED_EARLY"),
+        lvm::Error::NotFrozen { .. } | lvm::Error::FreezesOnce => (Code::FailedPrecondition, "LV_NOT_FROZEN"),
         lvm::Error::Changed { .. } => (Code::Unavailable, "LV_BEING_MADE"),
         lvm::Error::AlreadyExists(_) => (Code::AlreadyExists, "LV_EXISTS"),
         lvm::Error::NoSpace(_) => (Code::ResourceExhausted, "NO_SPACE"),

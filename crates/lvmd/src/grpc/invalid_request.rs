@@ -21,6 +21,12 @@ pub(super) enum InvalidRequest {
     TooManyTags { tags: usize, most: usize },
     #[error("tags of {bytes} characters in total: a request may have at most {most}")]
     LongTags { bytes: usize, most: usize },
+    #[error("{requested} snapshots of one moment: a request must have 1 to {most}")]
+    SnapshotCount { requested: usize, most: usize },
+    #[error("invalid snapshot {0:?}: one of a group must be read-only and have the size of its source (0)")]
+    SnapshotOfGroup(String),
+    #[error("invalid snapshot {0:?}: its name or its source is that of another one of the request")]
+    RepeatedSnapshot(String),
     #[error("invalid name {0:?}: it is reserved for lvmd")]
     ReservedName(String),
     #[error("invalid name {0:?}: it must be the UID of an object")]

@@ -5,8 +5,8 @@ use lvmd_engine::{Engine, Error, process_count};
 use tonic::{Request, Response, Status};
 use topolvm_proto::lvmd::lv_service_server::LvService;
 use topolvm_proto::lvmd::{
-    CreateLvRequest, CreateLvResponse, CreateLvSnapshotRequest, CreateLvSnapshotResponse, Empty, RemoveLvRequest,
-    ResizeLvRequest, ResizeLvResponse,
+    CreateLvRequest, CreateLvResponse, CreateLvSnapshotRequest, CreateLvSnapshotResponse, CreateLvSnapshotsRequest,
+    CreateLvSnapshotsResponse, Empty, RemoveLvRequest, ResizeLvRequest, ResizeLvResponse,
 };
 use topolvm_runtime::grpc::into_status;
 use tracing::Span;
@@ -76,5 +76,18 @@ impl<R: Host> LvService for LvApi<R> {
         let wanted = message::create_snapshot(request.into_inner())?;
         let snapshot = run_change(self.0.snapshot(wanted)).await?;
         Ok(Response::new(CreateLvSnapshotResponse { snapshot: Some(message::volume(snapshot)) }))
+    }
+
+    async fn create_lv_snapshots(
+        &self,
+        request: Request<CreateLvSnapshotsRequest>,
+    ) -> Result<Response<CreateLvSnapshotsResponse>, Status> {
+        let wanted = message::create_snapshot_group(request.into_inner())?;
+        if let Some(first) = wanted.first() {
+            record_target(&self.0, &first.device_class, first.name.as_str());
+        }
+        let snapshots = run_change(self.0.snapshot_group(wanted)).await?;
+        let snapshots = snapshots.into_iter().map(message::volume).collect();
+        Ok(Response::new(CreateLvSnapshotsResponse { snapshots }))
     }
 }

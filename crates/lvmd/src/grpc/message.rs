@@ -1,6 +1,6 @@
 //! Checks request messages and turns them into the engine's types, and the engine's types into answers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use lvm::{LogicalVolume, LvName, Tag, VgName};
 use lvmd_config::{Capacity, ClassCapacity, LayoutCapacity, tags};
@@ -16,6 +16,8 @@ const SECTOR: u64 = 4096;
 /// uses half at a time; when it is full, the group cannot be changed any more. The longest names of Kubernetes in all
 /// tags of topolvm-node take a third of this.
 const MAX_TAGS: usize = 32;
+/// Most snapshots of a request: all users of their sources wait until the last one is taken.
+const MAX_SNAPSHOTS: usize = 32;
 /// Most characters of all tags of a request together.
 const MAX_TAG_BYTES: usize = 4096;
 
@@ -47,6 +49,27 @@ pub(super) fn create_snapshot(request: proto::CreateLvSnapshotRequest) -> Result
         },
         tags: checked_tags(tags)?,
     })
+}
+
+/// Parses a request for snapshots of one moment.
+pub(super) fn create_snapshot_group(
+    request: proto::CreateLvSnapshotsRequest,
+) -> Result<Vec<CreateSnapshot>, InvalidRequest> {
+    let requested = request.snapshots.len();
+    if requested == 0 || requested > MAX_SNAPSHOTS {
+        return Err(InvalidRequest::SnapshotCount { requested, most: MAX_SNAPSHOTS });
+    }
+    let wanted: Vec<_> = request.snapshots.into_iter().map(create_snapshot).collect::<Result<_, _>>()?;
+    let (mut names, mut sources) = (BTreeSet::new(), BTreeSet::new());
+    for snapshot in &wanted {
+        if snapshot.writable || snapshot.bytes != 0 {
+            return Err(InvalidRequest::SnapshotOfGroup(snapshot.name.to_string()));
+        }
+        if !names.insert(snapshot.name.as_str()) || !sources.insert(snapshot.source.as_str()) {
+            return Err(InvalidRequest::RepeatedSnapshot(snapshot.name.to_string()));
+        }
+    }
+    Ok(wanted)
 }
 
 /// Parses the name of a volume group.

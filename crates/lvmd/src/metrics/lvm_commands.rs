@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use lvm::{CommandRunner, Host, LvmCommand, Output, RunError};
+use lvm::{CommandRunner, Freeze, Host, LvmCommand, Output, RunError};
 use lvmd_engine::process_count;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -87,6 +87,10 @@ impl<R: CommandRunner> CommandRunner for Metered<R> {
 
     async fn run_program(&self, program: &'static str, args: &[String]) -> Result<Output, RunError> {
         self.inner.run_program(program, args).await
+    }
+
+    async fn freeze(&self, devices: &[String], limit: Duration) -> Result<Result<Freeze, Output>, RunError> {
+        self.inner.freeze(devices, limit).await
     }
 
     fn record_outcome(&self, commands: &[LvmCommand], failure: Option<&lvm::Error>) {

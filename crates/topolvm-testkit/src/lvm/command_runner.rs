@@ -1,8 +1,9 @@
 //! The port [`CommandRunner`]: commands that run in memory.
 
 use std::io;
+use std::time::Duration;
 
-use lvm::{CommandRunner, LvmCommand, Output, RunError};
+use lvm::{CommandRunner, Freeze, LvmCommand, Output, RunError};
 
 use super::FakeLvm;
 use super::fault::When;
@@ -39,6 +40,11 @@ impl CommandRunner for FakeLvm {
             return Ok(self.state().blkid(args));
         }
         Err(RunError::Spawn { program: program.to_owned(), source: io::ErrorKind::NotFound.into() })
+    }
+
+    /// Freezes nothing: nobody writes to volumes in memory.
+    async fn freeze(&self, _: &[String], _: Duration) -> Result<Result<Freeze, Output>, RunError> {
+        Ok(Ok(Freeze::without_process()))
     }
 }
 
