@@ -25,6 +25,7 @@ mod refused_classes;
 mod removal;
 mod service;
 mod snapshot;
+mod snapshot_group;
 mod storage;
 mod thin;
 mod unfinished;

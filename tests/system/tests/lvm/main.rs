@@ -52,6 +52,7 @@ mod shared_group;
 mod signatures;
 mod slow_disks;
 mod snapshot;
+mod snapshot_group;
 mod survival;
 mod thin;
 mod two_daemons;
@@ -118,6 +119,7 @@ fn main() -> ExitCode {
         .chain(contract::TESTS)
         .chain(thin::TESTS)
         .chain(snapshot::TESTS)
+        .chain(snapshot_group::TESTS)
         .chain(refused_classes::TESTS)
         .chain(crash::TESTS)
         .chain(two_daemons::TESTS)
