@@ -6,7 +6,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin};
 use tokio::time::timeout;
 
-/// What the other process reads when the filesystems are to be thawed.
+/// Text that the other process reads when the filesystems are to be thawed.
 pub(crate) const DONE: &str = "done";
 /// Timeout for its end.
 const END_TIMEOUT: Duration = Duration::from_mins(1);
@@ -35,18 +35,15 @@ impl Freeze {
         // Fails when the process has ended at its time limit
         let written = stdin.write_all(DONE.as_bytes()).await;
         drop(stdin);
-        match timeout(END_TIMEOUT, child.wait_with_output()).await {
-            Ok(Ok(ended)) => {
-                if !ended.stderr.is_empty() {
-                    let stderr = String::from_utf8_lossy(&ended.stderr);
-                    tracing::warn!(stderr = stderr.trim(), "messages while filesystems were thawed");
-                }
-                ended.status.success() && written.is_ok()
+        if let Ok(Ok(ended)) = timeout(END_TIMEOUT, child.wait_with_output()).await {
+            if !ended.stderr.is_empty() {
+                let stderr = String::from_utf8_lossy(&ended.stderr);
+                tracing::warn!(stderr = stderr.trim(), "messages while filesystems were thawed");
             }
-            Ok(Err(_)) | Err(_) => {
-                tracing::error!("filesystems may still be frozen; run `fsfreeze --unfreeze DIRECTORY`");
-                false
-            }
+            ended.status.success() && written.is_ok()
+        } else {
+            tracing::error!("filesystems may still be frozen; run `fsfreeze --unfreeze DIRECTORY`");
+            false
         }
     }
 }

@@ -11,7 +11,7 @@ use super::{Lvm, messages};
 use crate::volume::mapper_name;
 use crate::{Error, Host, LvName, LvmCommand, NewSnapshot, Output, Tag, VgName};
 
-/// How long filesystems may stay frozen. Their writers wait; the kernel logs those that wait for 120 seconds.
+/// Longest time that filesystems stay frozen. Their writers wait; the kernel logs those that wait for 120 seconds.
 const FREEZE_LIMIT: Duration = Duration::from_secs(30);
 
 impl<R: Host> Lvm<R> {
@@ -57,10 +57,8 @@ impl<R: Host> Lvm<R> {
         let output = output?;
         tracing::debug!(?devices, was_frozen, said = messages(&output), "took snapshots of one moment");
         if !snapshots.iter().all(|(snapshot, _)| reports_created(&output, snapshot.name)) {
-            return Err(match Error::from_output(first, vg, None, &output) {
-                Error::Frozen { .. } => Error::FreezesOnce,
-                error => error,
-            });
+            let error = Error::from_output(first, vg, None, &output);
+            return Err(if matches!(error, Error::Frozen { .. }) { Error::FreezesOnce } else { error });
         }
         if was_frozen { Ok(()) } else { Err(Error::ThawedEarly { vg: vg.clone(), limit: FREEZE_LIMIT }) }
     }

@@ -1,4 +1,4 @@
-//! Freezes filesystems from a process that outlives lvmd and its container, because whoever writes to a frozen
+//! Freezes filesystems from a process that outlives lvmd and its container, because a process that writes to a frozen
 //! filesystem waits.
 
 use std::path::Path;
@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
 
 use super::{SHELL, SystemRunner};
 use crate::freeze::DONE;
@@ -16,34 +17,45 @@ use crate::{Output, RunError};
 ///
 /// A mount point may be hidden by another mount, whose filesystem must not be frozen. btrfs has a device number of its
 /// own. A directory whose name findmnt escapes is passed over. Filesystems that another program has frozen are not
-/// thawed: freezing them fails.
-const SCRIPT: &str = r#"limit=$1 done=$2; shift 2
-end=$(($(date +%s) + limit)) frozen= closed= status=0
+/// thawed: freezing them fails. All mounts are found before the first filesystem is frozen, and checked again right
+/// before, because `fsfreeze` would freeze what is below a mount point that is not one any more.
+const SCRIPT: &str = r#"set -f; limit=$1 done=$2; shift 2
+end=$(($(date +%s) + limit)) mounts= frozen= closed= status=0
 left() { echo $((end > $(date +%s) ? end - $(date +%s) : 1)); }
 is_closed() { [ "$(dmsetup info -c --noheadings -o open "$1")" = 0 ]; }
+is_mounted() { [ "$(findmnt -nro ID -T "${1#*:}")" = "${1%%:*}" ]; }
 find_mount() {
     number=$(dmsetup info -c --noheadings --separator : -o major,minor "$1")
     { findmnt -nro ID,TARGET -S "$number"; findmnt -nro ID,TARGET -S "/dev/mapper/$1"; } |
         while read -r id directory; do
             case $directory in *\\*) continue ;; esac
-            [ "$(findmnt -nro ID -T "$directory")" = "$id" ] || continue
-            echo "$directory"
+            is_mounted "$id:$directory" || continue
+            echo "$id:$directory"
             break
         done
 }
 for name; do
-    directory=$(find_mount "$name")
-    if [ -n "$directory" ]; then
-        timeout "$(left)" fsfreeze --freeze "$directory"
-        case $? in
-            0) frozen="$directory $frozen" ;;
-            124) frozen="$directory $frozen" status=1 ;;
-            *) status=1 ;;
-        esac
+    mount=$(find_mount "$name")
+    if [ -n "$mount" ]; then
+        mounts="$mounts $mount"
     elif is_closed "$name"; then
         closed="$closed $name"
     else
         echo "$name is in use, and its filesystem is not mounted on the host: it is a raw block volume" >&2
+        exit 1
+    fi
+done
+for mount in $mounts; do
+    directory=${mount#*:}
+    if is_mounted "$mount"; then
+        timeout "$(left)" fsfreeze --freeze "$directory"
+        case $? in
+            0) frozen="$directory $frozen" ;;
+            124) frozen="$directory $frozen" status=1; echo "freezing $directory did not end in $limit s" >&2 ;;
+            *) status=1 ;;
+        esac
+    else
+        echo "$directory was unmounted meanwhile" >&2
         status=1
     fi
     [ "$status" = 0 ] || break
@@ -55,6 +67,9 @@ if [ "$status" = 0 ]; then
 fi
 for directory in $frozen; do fsfreeze --unfreeze "$directory" || status=1; done
 exit "$status""#;
+
+/// Timeout for the start of the process, and for finding the mounts.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Freezes filesystems; see [`CommandRunner::freeze`](crate::CommandRunner::freeze).
 pub(super) async fn freeze(
@@ -75,7 +90,12 @@ pub(super) async fn freeze(
     };
     // The line, or the end when what was frozen is thawed again
     let mut line = [0; 16];
-    if stdout.read(&mut line).await.map_err(RunError::Read)? > 0 {
+    let Ok(read) = timeout(limit + START_TIMEOUT, stdout.read(&mut line)).await else {
+        // Without its input it thaws at once
+        let stderr = "the programs that freeze did not end in time".to_owned();
+        return Ok(Err(Output { stderr, ..Output::default() }));
+    };
+    if read.map_err(RunError::Read)? > 0 {
         return Ok(Ok(crate::Freeze::of_process(child, stdin)));
     }
     drop(stdin);
@@ -145,7 +165,7 @@ esac"#,
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), thawing).await.unwrap();
+        timeout(Duration::from_mins(1), thawing).await.unwrap();
     }
 
     #[tokio::test]
@@ -184,20 +204,20 @@ esac"#,
     }
 
     #[rstest]
-    #[case::frozen_by_another_program(&["vg-a", "vg-b"], "--freeze /b", "")]
-    #[case::raw_block_volume_in_use(&["vg-a", "vg-d"], "", "vg-d is in use")]
+    #[case::frozen_by_another_program(&["vg-a", "vg-b"], "--freeze /b", "", &["freeze /a", "freeze /b", "unfreeze /a"])]
+    #[case::raw_block_volume_in_use(&["vg-a", "vg-d"], "", "vg-d is in use", &[])]
     #[tokio::test]
-    async fn freeze_that_fails_thaws_what_it_froze(
+    async fn freeze_that_fails_leaves_nothing_frozen(
         #[case] names: &[&str],
         #[case] refused: &str,
         #[case] message: &str,
+        #[case] expected: &[&str],
     ) {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("refused"), refused).unwrap();
         let output = frozen(&dir, names, 600).await.unwrap_err();
         assert_eq!(output.code, Some(1));
         assert!(output.stderr.contains(message), "{}", output.stderr);
-        let thawed: Vec<_> = calls(&dir).into_iter().filter(|call| call.starts_with("unfreeze")).collect();
-        assert_eq!(thawed, ["unfreeze /a"]);
+        assert_eq!(calls(&dir), expected);
     }
 }

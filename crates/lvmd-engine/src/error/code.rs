@@ -79,7 +79,8 @@ fn lvm_code_and_reason(error: &lvm::Error) -> (Code, &'static str) {
         lvm::Error::ForeignGroup { .. } | lvm::Error::ExportedGroup(_) | lvm::Error::OtherMachine { .. } => {
             (Code::FailedPrecondition, "VG_NOT_OURS")
         }
-        lvm::Error::ThawedEarly { .. } => (Code::Unavailable, "LV_THAWED_EARLY"),
+        // Not UNAVAILABLE: topolvm-node would repeat it, and freeze the filesystems, without a pause
+        lvm::Error::ThawedEarly { .. } => (Code::FailedPrecondition, "LV_THAWED_EARLY"),
         lvm::Error::NotFrozen { .. } | lvm::Error::FreezesOnce => (Code::FailedPrecondition, "LV_NOT_FROZEN"),
         lvm::Error::Changed { .. } => (Code::Unavailable, "LV_BEING_MADE"),
         lvm::Error::AlreadyExists(_) => (Code::AlreadyExists, "LV_EXISTS"),
