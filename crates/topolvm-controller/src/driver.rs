@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use capacity_publisher::CapacityPublisher;
 use embedded_provisioner::{Progress, ProvisionerContext};
 use embedded_resizer::ResizerContext;
 use embedded_snapshotter::SnapshotterContext;
@@ -17,7 +18,6 @@ use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_ui::{Cluster, WebPage};
 
-use crate::capacity_publisher::CapacityPublisher;
 use crate::claim_watch::ClaimWatch;
 use crate::csi::{ControllerService, IdentityService};
 use crate::minimum_allocation::MinimumAllocation;

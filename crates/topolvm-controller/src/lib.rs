@@ -9,7 +9,7 @@
 //!   watch of claims. All three feed `topolvm_capacity`, which computes the free space after reservations.
 //! - `reconcile/` has the controllers: they clean up after deleted Nodes, claims and volumes, remove finalizers, and
 //!   make the kubelet grow filesystems. `leader` is the leader election: one replica at a time runs them, and
-//!   `capacity_publisher`, which writes CSIStorageCapacity objects on demand.
+//!   `capacity_publisher`, a separate crate, which writes CSIStorageCapacity objects on demand.
 //! - `scheduling` has the scheduling mode.
 //! - `topolvm_ui`, a separate crate, serves the web page from the caches of these, and `cluster_inventory` the lists of
 //!   all nodes.
@@ -20,7 +20,6 @@
 
 mod added_controllers;
 mod args;
-mod capacity_publisher;
 mod claim_watch;
 mod csi;
 mod driver;

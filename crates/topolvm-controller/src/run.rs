@@ -3,6 +3,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
+use capacity_publisher::CapacityPublisher;
 use cluster_inventory::Inventory;
 use doctor_controller::DoctorContext;
 use futures::future::try_join_all;
@@ -21,7 +22,6 @@ use crate::added_controllers::{
     embed_snapshotter,
 };
 use crate::args::EmbeddedConfig;
-use crate::capacity_publisher::CapacityPublisher;
 use crate::leader::{Election, LeaderStatus};
 use crate::reconcile::Controllers;
 use crate::scheduling::{ProbeSettings, Scheduling, SchedulingMode};

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::tools::cargo;
 
 /// Packages of the product and of images with those on which they may depend: the arrows of ARCHITECTURE.md.
-const ALLOWED: [(&str, &[&str]); 38] = [
+const ALLOWED: [(&str, &[&str]); 39] = [
     ("block-device", &[]),
     ("device-mapper", &[]),
     ("memory", &[]),
@@ -33,6 +33,7 @@ const ALLOWED: [(&str, &[&str]); 38] = [
     (
         "topolvm-controller",
         &[
+            "capacity-publisher",
             "claim-growth",
             "claim-rebuild",
             "cluster-inventory",
@@ -50,6 +51,7 @@ const ALLOWED: [(&str, &[&str]); 38] = [
             "topolvm-webhook",
         ],
     ),
+    ("capacity-publisher", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("claim-growth", &["topolvm-api", "topolvm-capacity", "topolvm-kube", "topolvm-runtime"]),
     ("claim-rebuild", &["topolvm-api", "topolvm-kube", "topolvm-runtime"]),
     ("cluster-inventory", &["topolvm-kube", "topolvm-runtime"]),

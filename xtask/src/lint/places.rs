@@ -66,6 +66,7 @@ const PLACES: [Place; 7] = [
     },
     Place {
         paths: &[
+            "capacity_publisher",
             "claim_growth",
             "claim_rebuild",
             "cluster_inventory",

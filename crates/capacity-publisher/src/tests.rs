@@ -22,7 +22,7 @@ impl Harness {
         let (shutdown, client, flavor) = (CancellationToken::new(), api.client(), ApiFlavor::TopoLvm);
         let tasks = Tasks::new(shutdown.clone());
         let minimums = MinimumAllocation { block: 8 * MIB, ext4: 32 * MIB, xfs: 300 * MIB, btrfs: 200 * MIB };
-        let capacity = Capacity::new(flavor, minimums, || jiff::Timestamp::UNIX_EPOCH);
+        let capacity = Capacity::new(flavor, minimums, || k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
         tasks.spawn("nodes", watch_nodes(capacity.clone(), client.clone(), shutdown.clone()));
         tasks.spawn("volumes", watch_volumes(capacity.clone(), flavor, client.clone(), shutdown.clone()));
         tasks.spawn("claims", watch_claims(capacity.clone(), client.clone(), shutdown.clone()));

@@ -47,16 +47,21 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// The publisher of capacity.
+#[expect(missing_debug_implementations, reason = "the client in it has none")]
 #[derive(Clone)]
-pub(crate) struct CapacityPublisher {
-    pub(crate) client: Client,
-    pub(crate) flavor: ApiFlavor,
-    pub(crate) minimums: MinimumAllocation,
-    pub(crate) capacity: Capacity,
+pub struct CapacityPublisher {
+    /// Client of the API server.
+    pub client: Client,
+    /// API group of the driver.
+    pub flavor: ApiFlavor,
+    /// Smallest sizes of volumes.
+    pub minimums: MinimumAllocation,
+    /// Free space of the nodes.
+    pub capacity: Capacity,
     /// The namespace of this pod and of the objects.
-    pub(crate) namespace: String,
+    pub namespace: String,
     /// The name of this pod, whose owner owns the objects.
-    pub(crate) pod: String,
+    pub pod: String,
 }
 
 /// A write that was not done.
@@ -72,7 +77,7 @@ enum WriteError {
 
 impl CapacityPublisher {
     /// Publishes until `term` is cancelled.
-    pub(crate) async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
+    pub async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
         let objects = PublishedObjects::default();
         let (change, changed) = watch::channel(());
         let selection = watcher::Config::default().labels(&format!("{DRIVER_LABEL}={}", self.flavor.driver_name()));
