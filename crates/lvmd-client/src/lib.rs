@@ -22,9 +22,9 @@ use topolvm_proto::lvmd::orphan_service_client::OrphanServiceClient;
 use topolvm_proto::lvmd::storage_service_client::StorageServiceClient;
 use topolvm_proto::lvmd::vg_service_client::VgServiceClient;
 use topolvm_proto::lvmd::{
-    AddDiskRequest, AdoptLvRequest, CreateLvRequest, CreateLvSnapshotRequest, DiskRequest, Empty, EvacuateDiskRequest,
-    GetLvListRequest, LogicalVolume, NodeLabel, NodeLabels, QuarantineLvRequest, RemoveLvRequest,
-    RemoveQuarantinedLvRequest, ResizeLvRequest, WatchResponse, WatchStorageResponse,
+    AddDiskRequest, AdoptLvRequest, CreateLvRequest, CreateLvSnapshotRequest, CreateLvSnapshotsRequest, DiskRequest,
+    Empty, EvacuateDiskRequest, GetLvListRequest, LogicalVolume, NodeLabel, NodeLabels, QuarantineLvRequest,
+    RemoveLvRequest, RemoveQuarantinedLvRequest, ResizeLvRequest, WatchResponse, WatchStorageResponse,
 };
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceExt as _};
@@ -116,6 +116,18 @@ impl LvmdClient {
     pub async fn copy(&self, lv: CreateLvSnapshotRequest) -> Result<u64, LvmdError> {
         let created = call("CreateLVSnapshot", CHANGE, self.lv.clone().create_lv_snapshot(lv)).await?;
         created.snapshot.map_or(Err(LvmdError::Size), |lv| from_wire(lv.size_bytes))
+    }
+
+    /// Creates read-only copies of LVs with the contents of one moment, unless all exist already; returns their real
+    /// sizes in bytes. TopoLVM's lvmd answers that it does not know the call.
+    pub async fn copy_together(&self, snapshots: Vec<CreateLvSnapshotRequest>) -> Result<Vec<u64>, LvmdError> {
+        let requested = snapshots.len();
+        let request = CreateLvSnapshotsRequest { snapshots };
+        let created = call("CreateLVSnapshots", CHANGE, self.lv.clone().create_lv_snapshots(request)).await?.snapshots;
+        if created.len() != requested {
+            return Err(LvmdError::Size);
+        }
+        created.into_iter().map(|lv| from_wire(lv.size_bytes)).collect()
     }
 
     /// Removes an LV.

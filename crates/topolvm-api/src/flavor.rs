@@ -104,6 +104,13 @@ impl ApiFlavor {
         source_snapshot_id = "", "/source-snapshot-id";
         /// LogicalVolume annotation: id of the volume that the snapshot or clone was made from.
         source_volume_id = "", "/source-volume-id";
+        /// LogicalVolume annotation: id of the group of snapshots that the snapshot is a member of.
+        snapshot_group = "", "/snapshot-group";
+        /// LogicalVolume annotation: number of members of the group of snapshots.
+        snapshot_group_size = "", "/snapshot-group-size";
+        /// LogicalVolume annotation: the group of the snapshot is deleted by its CSI caller, so that objects that refer
+        /// to the snapshot do not keep it. Only its presence counts.
+        snapshot_group_deleted = "", "/snapshot-group-deleted";
         /// LogicalVolume annotation: namespace and name of the claim that the volume was made for, with `/` between.
         claim = "", "/claim";
         /// LogicalVolume annotation: type of the filesystem that was created on the volume, or found on it. A volume

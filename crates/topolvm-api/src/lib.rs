@@ -27,6 +27,7 @@ mod quantity;
 mod rebuild_policy;
 mod schema;
 mod snapshot_content;
+mod snapshot_group;
 
 pub use capacity::{ListedClass, NodeCapacity};
 pub use claim_names::claim_names;
@@ -66,6 +67,7 @@ pub use snapshot_content::{
     SNAPSHOT_GROUP, SnapshotContent, SnapshotContentError, SnapshotContentSource, SnapshotContentSpec,
     SnapshotContentStatus,
 };
+pub use snapshot_group::{MAX_SNAPSHOT_GROUP, SnapshotGroup, taken_together_condition};
 
 /// Number of bytes in one GiB.
 pub const GIB: u64 = 1 << 30;

@@ -5,6 +5,7 @@
 mod capabilities;
 mod controller;
 mod deadline;
+mod group_controller;
 mod identity;
 mod operation_locks;
 mod request;

@@ -14,6 +14,7 @@ use topolvm_capacity::{Capacity, watch_classes};
 use topolvm_doctor::Checked;
 use topolvm_kube::{EventPublisher, LogicalVolumes, ReconcileMetrics};
 use topolvm_proto::csi::controller_server::ControllerServer;
+use topolvm_proto::csi::group_controller_server::GroupControllerServer;
 use topolvm_proto::csi::identity_server::IdentityServer;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_ui::{Cluster, WebPage};
@@ -212,6 +213,7 @@ impl Driver {
     pub fn routes(&self) -> Routes {
         Routes::new(IdentityServer::new(self.identity.clone()))
             .add_service(ControllerServer::new(self.controller.clone()))
+            .add_service(GroupControllerServer::new(self.controller.clone()))
     }
 
     /// Checks that the driver can answer calls; the error names the missing part.

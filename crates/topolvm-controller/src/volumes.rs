@@ -19,9 +19,10 @@ mod objects;
 mod provisioning;
 mod reserve;
 mod selected_node;
+mod snapshot_group;
 mod volume;
 
-use topolvm_api::{AccessType, IoLimits};
+use topolvm_api::{AccessType, IoLimits, SnapshotGroup};
 use topolvm_capacity::VolumeClasses;
 
 pub(crate) use copy::SnapshotRequest;
@@ -30,6 +31,7 @@ pub(crate) use list::{Page, PageRequest};
 pub(crate) use node_choice::NodeChoice;
 pub(crate) use objects::VolumeObjects;
 pub(crate) use selected_node::ClaimName;
+pub(crate) use snapshot_group::SnapshotGroupRequest;
 pub(crate) use volume::{ContentSource, Volume, VolumeKind};
 
 use crate::volume_size::VolumeSize;
@@ -80,6 +82,8 @@ pub(crate) struct CopySource {
     pub(crate) access: AccessType,
     /// The filesystem of the source, which the copy begins with.
     pub(crate) filesystem: Option<String>,
+    /// The group of snapshots that the copy is a member of.
+    pub(crate) group: Option<SnapshotGroup>,
 }
 
 /// The nodes on which a volume may be: CSI's accessibility requirements.

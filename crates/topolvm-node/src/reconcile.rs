@@ -23,6 +23,7 @@ mod owner_search;
 mod predecessor;
 mod reconciler;
 mod run;
+mod snapshot_group;
 mod source;
 mod watch;
 mod write_cache;

@@ -14,6 +14,7 @@ pub fn capabilities() -> GetPluginCapabilitiesResponse {
         service(service::Type::ControllerService),
         service(service::Type::VolumeAccessibilityConstraints),
         service(service::Type::SnapshotAccessibilityConstraints),
+        service(service::Type::GroupControllerService),
         expansion(volume_expansion::Type::Online),
         expansion(volume_expansion::Type::Offline),
     ];

@@ -40,8 +40,6 @@ const ATTACHING: Skipped = &[
     ("ControllerUnpublishVolume not supported", 1),
     ("Controller Publish, UnpublishVolume not supported", 2),
 ];
-/// Specs of group snapshots.
-const GROUPS: Skipped = &[("GroupControllerService not supported", 6)];
 const PENDING: Skipped = &[(sanity::PENDING, 1)];
 /// Specs of snapshots and clones, which thick volumes do not have.
 const COPIES: Skipped = &[
@@ -70,12 +68,12 @@ const THICK: Kind = Kind {
     controller: "sanity-thick",
     flags: &["--enable-snapshots=false"],
     parameters: &[],
-    specs: 63,
-    skipped: &[ATTACHING, GROUPS, PENDING, COPIES],
+    specs: 69,
+    skipped: &[ATTACHING, PENDING, COPIES],
 };
 
 /// Thick volumes with the agent's default flags: published at once, without staging.
-const THICK_UNSTAGED: Kind = Kind { specs: 58, skipped: &[ATTACHING, GROUPS, PENDING, COPIES, STAGING], ..THICK };
+const THICK_UNSTAGED: Kind = Kind { specs: 64, skipped: &[ATTACHING, PENDING, COPIES, STAGING], ..THICK };
 
 /// Thin volumes, which support all capabilities of the controller.
 const THIN: Kind = Kind {
@@ -83,12 +81,12 @@ const THIN: Kind = Kind {
     controller: "sanity-thin",
     flags: &[],
     parameters: &[("topolvm.io/device-class", topolvm::THIN_CLASS)],
-    specs: 86,
-    skipped: &[ATTACHING, GROUPS, PENDING],
+    specs: 92,
+    skipped: &[ATTACHING, PENDING],
 };
 
 /// Thin volumes with the agent's default flags: published at once, without staging.
-const THIN_UNSTAGED: Kind = Kind { specs: 81, skipped: &[ATTACHING, GROUPS, PENDING, STAGING], ..THIN };
+const THIN_UNSTAGED: Kind = Kind { specs: 87, skipped: &[ATTACHING, PENDING, STAGING], ..THIN };
 
 /// All tests share a cluster; the first starts it.
 static SHARED: ClusterPool<TestCluster> = ClusterPool::new(1);

@@ -29,13 +29,13 @@ use crate::volumes::{Page, Volume, VolumeError, VolumeKind, Volumes};
 /// Creates, expands, lists and deletes volumes and snapshots for the sidecars.
 #[derive(Clone)]
 pub(crate) struct ControllerService {
-    flavor: ApiFlavor,
+    pub(super) flavor: ApiFlavor,
     pub(crate) minimums: MinimumAllocation,
     /// True if snapshots and copies are enabled.
     pub(crate) snapshots: bool,
     pub(crate) volumes: Volumes,
-    /// Names of volumes and snapshots that are being created.
-    names: OperationLocks,
+    /// Names of volumes and snapshots that are being created, and of groups of snapshots.
+    pub(super) names: OperationLocks,
     /// Ids of volumes and snapshots that are being changed.
     ids: OperationLocks,
 }
@@ -194,7 +194,7 @@ impl Controller for ControllerService {
         let deadline = Deadline::from_request(&request);
         let id = required_field(&request.get_ref().snapshot_id, "snapshot_id")?;
         let _lock = self.ids.lock(id)?;
-        deadline.run(self.volumes.objects.delete(VolumeKind::Snapshot, id, deadline.wait)).await?;
+        deadline.run(self.volumes.objects.delete_snapshot(id, deadline.wait)).await?;
         Ok(Response::new(pb::DeleteSnapshotResponse {}))
     }
 

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use topolvm_api::{
-    ApiFlavor, DEFAULT_FILESYSTEM, FILESYSTEMS, IoLimit, IoLimitError, IoLimits, MkfsOptionError, MkfsOptions,
+    ApiFlavor, DEFAULT_FILESYSTEM, FILESYSTEMS, IoLimit, IoLimitError, IoLimits, MAX_SNAPSHOT_GROUP, MkfsOptionError,
+    MkfsOptions,
 };
 use topolvm_capacity::VolumeClasses;
 use topolvm_proto::csi::volume_capability::{AccessType, access_mode::Mode};
@@ -46,6 +47,10 @@ pub(crate) enum RequestError {
     UnknownMutableParameter(String),
     #[error("max_entries is {0}; it must be 0 or more")]
     NegativeMaxEntries(i32),
+    #[error("{0} volumes for snapshots of one moment; request 1 to {MAX_SNAPSHOT_GROUP}")]
+    GroupSize(usize),
+    #[error("volume {0} is requested twice for snapshots of one moment; request it once")]
+    RepeatedSource(String),
     #[error(transparent)]
     MkfsOptions(#[from] MkfsOptionError),
     #[error(transparent)]

@@ -34,8 +34,20 @@ pub(crate) fn snapshot(flavor: ApiFlavor, snapshot: Volume) -> pb::Snapshot {
             .created
             .map(|time| prost_types::Timestamp { seconds: time.as_second(), nanos: time.subsec_nanosecond() }),
         ready_to_use: true,
+        // CSI allows no deletion of a member alone
+        group_snapshot_id: snapshot.group.map(|group| group.id).unwrap_or_default(),
         accessible_topology: vec![topology::node_topology(flavor, snapshot.node)],
-        ..pb::Snapshot::default()
+    }
+}
+
+/// Builds CSI's message about a group of snapshots.
+pub(crate) fn snapshot_group(flavor: ApiFlavor, id: String, members: Vec<Volume>) -> pb::VolumeGroupSnapshot {
+    let snapshots: Vec<_> = members.into_iter().map(|member| snapshot(flavor, member)).collect();
+    pb::VolumeGroupSnapshot {
+        group_snapshot_id: id,
+        creation_time: snapshots.first().and_then(|first| first.creation_time),
+        ready_to_use: true,
+        snapshots,
     }
 }
 

@@ -1,12 +1,14 @@
 //! Parses requests about snapshots, about the source of a copy, and about pages of lists.
 
-use topolvm_api::ApiFlavor;
+use std::collections::BTreeSet;
+
+use topolvm_api::{ApiFlavor, MAX_SNAPSHOT_GROUP};
 use topolvm_proto::csi as pb;
 use topolvm_proto::csi::volume_content_source::Type;
 
 use super::request::{RequestError, required_field};
 use super::topology::parse_placement;
-use crate::volumes::{ContentSource, PageRequest, SnapshotRequest};
+use crate::volumes::{ContentSource, PageRequest, SnapshotGroupRequest, SnapshotRequest};
 
 /// Parses the snapshot or volume that a new volume is to be a copy of.
 pub(crate) fn parse_content_source(
@@ -34,7 +36,26 @@ pub(crate) fn parse_create_snapshot(
         name: required_field(&request.name, "name")?.to_lowercase(),
         source: required_field(&request.source_volume_id, "source_volume_id")?.to_owned(),
         placement: parse_placement(flavor, request.accessibility_requirements.as_ref())?,
+        group: None,
     })
+}
+
+/// Parses the group of snapshots that `CreateVolumeGroupSnapshot` requests.
+pub(crate) fn parse_create_group(
+    request: &pb::CreateVolumeGroupSnapshotRequest,
+) -> Result<SnapshotGroupRequest, RequestError> {
+    // As the names of snapshots
+    let id = required_field(&request.name, "name")?.to_lowercase();
+    let mut sources = BTreeSet::new();
+    for source in &request.source_volume_ids {
+        if !sources.insert(required_field(source, "source_volume_ids")?.to_owned()) {
+            return Err(RequestError::RepeatedSource(source.clone()));
+        }
+    }
+    if sources.is_empty() || sources.len() > MAX_SNAPSHOT_GROUP {
+        return Err(RequestError::GroupSize(sources.len()));
+    }
+    Ok(SnapshotGroupRequest { id, sources: sources.into_iter().collect() })
 }
 
 /// Parses the page that a list is asked for.
@@ -84,7 +105,46 @@ mod tests {
         assert_eq!(parse(&request), Err(RequestError::MissingField("source_volume_id")));
         request.source_volume_id = "v".to_owned();
         let (name, source) = ("snapshot-1".to_owned(), "v".to_owned());
-        assert_eq!(parse(&request), Ok(SnapshotRequest { name, source, placement: Placement::Anywhere }));
+        assert_eq!(parse(&request), Ok(SnapshotRequest { name, source, placement: Placement::Anywhere, group: None }));
+    }
+
+    #[rstest]
+    #[case::no_name("", &["v"], RequestError::MissingField("name"))]
+    #[case::no_volume("g", &[], RequestError::GroupSize(0))]
+    #[case::empty_id("g", &["v", ""], RequestError::MissingField("source_volume_ids"))]
+    #[case::repeated("g", &["v", "u", "v"], RequestError::RepeatedSource("v".to_owned()))]
+    fn group_without_name_or_valid_volumes_is_refused(
+        #[case] name: &str,
+        #[case] sources: &[&str],
+        #[case] refusal: RequestError,
+    ) {
+        let source_volume_ids = sources.iter().map(|&source| source.to_owned()).collect();
+        let request =
+            pb::CreateVolumeGroupSnapshotRequest { name: name.to_owned(), source_volume_ids, ..Default::default() };
+        assert_eq!(parse_create_group(&request), Err(refusal));
+    }
+
+    #[test]
+    fn group_of_more_volumes_than_can_be_frozen_is_refused() {
+        let source_volume_ids = (0..=MAX_SNAPSHOT_GROUP).map(|number| format!("v{number}")).collect();
+        let request =
+            pb::CreateVolumeGroupSnapshotRequest { name: "g".to_owned(), source_volume_ids, ..Default::default() };
+        assert_eq!(parse_create_group(&request), Err(RequestError::GroupSize(MAX_SNAPSHOT_GROUP + 1)));
+    }
+
+    #[test]
+    fn group_is_the_same_in_any_order_of_its_volumes() {
+        let group = |sources: [&str; 2]| {
+            let source_volume_ids = sources.map(str::to_owned).into();
+            parse_create_group(&pb::CreateVolumeGroupSnapshotRequest {
+                name: "Group-1".to_owned(),
+                source_volume_ids,
+                ..Default::default()
+            })
+        };
+        let sources = vec!["u".to_owned(), "v".to_owned()];
+        assert_eq!(group(["v", "u"]), Ok(SnapshotGroupRequest { id: "group-1".to_owned(), sources }));
+        assert_eq!(group(["u", "v"]), group(["v", "u"]));
     }
 
     #[test]

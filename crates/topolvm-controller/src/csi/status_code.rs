@@ -20,6 +20,8 @@ impl GrpcCode for RequestError {
             | Self::SnapshotsDisabled
             | Self::UnknownMutableParameter(_)
             | Self::NegativeMaxEntries(_)
+            | Self::GroupSize(_)
+            | Self::RepeatedSource(_)
             | Self::MkfsOptions(_)
             | Self::IoLimit(_)
             | Self::CapacityRange(_)
@@ -48,6 +50,10 @@ impl GrpcCode for VolumeError {
             | Self::ShuttingDown => Code::Unavailable,
             // Never changes: a StorageClass and the class of a source are what they are
             Self::InvalidObject { .. }
+            // CSI names this code for members of a group, and for lists of members
+            | Self::NotInGroup { .. }
+            | Self::MissingOfGroup { .. }
+            | Self::MemberOfGroup { .. }
             | Self::SourceClassDiffers { .. }
             | Self::SourceFilesystemDiffers { .. }
             | Self::Immutable { .. } => Code::InvalidArgument,
@@ -68,7 +74,9 @@ impl GrpcCode for VolumeError {
             Self::SmallerThanSource { .. } => Code::OutOfRange,
             Self::CreateFailed { code, is_copy, .. } => create_failure_code(Code::from_i32(*code), *is_copy),
             Self::ExpandFailed { code, .. } => expand_failure_code(Code::from_i32(*code)),
-            Self::NotFound { .. } | Self::SourceNotFound { .. } => Code::NotFound,
+            Self::NotFound { .. } | Self::SourceNotFound { .. } | Self::GroupNotFound { .. } => Code::NotFound,
+            // CSI names this code for volumes that cannot be in one group
+            Self::GroupOnSeveralNodes { .. } | Self::NotTakenTogether { .. } => Code::FailedPrecondition,
             // For a token CSI names this code; the others are over when the caller asks again
             Self::StillBeingDeleted { .. } | Self::DeletedMeanwhile(_) | Self::InvalidToken(_) => Code::Aborted,
             Self::Timeout { .. } => Code::DeadlineExceeded,
@@ -117,6 +125,13 @@ impl From<OperationPending> for Status {
     fn from(error: OperationPending) -> Self {
         into_status(error)
     }
+}
+
+/// Returns whether the caller of CreateVolumeGroupSnapshot may not come back after this code, so that nothing of the
+/// group may be left. csi-snapshotter comes back after RESOURCE_EXHAUSTED, and other callers may not. After
+/// ALREADY_EXISTS the group is another one.
+pub(super) fn is_final_for_group(code: Code) -> bool {
+    !matches!(code, Code::Unavailable | Code::DeadlineExceeded | Code::Aborted | Code::Cancelled | Code::AlreadyExists)
 }
 
 /// Returns UNIMPLEMENTED, for calls that the capabilities do not announce, so that no sidecar makes them.

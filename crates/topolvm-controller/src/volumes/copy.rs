@@ -4,7 +4,7 @@
 //! at least as large. Once created it does not need its source any more.
 
 use tokio::time::Instant;
-use topolvm_api::{AccessType, ApiFlavor, IoLimits, LogicalVolume};
+use topolvm_api::{AccessType, ApiFlavor, IoLimits, LogicalVolume, SnapshotGroup};
 
 use super::delete::{Deletion, exact_version};
 use super::existing::{Existing, compare_existing};
@@ -21,6 +21,8 @@ pub(crate) struct SnapshotRequest {
     pub(crate) source: String,
     /// The nodes that the caller allows.
     pub(crate) placement: Placement,
+    /// The group that the snapshot is a member of.
+    pub(crate) group: Option<SnapshotGroup>,
 }
 
 impl Volumes {
@@ -57,10 +59,10 @@ impl Volumes {
         request: SnapshotRequest,
         deadline: Instant,
     ) -> Result<Volume, VolumeError> {
-        let SnapshotRequest { name, source, placement } = request;
+        let SnapshotRequest { name, source, placement, group } = request;
         let source = ContentSource::Volume(source);
         let Some(object) = self.find_source(&source).await? else {
-            return self.find_earlier_snapshot(&name, source, deadline).await;
+            return self.find_earlier_snapshot(&name, source, group.as_ref(), deadline).await;
         };
         let request = VolumeRequest {
             name,
@@ -71,7 +73,7 @@ impl Volumes {
             placement: copy_placement(&placement, &object)?,
             claim: None,
             filesystem: None,
-            source: Some(self.copy_source(&object, source, AccessType::ReadOnly)),
+            source: Some(CopySource { group, ..self.copy_source(&object, source, AccessType::ReadOnly) }),
         };
         self.create(&request, deadline).await
     }
@@ -94,7 +96,7 @@ impl Volumes {
                 None => return Ok(None),
             };
             let (object_name, id, access) = (object_name.to_owned(), source.clone(), AccessType::ReadWrite);
-            let copy_source = CopySource { object_name, id, access, filesystem: None };
+            let copy_source = CopySource { object_name, id, access, filesystem: None, group: None };
             let mut request = VolumeRequest { source: Some(copy_source), ..request.clone() };
             if request.device_class.is_empty() {
                 request.device_class.clone_from(&copy.spec.device_class);
@@ -112,13 +114,13 @@ impl Volumes {
     }
 
     /// Finds the object of the source, unless it is being deleted.
-    async fn find_source(&self, source: &ContentSource) -> Result<Option<LogicalVolume>, VolumeError> {
+    pub(super) async fn find_source(&self, source: &ContentSource) -> Result<Option<LogicalVolume>, VolumeError> {
         Ok(self.objects.find(source.kind(), source.id()).await?.filter(|object| !object.is_deleting()))
     }
 
     fn copy_source(&self, object: &LogicalVolume, id: ContentSource, access: AccessType) -> CopySource {
         let filesystem = object.annotation(self.objects.flavor.filesystem()).map(str::to_owned);
-        CopySource { object_name: object.name().to_owned(), id, access, filesystem }
+        CopySource { object_name: object.name().to_owned(), id, access, filesystem, group: None }
     }
 
     /// Finds the snapshot of a volume that is gone. The answer to the first request may have been lost, and the source
@@ -127,10 +129,12 @@ impl Volumes {
         &self,
         name: &str,
         source: ContentSource,
+        group: Option<&SnapshotGroup>,
         deadline: Instant,
     ) -> Result<Volume, VolumeError> {
         let copy = self.objects.read(name).await?.filter(|object| {
             !object.is_deleting()
+                && SnapshotGroup::of(self.objects.flavor, object).as_ref() == group
                 && ContentSource::from_annotations(self.objects.flavor, object).as_ref() == Some(&source)
         });
         match copy {
@@ -140,7 +144,7 @@ impl Volumes {
     }
 }
 
-fn source_not_found(source: &ContentSource) -> VolumeError {
+pub(super) fn source_not_found(source: &ContentSource) -> VolumeError {
     VolumeError::SourceNotFound { kind: source.kind(), id: source.id().to_owned() }
 }
 

@@ -145,8 +145,11 @@ impl Volumes {
             source.and_then(|source| source.filesystem.clone()).map(|value| (self.objects.flavor.filesystem(), value));
         let requested = request.size.requested_other_than(request.size.bytes);
         let requested = requested.map(|bytes| (self.objects.flavor.requested_size(), format_bytes(bytes).0));
+        let group = source.and_then(|source| source.group.as_ref());
+        let group = group.map(|group| group.annotations(self.objects.flavor));
         let limits = request.io_limits.annotations(self.objects.flavor).filter_map(|(key, value)| Some((key, value?)));
-        let annotations = [claim, id, filesystem, requested].into_iter().flatten().chain(limits);
+        let annotations = [claim, id, filesystem, requested].into_iter().flatten();
+        let annotations = annotations.chain(group.into_iter().flatten()).chain(limits);
         let annotations: BTreeMap<_, _> = annotations.map(|(key, value)| (key.to_owned(), value)).collect();
         object.metadata.annotations = (!annotations.is_empty()).then_some(annotations);
         object.metadata.finalizers = Some(vec![self.objects.flavor.logical_volume_finalizer().to_owned()]);

@@ -2,7 +2,7 @@
 
 use kube::api::{DeleteParams, Preconditions};
 use tokio::time::{Instant, timeout_at};
-use topolvm_api::LogicalVolume;
+use topolvm_api::{LogicalVolume, SnapshotGroup};
 
 use super::objects::api_error;
 use super::{VolumeError, VolumeKind, VolumeObjects};
@@ -21,18 +21,36 @@ pub(super) enum Deletion {
 impl VolumeObjects {
     /// Deletes the volume or snapshot with this id and waits until it is gone. One that does not exist is gone.
     pub(crate) async fn delete(&self, kind: VolumeKind, id: &str, deadline: Instant) -> Result<(), VolumeError> {
-        let Some(object) = self.find(kind, id).await? else {
-            return Ok(());
-        };
+        match self.find(kind, id).await? {
+            Some(object) => self.delete_object_and_wait(&object, deadline).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Deletes the snapshot with this id as [`delete`](Self::delete) does, unless it is a member of a group.
+    pub(crate) async fn delete_snapshot(&self, id: &str, deadline: Instant) -> Result<(), VolumeError> {
+        let Some(object) = self.find(VolumeKind::Snapshot, id).await? else { return Ok(()) };
+        match SnapshotGroup::of(self.flavor, &object) {
+            Some(group) => Err(VolumeError::MemberOfGroup { snapshot: id.to_owned(), id: group.id }),
+            None => self.delete_object_and_wait(&object, deadline).await,
+        }
+    }
+
+    /// Deletes this very object and waits until it is gone.
+    pub(super) async fn delete_object_and_wait(
+        &self,
+        object: &LogicalVolume,
+        deadline: Instant,
+    ) -> Result<(), VolumeError> {
         let name = object.name();
         let uid_only = Preconditions { uid: object.metadata.uid.clone(), resource_version: None };
-        let was_cached = self.is_cached(&object);
+        let was_cached = self.is_cached(object);
         match self.delete_object(name, uid_only).await? {
             Deletion::Done => Ok(()),
             Deletion::Pending | Deletion::Conflict => {
-                tracing::debug!(name, id, node = object.spec.node_name, "waiting for the node to remove the volume");
-                let is_deleted = self.wait_deleted(&object, was_cached, deadline).await?;
-                is_deleted.then_some(()).ok_or_else(|| VolumeError::timeout("removed", &object))
+                tracing::debug!(name, node = object.spec.node_name, "waiting for the node to remove the volume");
+                let is_deleted = self.wait_deleted(object, was_cached, deadline).await?;
+                is_deleted.then_some(()).ok_or_else(|| VolumeError::timeout("removed", object))
             }
         }
     }

@@ -99,6 +99,26 @@ pub(crate) enum VolumeError {
          copy the data"
     )]
     Immutable { key: &'static str, is: String, wanted: String },
+    #[error(
+        "snapshots of one moment need all volumes on one node, but there are {volumes}; group only volumes of one node"
+    )]
+    GroupOnSeveralNodes {
+        /// The volumes with their nodes.
+        volumes: String,
+    },
+    #[error(
+        "topolvm-node on node {node} does not know groups of snapshots and took them at different moments, so none is \
+         kept; upgrade topolvm-node there"
+    )]
+    NotTakenTogether { node: String },
+    #[error("the group of snapshots {id} does not exist, or some of its snapshots do not")]
+    GroupNotFound { id: String },
+    #[error("snapshot {snapshot} is not a member of the group of snapshots {id}; list the members of the group")]
+    NotInGroup { snapshot: String, id: String },
+    #[error("snapshot {snapshot} of the group of snapshots {id} is not listed; list all members of the group, or none")]
+    MissingOfGroup { snapshot: String, id: String },
+    #[error("snapshot {snapshot} is a member of the group of snapshots {id}; delete the group")]
+    MemberOfGroup { snapshot: String, id: String },
     #[error("unknown starting_token {0:?}; start without a token")]
     InvalidToken(String),
     #[error("the LogicalVolumes have not been listed yet; check that the Kubernetes API server is reachable")]

@@ -1,6 +1,6 @@
 //! Compares an existing object with the request for a volume of the same name.
 
-use topolvm_api::{ApiFlavor, LogicalVolume, parse_bytes};
+use topolvm_api::{ApiFlavor, LogicalVolume, SnapshotGroup, parse_bytes};
 
 use super::VolumeRequest;
 use super::volume::ContentSource;
@@ -46,6 +46,9 @@ fn find_difference(flavor: ApiFlavor, object: &LogicalVolume, request: &VolumeRe
             "" => "and is not a copy".to_owned(),
             source => format!("as a copy of {source}, or with another access type"),
         });
+    }
+    if SnapshotGroup::of(flavor, object).as_ref() != request.source.as_ref().and_then(|source| source.group.as_ref()) {
+        return Some("with another number of members of its group of snapshots, or in no group".to_owned());
     }
     let sizes = [parse_bytes(&spec.size).ok(), object.current_bytes()];
     if !sizes.into_iter().flatten().any(|bytes| request.size.accepts(bytes)) {

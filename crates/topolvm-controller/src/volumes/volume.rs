@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use topolvm_api::{ApiFlavor, LogicalVolume, lost_message, parse_bytes};
+use topolvm_api::{ApiFlavor, LogicalVolume, SnapshotGroup, lost_message, parse_bytes};
 
 use crate::volume_informer::VolumeInformer;
 
@@ -95,6 +95,10 @@ pub(crate) struct Volume {
     pub(crate) source: Option<ContentSource>,
     /// Creation time of the object. The API server wrote it, once: every answer about a snapshot has the same time.
     pub(crate) created: Option<Timestamp>,
+    /// The group of snapshots that it is a member of.
+    pub(crate) group: Option<SnapshotGroup>,
+    /// True if the node reports that it was taken at the same moment as the others of its group.
+    pub(crate) is_taken_together: bool,
     /// Set if the node reports that LVM has lost the LV: the message names the fix.
     pub(crate) lost: Option<String>,
 }
@@ -110,6 +114,8 @@ impl Volume {
             node: object.spec.node_name.clone(),
             source: ContentSource::from_object(flavor, object, informer),
             created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            group: SnapshotGroup::of(flavor, object),
+            is_taken_together: object.taken_together().is_some(),
             lost: object.is_lost().then(|| lost_message(object)),
         })
     }

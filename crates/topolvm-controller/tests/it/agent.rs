@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
-use topolvm_api::{format_bytes, parse_bytes};
+use topolvm_api::{LogicalVolume, format_bytes, parse_bytes, taken_together_condition};
 use topolvm_testkit::ApiServer;
 
 use crate::harness::{LVS, MIB};
@@ -18,11 +19,17 @@ type Edit = Box<dyn FnOnce(&mut Value)>;
 #[derive(Clone, Debug)]
 pub(crate) struct Agent {
     free: Arc<Mutex<u64>>,
+    /// False for an agent that takes the snapshots of a group one by one.
+    knows_groups: bool,
 }
 
 impl Agent {
     pub(crate) fn with_free(bytes: u64) -> Self {
-        Self { free: Arc::new(Mutex::new(bytes)) }
+        Self { free: Arc::new(Mutex::new(bytes)), knows_groups: true }
+    }
+
+    pub(crate) fn without_groups(bytes: u64) -> Self {
+        Self { knows_groups: false, ..Self::with_free(bytes) }
     }
 
     /// Runs forever.
@@ -56,7 +63,12 @@ impl Agent {
         let mut free = self.free.lock().unwrap();
         let new = if more <= *free {
             *free -= more;
-            json!({"volumeID": volume["metadata"]["uid"], "currentSize": format_bytes(wanted)})
+            let mut made = json!({"volumeID": volume["metadata"]["uid"], "currentSize": format_bytes(wanted)});
+            if self.knows_groups && volume["metadata"]["annotations"]["topolvm.io/snapshot-group"].is_string() {
+                let object: LogicalVolume = serde_json::from_value(volume.clone()).unwrap();
+                made["conditions"] = json!([taken_together_condition(&object, Timestamp::UNIX_EPOCH)]);
+            }
+            made
         } else {
             let mut failed = json!({"code": 8, "message": format!("no room: free={free}, wanted={more}")});
             if is_made {

@@ -10,6 +10,7 @@ use tonic::{Request, Status};
 use topolvm_api::{ApiFlavor, NodeSelection};
 use topolvm_controller::{Driver, DriverSettings, MinimumAllocation};
 use topolvm_proto::csi::controller_client::ControllerClient;
+use topolvm_proto::csi::group_controller_client::GroupControllerClient;
 use topolvm_proto::csi::identity_client::IdentityClient;
 use topolvm_proto::csi::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume, access_mode::Mode};
 use topolvm_proto::csi::volume_content_source::{self, SnapshotSource, VolumeSource};
@@ -33,6 +34,7 @@ pub(crate) const NODE_KEY: &str = "topology.topolvm.io/node";
 pub(crate) struct Harness {
     pub(crate) api: ApiServer,
     pub(crate) csi: ControllerClient<Routes>,
+    pub(crate) groups: GroupControllerClient<Routes>,
     pub(crate) identity: IdentityClient<Routes>,
     pub(crate) driver: Driver,
     pub(crate) shutdown: CancellationToken,
@@ -89,6 +91,7 @@ impl Harness {
         Self {
             api: api.clone(),
             csi: ControllerClient::new(driver.routes().prepare()),
+            groups: GroupControllerClient::new(driver.routes().prepare()),
             identity: IdentityClient::new(driver.routes().prepare()),
             driver,
             shutdown,

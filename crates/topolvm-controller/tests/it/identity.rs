@@ -33,9 +33,13 @@ async fn volumes_have_a_place_and_grow_online_and_offline() {
             Type::VolumeExpansion(expansion) => expansions.push(expansion.r#type()),
         }
     }
-    let accessibility =
-        [service::Type::VolumeAccessibilityConstraints, service::Type::SnapshotAccessibilityConstraints];
-    assert_eq!(services, [&[service::Type::ControllerService], &accessibility[..]].concat());
+    let expected = [
+        service::Type::ControllerService,
+        service::Type::VolumeAccessibilityConstraints,
+        service::Type::SnapshotAccessibilityConstraints,
+        service::Type::GroupControllerService,
+    ];
+    assert_eq!(services, expected);
     assert_eq!(expansions, [volume_expansion::Type::Online, volume_expansion::Type::Offline]);
 }
 

@@ -18,6 +18,7 @@ mod legacy;
 mod lists;
 mod modify;
 mod process;
+mod snapshot_groups;
 mod snapshots;
 mod webhook_load;
 mod webhook_tls;

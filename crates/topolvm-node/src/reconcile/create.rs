@@ -1,8 +1,8 @@
 //! Creates the LV of an object that has none.
 
-use lvmd_client::{Absence, LvmdError, to_wire};
+use lvmd_client::{LvmdError, to_wire};
 use tonic::Code;
-use topolvm_api::{LogicalVolume, parse_bytes};
+use topolvm_api::{LogicalVolume, SnapshotGroup, parse_bytes};
 use topolvm_proto::lvmd::{CreateLvRequest, CreateLvSnapshotRequest};
 use topolvm_runtime::grpc::GrpcCode as _;
 
@@ -27,6 +27,9 @@ impl Creation {
         if let Some(predecessor) = self.owners.find_predecessor(volume).await? {
             return self.report_predecessor(volume, &predecessor).await;
         }
+        if let Some(group) = SnapshotGroup::of(self.clients.flavor, volume) {
+            return self.create_group(volume, &group).await;
+        }
         let size_bytes = match parse_bytes(&volume.spec.size) {
             Ok(bytes) => bytes,
             Err(error) => return self.fail_creation(volume, Code::InvalidArgument, &error.to_string()).await,
@@ -39,7 +42,7 @@ impl Creation {
         match self.create_lv(volume, source.as_ref(), size_bytes).await {
             Ok(bytes) => {
                 tracing::info!(volume = volume.name(), lv = volume.uid(), bytes, "created the logical volume");
-                self.report_created(volume, bytes).await
+                self.report_created(volume, bytes, None).await
             }
             // A restart of lvmd is no failure of the volume: the controller would delete the object and create another
             Err(error) if error.is_transient() => Err(ReconcileError::LvmdAway(error)),
@@ -50,30 +53,6 @@ impl Creation {
                 self.fail_creation(volume, error.code(), &error.detail()).await
             }
         }
-    }
-
-    /// Writes the created volume to the status. Removes the LV again if the object is gone, which the watch has not
-    /// shown yet: no other component would ever remove it.
-    async fn report_created(&self, volume: &LogicalVolume, bytes: u64) -> Result<Created, ReconcileError> {
-        let error = match self.writer.report_size(volume, bytes).await {
-            Ok(written) => return Ok(Created::Volume(written)),
-            Err(error) => error,
-        };
-        if !error.is_gone_or_replaced() || !self.writer.is_gone(volume).await? {
-            return Err(error);
-        }
-        tracing::warn!(
-            volume = volume.name(),
-            lv = volume.uid(),
-            "the object no longer exists; removing the LV that was created for it"
-        );
-        match self.clients.lvmd.remove(volume.uid(), &volume.spec.device_class).await {
-            Ok(()) => {}
-            Err(error) if error.absence() != Absence::Unknown => {}
-            Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
-            Err(error) => return Err(ReconcileError::Remove(error)),
-        }
-        Ok(Created::Gone)
     }
 
     /// Has lvmd create an LV, or copy the source; returns its size in bytes.

@@ -1,9 +1,11 @@
-//! The part of the reconciler that creates LVs, and its results. `create.rs` creates and copies, `adopt.rs` assigns an
-//! existing LV.
+//! The part of the reconciler that creates LVs, and its results. `create.rs` creates and copies, `snapshot_group.rs`
+//! copies several together, `adopt.rs` assigns an existing LV.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use lvmd_client::Absence;
 use parking_lot::Mutex;
 use tonic::Code;
 use topolvm_api::LogicalVolume;
@@ -42,6 +44,8 @@ pub(super) enum Created {
     /// The object cannot have a volume: its status has the error, and the controller, which waits for it, deletes the
     /// object.
     Failed,
+    /// The object is a member of a group of snapshots, whose first member has all of them created.
+    WithOthers,
     /// The object is gone, and so is the LV that was created for it.
     Gone,
 }
@@ -65,5 +69,34 @@ impl Creation {
     ) -> Result<Created, ReconcileError> {
         self.writer.report_failure(volume, code, message).await?;
         Ok(Created::Failed)
+    }
+
+    /// Writes the created volume to the status, with a condition in addition to the usual ones. Removes the LV again if
+    /// the object is gone, which the watch has not shown yet: no other component would ever remove it.
+    pub(super) async fn report_created(
+        &self,
+        volume: &LogicalVolume,
+        bytes: u64,
+        condition: Option<Condition>,
+    ) -> Result<Created, ReconcileError> {
+        let error = match self.writer.report_created(volume, bytes, condition).await {
+            Ok(written) => return Ok(Created::Volume(written)),
+            Err(error) => error,
+        };
+        if !error.is_gone_or_replaced() || !self.writer.is_gone(volume).await? {
+            return Err(error);
+        }
+        tracing::warn!(
+            volume = volume.name(),
+            lv = volume.uid(),
+            "the object no longer exists; removing the LV that was created for it"
+        );
+        match self.clients.lvmd.remove(volume.uid(), &volume.spec.device_class).await {
+            Ok(()) => {}
+            Err(error) if error.absence() != Absence::Unknown => {}
+            Err(error) if error.is_transient() => return Err(ReconcileError::LvmdAway(error)),
+            Err(error) => return Err(ReconcileError::Remove(error)),
+        }
+        Ok(Created::Gone)
     }
 }

@@ -66,6 +66,10 @@ impl Removal {
     /// on its way out; everybody else who deletes the object, or its definition, deletes a record of the data and not
     /// the data.
     async fn check_unreferenced(&self, volume: &LogicalVolume) -> Result<(), ReconcileError> {
+        // snapshot-controller keeps the VolumeSnapshots of a group until csi-snapshotter has had the group deleted
+        if volume.annotation(self.clients.flavor.snapshot_group_deleted()).is_some() {
+            return Ok(());
+        }
         let found = self.clients.references.find_user(volume).await;
         let found = found.map_err(|source| ReconcileError::Api { action: SEARCH_REFERENCES, source })?;
         let Some(user) = found else { return Ok(()) };

@@ -22,6 +22,9 @@ pub enum ReconcileError {
     /// The source of a copy has no volume yet.
     #[error("waiting for the source, LogicalVolume {0}, which has no volume yet")]
     SourceNotReady(String),
+    /// A member of a group of snapshots does not exist yet, or is being deleted.
+    #[error("waiting for LogicalVolume {0}, a snapshot of the same group")]
+    GroupIncomplete(String),
     /// There is the LV of an earlier object of this name; the status has the message, too.
     #[error("{0}")]
     HasPredecessor(String),

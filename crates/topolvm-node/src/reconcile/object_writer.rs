@@ -118,6 +118,18 @@ impl ObjectWriter {
         self.report_volume(volume, volume.lv_name(), bytes).await
     }
 
+    /// Writes that the volume was created with this real size in bytes, and a condition that stays.
+    pub(super) async fn report_created(
+        &self,
+        volume: &LogicalVolume,
+        bytes: u64,
+        condition: Option<Condition>,
+    ) -> Result<Arc<LogicalVolume>, ReconcileError> {
+        let (volume_id, current_size) = (volume.lv_name().to_owned(), Some(format_bytes(bytes)));
+        let status = LogicalVolumeStatus { volume_id, current_size, ..LogicalVolumeStatus::default() };
+        self.write_status_with(volume, status, condition).await
+    }
+
     /// Writes that the volume exists under this name in LVM and with this real size in bytes, and clears a failure.
     pub(super) async fn report_volume(
         &self,
@@ -173,8 +185,14 @@ impl ObjectWriter {
         other: Option<Condition>,
     ) -> Result<Arc<LogicalVolume>, ReconcileError> {
         let ready = ready_condition(volume, &status, self.lost.contains(volume), (self.clients.now)());
-        status.conditions =
-            std::iter::once(ready).chain(self.io.condition(volume, (self.clients.now)())).chain(other).collect();
+        let io_limited = self.io.condition(volume, (self.clients.now)());
+        // It never changes, and no later write may lose it
+        let taken_together = volume.taken_together().filter(|kept| {
+            !status.volume_id.is_empty() && other.as_ref().is_none_or(|other| other.type_ != kept.type_)
+        });
+        let taken_together = taken_together.cloned();
+        let others = [io_limited, taken_together].into_iter().flatten();
+        status.conditions = std::iter::once(ready).chain(others).chain(other).collect();
         let params = PatchParams::apply(FIELD_MANAGER);
         let patch = json_patch(replace_status(&volume.metadata, &status));
         let written =

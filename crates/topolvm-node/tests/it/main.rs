@@ -35,6 +35,7 @@ mod records;
 mod references;
 mod registrar;
 mod restored;
+mod snapshot_groups;
 mod staging;
 mod topology_label;
 mod unmount_failures;

@@ -159,6 +159,21 @@ async fn snapshot_stays_while_a_content_refers_to_it(#[case] content: &str) {
     assert_removed(&cluster, "snapshot-7").await;
 }
 
+/// snapshot-controller keeps the contents of a group until csi-snapshotter has had the group deleted.
+#[tokio::test]
+async fn snapshot_of_a_deleted_group_is_removed_before_its_content() {
+    let cluster = cluster_with("group-7-0").await;
+    serve_snapshots(&cluster);
+    cluster.api.edit(LV, "", "group-7-0", |object| {
+        object["spec"]["source"] = json!("pvc-1");
+        object["spec"]["accessType"] = json!("ro");
+        object["metadata"]["annotations"] = json!({"topolvm.io/snapshot-group-deleted": "true"});
+    });
+    cluster.api.apply_json(snapshot_content("snapcontent-7", "Delete"));
+    delete(&cluster, "group-7-0");
+    assert_removed(&cluster, "group-7-0").await;
+}
+
 #[tokio::test]
 async fn snapshot_of_a_cluster_without_contents_is_removed() {
     let cluster = cluster_with("snapshot-7").await;

@@ -15,12 +15,13 @@ use crate::objects::Objects;
 /// A set of values, an overlay and its components.
 type Pair = (&'static str, &'static str, &'static [&'static str]);
 
-const PAIRS: [Pair; 21] = [
+const PAIRS: [Pair; 22] = [
     ("default", "lvmd", &[]),
     ("embedded-capacity", "lvmd", &["embedded-capacity"]),
     ("embedded-provisioner", "lvmd", &["embedded-provisioner"]),
     ("embedded-resizer", "lvmd", &["embedded-provisioner", "embedded-resizer"]),
     ("embedded-snapshotter", "lvmd", &["embedded-provisioner", "embedded-resizer", "embedded-snapshotter"]),
+    ("group-snapshots", "lvmd", &["group-snapshots"]),
     ("node-label", "lvmd", &["node-label"]),
     ("ui", "lvmd", &["ui"]),
     ("rebuild", "lvmd", &["rebuild"]),

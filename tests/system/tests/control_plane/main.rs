@@ -14,6 +14,7 @@ mod doctor;
 mod extender;
 mod fixed;
 mod fixture;
+mod group_snapshots;
 mod injected;
 mod install;
 mod kube_scheduler;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
         provisioner::ALL,
         resizer::ALL,
         snapshotter::ALL,
+        group_snapshots::ALL,
         metrics::ALL,
         fixed::ALL,
         extender::ALL,

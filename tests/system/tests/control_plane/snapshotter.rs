@@ -22,8 +22,8 @@ const NODE: &str = "snapshotting";
 const THIN: &str = "thin-volumes";
 const THICK: &str = "thick-volumes";
 const SNAPSHOTS: &str = "snapshots";
-const GIB: u64 = 1 << 30;
-const LVMD_CONFIG: &str = "\
+pub(crate) const GIB: u64 = 1 << 30;
+pub(crate) const LVMD_CONFIG: &str = "\
 device-classes:
 - {name: ssd, volume-group: myvg1, default: true, spare-gb: 0}
 - {name: thin, volume-group: myvg1, type: thin, spare-gb: 0, thin-pool: {name: pool0, overprovision-ratio: 10}}
@@ -97,7 +97,7 @@ fn start_csi_snapshotter(fixture: &Fixture) -> Result<()> {
 }
 
 /// Applies the objects of the manifests without pods.
-fn apply_roles(fixture: &Fixture, components: &[&str]) -> Result<()> {
+pub(crate) fn apply_roles(fixture: &Fixture, components: &[&str]) -> Result<()> {
     let directory = fixture.cluster.directory().join("snapshotter");
     let directory = Kustomization { base: "base", components, ..Kustomization::default() }.write(&directory)?;
     let directory = directory.display().to_string();
@@ -105,9 +105,9 @@ fn apply_roles(fixture: &Fixture, components: &[&str]) -> Result<()> {
 }
 
 /// Removes the definitions of snapshots, so that other tests find the cluster without them.
-fn remove_definitions(fixture: &Fixture) -> Result<()> {
+pub(crate) fn remove_definitions(fixture: &Fixture) -> Result<()> {
     let all = fixture.kubectl(&["get", "crd", "-o", "name"])?;
-    let ours: Vec<_> = all.lines().filter(|name| name.ends_with(".snapshot.storage.k8s.io")).collect();
+    let ours: Vec<_> = all.lines().filter(|name| name.ends_with("snapshot.storage.k8s.io")).collect();
     fixture.kubectl(&[&["delete", "--timeout=180s"], ours.as_slice()].concat()).map(drop)
 }
 

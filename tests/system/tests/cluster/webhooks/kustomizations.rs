@@ -32,7 +32,7 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 22] = [
+const COMPONENTS: [&str; 23] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
@@ -41,6 +41,7 @@ const COMPONENTS: [&str; 22] = [
     "embedded-resizer",
     "embedded-snapshotter",
     "extended-resources",
+    "group-snapshots",
     "inventory",
     "legacy",
     "monitoring",
@@ -93,6 +94,8 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
     try_all("overlays/lvmd", &[&["embedded-provisioner", "legacy"], &["without-snapshots", "embedded-provisioner"]])?;
     try_all("overlays/lvmd", &[&["embedded-resizer", "embedded-capacity"], &["embedded-resizer", "webhooks"]])?;
     try_all("overlays/lvmd", &[&["embedded-snapshotter", "legacy"], &["webhooks", "embedded-snapshotter"]])?;
+    try_all("overlays/lvmd", &[&["group-snapshots", "legacy"], &["group-snapshots", "embedded-provisioner"]])?;
+    try_all("overlays/lvmd", &[&["embedded-resizer", "group-snapshots", "extended-resources"]])?;
     let alone: &[&[&str]] = &[&["rebuild"], &["extended-resources"], &["inventory", "ui"], &["without-pod-io-limits"]];
     try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
     try_all("overlays/lvmd", alone)?;

@@ -1,0 +1,103 @@
+//! Volume group snapshots with the stock csi-snapshotter and snapshot-controller, with the roles of the component
+//! `group-snapshots`.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use system_tests::fake_node::FakeNodes;
+use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, storage_class};
+use testbed::sidecars::{NAMESPACE, Sidecar, apply_snapshot_crds};
+use testbed::topolvm::controller_socket;
+use topolvm_api::ApiFlavor::TopoLvm;
+use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
+
+use crate::Body;
+use crate::fixture::{Fixture, LV, spec};
+use crate::snapshotter::{GIB, LVMD_CONFIG, apply_roles, remove_definitions};
+
+pub(crate) const ALL: &[(&str, Body)] = &[("volume_group_snapshot_is_taken_restored_and_deleted", take)];
+
+const NODE: &str = "grouping";
+const CLASS: &str = "grouped";
+const CLAIMS: [&str; 2] = ["data", "log"];
+const GROUP: &str = "volumegroupsnapshot";
+const SNAPSHOTTER: Sidecar = Sidecar::Snapshotter;
+
+fn take(fixture: &Fixture) -> Result<()> {
+    let cluster = &fixture.cluster;
+    apply_roles(fixture, &["embedded-provisioner", "group-snapshots", "without-workloads"])?;
+    let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
+    let lvm = FakeLvm::new().with_group("myvg1", 100 * GIB);
+    lvm.add_volume("myvg1", "pool0", FakeVolume::thin_pool(50 * GIB));
+    nodes.add(NODE, &lvm, LVMD_CONFIG)?;
+    fixture.apply(&storage_class(TopoLvm, CLASS, Some("thin"), true))?;
+    let done = fixture.with_controller(&["--controllers=provisioner"], || {
+        for name in CLAIMS {
+            fixture.apply(&claim(name, CLASS, "1Gi", VolumeMode::Filesystem))?;
+            fixture.kubectl(&["label", "pvc", name, "app=database"])?;
+            fixture.wait("--for=jsonpath={.status.phase}=Bound", "pvc", name)?;
+        }
+        apply_snapshot_crds(cluster)?;
+        Sidecar::SnapshotController.start(cluster, &controller_socket(cluster))?;
+        start_csi_snapshotter(fixture)?;
+        check_group(fixture)
+    });
+    cluster.stop(SNAPSHOTTER.name(), Duration::ZERO)?;
+    Sidecar::SnapshotController.stop(cluster)?;
+    fixture.kubectl(&["delete", "storageclass", CLASS])?;
+    remove_definitions(fixture)?;
+    nodes.remove(NODE)?;
+    nodes.stop()?;
+    apply_roles(fixture, &["without-workloads"])?;
+    done?;
+    fixture.check_rights()
+}
+
+fn start_csi_snapshotter(fixture: &Fixture) -> Result<()> {
+    let mut command = SNAPSHOTTER.command(&fixture.cluster, &controller_socket(&fixture.cluster));
+    command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
+    command.arg("--feature-gates=CSIVolumeGroupSnapshot=true");
+    fixture.cluster.spawn(SNAPSHOTTER.name(), &command)
+}
+
+/// Takes the group, restores one of its snapshots and deletes it.
+fn check_group(fixture: &Fixture) -> Result<()> {
+    fixture.apply(&json!({
+        "apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshotClass",
+        "metadata": {"name": CLASS}, "driver": TopoLvm.driver_name(), "deletionPolicy": "Delete",
+    }))?;
+    fixture.apply(&json!({
+        "apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshot",
+        "metadata": {"name": "monday"},
+        "spec": {
+            "volumeGroupSnapshotClassName": CLASS, "source": {"selector": {"matchLabels": {"app": "database"}}},
+        },
+    }))?;
+    fixture.wait("--for=jsonpath={.status.readyToUse}=true", GROUP, "monday")?;
+    let group = format!("groupsnapshot-{}", fixture.value(GROUP, "monday", ".metadata.uid")?);
+    for number in 0..CLAIMS.len() {
+        let object: Value = fixture.cluster.get(&format!("/apis/topolvm.io/v1/logicalvolumes/{group}-{number}"))?;
+        let conditions = object["status"]["conditions"].as_array().context("a snapshot without conditions")?;
+        ensure!(conditions.iter().any(|condition| condition["type"] == "TakenTogether"), "{object}");
+    }
+    let names = fixture.kubectl(&["get", "volumesnapshot", "-o", "name"])?;
+    let names: Vec<_> = names.lines().filter_map(|name| name.split_once('/')).map(|(_, name)| name).collect();
+    ensure!(names.len() == CLAIMS.len(), "the group has the VolumeSnapshots {names:?}");
+    for name in &names {
+        fixture.wait("--for=jsonpath={.status.readyToUse}=true", "volumesnapshot", name)?;
+    }
+    fixture.apply(&copied_claim("restored", CLASS, "1Gi", DataSource::Snapshot(names[0])))?;
+    fixture.wait("--for=jsonpath={.status.phase}=Bound", "pvc", "restored")?;
+
+    fixture.kubectl(&["delete", "--timeout=180s", GROUP, "monday"])?;
+    for name in names {
+        fixture.wait("--for=delete", "volumesnapshot", name)?;
+    }
+    fixture.kubectl(&["wait", "--for=delete", "volumegroupsnapshotcontent", "--all", "--timeout=180s"])?;
+    for number in 0..CLAIMS.len() {
+        ensure!(!fixture.exists(LV, &format!("{group}-{number}"))?, "a snapshot exists after its group");
+    }
+    fixture.kubectl(&[&["delete", "pvc", "restored", "--timeout=180s"], &CLAIMS[..]].concat())?;
+    fixture.kubectl(&["wait", "--for=delete", LV, "--all", "--timeout=180s"]).map(drop)
+}
