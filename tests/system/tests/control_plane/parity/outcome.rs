@@ -143,11 +143,12 @@ fn sort_lists(object: &mut Value) {
     }
 }
 
+/// Removes the member at a JSON pointer.
 fn remove(object: &mut Value, pointer: &str) {
     if let Some((parent, member)) = pointer.rsplit_once('/')
         && let Some(members) = object.pointer_mut(parent).and_then(Value::as_object_mut)
     {
-        members.remove(member);
+        members.remove(&member.replace("~1", "/").replace("~0", "~"));
     }
 }
 

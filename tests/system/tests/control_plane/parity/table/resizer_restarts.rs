@@ -36,6 +36,8 @@ pub(super) fn scenarios() -> Vec<Scenario> {
             .request("a", "128Mi")
             .step(Step::Restart)
             .in_state("a", "128Mi", "ControllerResizeInProgress")
+            // Then the agent has no request for the larger size any more
+            .wait(Kind::Claim, "a", Until::Condition("ControllerResizeError"))
             .step(Step::RepairLvm("broken-11"))
             .expanded("a", "128Mi"),
         device("less-requested-after-too-much-while-resizer-is-dead")
@@ -89,6 +91,8 @@ pub(super) fn hand_overs() -> Vec<Scenario> {
             .step(Step::HandOver)
             .request("a", "128Mi")
             .in_state("a", "128Mi", "ControllerResizeInProgress")
+            // Then the agent has no request for the larger size any more
+            .wait(Kind::Claim, "a", Until::Condition("ControllerResizeError"))
             .step(Step::RepairLvm(node))
             .expanded("a", "128Mi")
     };
