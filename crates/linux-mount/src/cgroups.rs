@@ -9,8 +9,8 @@ mod known_directories;
 mod pod_directory;
 
 use std::fmt::Debug;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,8 +24,6 @@ use pod_directory::find_pod_directories;
 
 /// The first process of the machine, which sees the cgroups of all pods. Containers see a part of them.
 const FIRST_PROCESS: &str = "/proc/1";
-/// Bytes that the kernel returns at once of most files of cgroups.
-const PAGE: usize = 4096;
 
 /// Reads and writes the files of cgroups.
 pub(crate) trait CgroupFiles: Debug + Send + Sync {
@@ -41,11 +39,7 @@ struct KernelFiles;
 
 impl CgroupFiles for KernelFiles {
     fn read(&self, path: &Path) -> io::Result<String> {
-        // Without the size of the file, for which std asks first: the kernel has none, and limits are read every two
-        // seconds
-        let mut text = String::with_capacity(PAGE);
-        File::open(path)?.take(u64::MAX).read_to_string(&mut text)?;
-        Ok(text)
+        std::fs::read_to_string(path)
     }
 
     fn write(&self, path: &Path, line: &str) -> io::Result<()> {

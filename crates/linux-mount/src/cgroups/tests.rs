@@ -268,7 +268,7 @@ fn check_of_io_limits_in_force_reads_one_file_of_each_pod() {
 }
 
 #[test]
-fn lost_io_limits_of_a_pod_that_moved_are_found_within_15_checks() {
+fn lost_io_limits_of_a_moved_pod_are_found_within_15_checks() {
     let machine = Machine::unified(&format!("kubepods/pod{UID}"));
     machine.limit(&limits()).unwrap();
     let expected = vec![PodLimits { pod: UID.to_owned(), device: DEVICE, limits: limits() }];

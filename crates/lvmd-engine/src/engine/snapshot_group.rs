@@ -153,7 +153,7 @@ async fn remove_all<R: Host>(group: &mut LockedGroup<R>, planned: &[Planned]) {
     }
 }
 
-/// Returns whether a source has a device, which has to be suspended.
+/// Returns whether a source has a device, whose filesystem has to be frozen.
 fn is_active(known: &VolumeGroup, source: &LvName) -> bool {
     known.volume(source.as_str()).is_some_and(|volume| volume.device.is_some())
 }

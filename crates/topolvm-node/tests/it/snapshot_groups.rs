@@ -122,7 +122,7 @@ async fn group_of_a_source_that_cannot_be_copied_fails_before_lvm() {
 }
 
 #[tokio::test]
-async fn group_member_keeps_its_moment_when_its_status_is_written_again() {
+async fn group_member_keeps_its_moment_in_later_writes_of_its_status() {
     let cluster = with_group().await;
     cluster.reconcile("g-0").await.unwrap();
     let before = condition(&cluster.object("g-0")).cloned();

@@ -42,7 +42,7 @@ impl CommandRunner for FakeLvm {
         Err(RunError::Spawn { program: program.to_owned(), source: io::ErrorKind::NotFound.into() })
     }
 
-    /// Freezes nothing: nobody writes to volumes in memory.
+    /// Freezes nothing: there are no writes to volumes in memory.
     async fn freeze(&self, _: &[String], _: Duration) -> Result<Result<Freeze, Output>, RunError> {
         Ok(Ok(Freeze::without_process()))
     }

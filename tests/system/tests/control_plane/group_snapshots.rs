@@ -1,20 +1,18 @@
 //! Volume group snapshots with the stock csi-snapshotter and snapshot-controller, with the roles of the component
 //! `group-snapshots`.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
 use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, storage_class};
-use testbed::sidecars::{NAMESPACE, Sidecar, apply_snapshot_crds};
+use testbed::sidecars::{Sidecar, apply_snapshot_crds};
 use testbed::topolvm::controller_socket;
 use topolvm_api::ApiFlavor::TopoLvm;
 use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
 use crate::Body;
 use crate::fixture::{Fixture, LV, spec};
-use crate::snapshotter::{GIB, LVMD_CONFIG, apply_roles, remove_definitions};
+use crate::snapshotter::{GIB, LVMD_CONFIG, apply_roles, clean_up, start_csi_snapshotter};
 
 pub(crate) const ALL: &[(&str, Body)] = &[("volume_group_snapshot_is_taken_restored_and_deleted", take)];
 
@@ -22,7 +20,6 @@ const NODE: &str = "grouping";
 const CLASS: &str = "grouped";
 const CLAIMS: [&str; 2] = ["data", "log"];
 const GROUP: &str = "volumegroupsnapshot";
-const SNAPSHOTTER: Sidecar = Sidecar::Snapshotter;
 
 fn take(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
@@ -40,25 +37,14 @@ fn take(fixture: &Fixture) -> Result<()> {
         }
         apply_snapshot_crds(cluster)?;
         Sidecar::SnapshotController.start(cluster, &controller_socket(cluster))?;
-        start_csi_snapshotter(fixture)?;
+        start_csi_snapshotter(fixture, true)?;
         check_group(fixture)
     });
-    cluster.stop(SNAPSHOTTER.name(), Duration::ZERO)?;
-    Sidecar::SnapshotController.stop(cluster)?;
-    fixture.kubectl(&["delete", "storageclass", CLASS])?;
-    remove_definitions(fixture)?;
+    clean_up(fixture, &[CLASS])?;
     nodes.remove(NODE)?;
     nodes.stop()?;
-    apply_roles(fixture, &["without-workloads"])?;
     done?;
     fixture.check_rights()
-}
-
-fn start_csi_snapshotter(fixture: &Fixture) -> Result<()> {
-    let mut command = SNAPSHOTTER.command(&fixture.cluster, &controller_socket(&fixture.cluster));
-    command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
-    command.arg("--feature-gates=CSIVolumeGroupSnapshot=true");
-    fixture.cluster.spawn(SNAPSHOTTER.name(), &command)
 }
 
 /// Takes the group, restores one of its snapshots and deletes it.

@@ -59,7 +59,7 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
     });
     let done = done.and_then(|()| {
         // The embedded one has released the Lease in the middle of a call
-        start_csi_snapshotter(fixture)?;
+        start_csi_snapshotter(fixture, false)?;
         finish(fixture, &nodes, "handed-over", SNAPSHOTTER.name())
     });
     let done = done.and_then(|()| {
@@ -67,7 +67,7 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
             // csi-snapshotter ends with the socket, as a container that is restarted, and still has the Lease: the
             // embedded one waits
             cluster.stop(SNAPSHOTTER.name(), Duration::ZERO)?;
-            start_csi_snapshotter(fixture)?;
+            start_csi_snapshotter(fixture, false)?;
             check_snapshot(fixture, "contended", SNAPSHOTTER.name())?;
             begin(fixture, &nodes, "handed-back")?;
             cluster.stop(SNAPSHOTTER.name(), GRACE)?;
@@ -78,21 +78,18 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
             fixture.kubectl(&["wait", "--for=delete", LV, "--all", "--timeout=180s"]).map(drop)
         })
     });
-    cluster.stop(SNAPSHOTTER.name(), Duration::ZERO)?;
-    Sidecar::SnapshotController.stop(cluster)?;
-    fixture.kubectl(&["delete", "storageclass", THIN, THICK])?;
-    remove_definitions(fixture)?;
+    clean_up(fixture, &[THIN, THICK])?;
     nodes.remove(NODE)?;
     nodes.stop()?;
-    apply_roles(fixture, &["without-workloads"])?;
     done?;
     fixture.check_rights()
 }
 
-fn start_csi_snapshotter(fixture: &Fixture) -> Result<()> {
+/// Starts csi-snapshotter with the flags of its deployment, with volume group snapshots or without.
+pub(crate) fn start_csi_snapshotter(fixture: &Fixture, groups: bool) -> Result<()> {
     let mut command = SNAPSHOTTER.command(&fixture.cluster, &controller_socket(&fixture.cluster));
     command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
-    command.arg("--feature-gates=CSIVolumeGroupSnapshot=false");
+    command.arg(format!("--feature-gates=CSIVolumeGroupSnapshot={groups}"));
     fixture.cluster.spawn(SNAPSHOTTER.name(), &command)
 }
 
@@ -104,8 +101,17 @@ pub(crate) fn apply_roles(fixture: &Fixture, components: &[&str]) -> Result<()> 
     fixture.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", &directory]).map(drop)
 }
 
-/// Removes the definitions of snapshots, so that other tests find the cluster without them.
-pub(crate) fn remove_definitions(fixture: &Fixture) -> Result<()> {
+/// Stops what creates snapshots, and removes the classes, the definitions of snapshots and the roles, so that other
+/// tests find the cluster without them.
+pub(crate) fn clean_up(fixture: &Fixture, storage_classes: &[&str]) -> Result<()> {
+    fixture.cluster.stop(SNAPSHOTTER.name(), Duration::ZERO)?;
+    Sidecar::SnapshotController.stop(&fixture.cluster)?;
+    fixture.kubectl(&[&["delete", "storageclass"], storage_classes].concat())?;
+    remove_definitions(fixture)?;
+    apply_roles(fixture, &["without-workloads"])
+}
+
+fn remove_definitions(fixture: &Fixture) -> Result<()> {
     let all = fixture.kubectl(&["get", "crd", "-o", "name"])?;
     let ours: Vec<_> = all.lines().filter(|name| name.ends_with("snapshot.storage.k8s.io")).collect();
     fixture.kubectl(&[&["delete", "--timeout=180s"], ours.as_slice()].concat()).map(drop)

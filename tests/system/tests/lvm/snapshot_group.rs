@@ -158,7 +158,7 @@ fn makes_none_without_freezing() {
         assert_eq!(client.list().await.len(), 2);
         drop(in_use);
         fs::write("/mnt/a/file", "not frozen").unwrap();
-        assert_eq!(request(&client, group()).await.unwrap().len(), 2, "nobody uses b");
+        assert_eq!(request(&client, group()).await.unwrap().len(), 2, "b is not in use");
         run_ok("umount", &["/mnt/a"]);
     });
 }
