@@ -114,8 +114,8 @@ mod tests {
 
     use super::*;
 
-    /// Programs of a machine with `vg-a` and `vg-b` mounted at `/a` and `/b`, and `vg-c`, which is not in use. A mount at
-    /// `/hidden` is below another one. They write to the file `calls`.
+    /// Programs of a machine with `vg-a` and `vg-b` mounted at `/a` and `/b`, and `vg-c`, which is not in use. A mount
+    /// at `/hidden` is below another one. They write to the file `calls`.
     const PROGRAMS: [(&str, &str); 3] = [
         (
             "dmsetup",

@@ -98,7 +98,14 @@ fn compare(path: &str, one: Option<&Value>, other: Option<&Value>, differences: 
 fn plain(value: Value, name: &str) -> Result<Value> {
     Ok(match value {
         Value::Object(members) => Value::Object(plain_members(members, name)?),
-        Value::Array(items) => items.into_iter().map(|item| plain(item, name)).collect::<Result<_>>()?,
+        Value::Array(items) => {
+            let mut items = items.into_iter().map(|item| plain(item, name)).collect::<Result<Vec<_>>>()?;
+            // The first one is that of `kubectl logs`, and a patch of kustomize changes the order of the others
+            if let ("containers", [_, others @ ..]) = (name, items.as_mut_slice()) {
+                others.sort_by_key(|container| container["name"].to_string());
+            }
+            Value::Array(items)
+        }
         Value::String(text) if FILES.contains(&name) => {
             serde_saphyr::from_str(&text).with_context(|| format!("{name} is no YAML"))?
         }

@@ -94,7 +94,7 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
     try_all("overlays/lvmd", &[&["embedded-provisioner", "legacy"], &["without-snapshots", "embedded-provisioner"]])?;
     try_all("overlays/lvmd", &[&["embedded-resizer", "embedded-capacity"], &["embedded-resizer", "webhooks"]])?;
     try_all("overlays/lvmd", &[&["embedded-snapshotter", "legacy"], &["webhooks", "embedded-snapshotter"]])?;
-    try_all("overlays/lvmd", &[&["group-snapshots", "legacy"], &["group-snapshots", "embedded-provisioner"]])?;
+    try_all("overlays/lvmd", &[&["group-snapshots", "legacy"], &["embedded-provisioner", "group-snapshots"]])?;
     try_all("overlays/lvmd", &[&["group-snapshots", "embedded-resizer", "extended-resources"]])?;
     let alone: &[&[&str]] = &[&["rebuild"], &["extended-resources"], &["inventory", "ui"], &["without-pod-io-limits"]];
     try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
