@@ -45,6 +45,8 @@ pub(crate) enum Layer {
 
 /// Lines of what a failed test printed that are shown again in the summary, beside the last one.
 const REASON_LINES: usize = 4;
+/// The same for a test that hung: the processes of a guest.
+const HANG_LINES: usize = 60;
 /// Most characters of each.
 const REASON_LENGTH: usize = 500;
 
@@ -196,8 +198,10 @@ struct Failure {
 impl Failure {
     /// Returns where its reason most likely is: the first lines that it printed, and the last, the beginning of each.
     fn reason(&self) -> impl Iterator<Item = String> {
-        let last = self.said.iter().skip(REASON_LINES).last();
-        self.said.iter().take(REASON_LINES).chain(last).map(|line| line.chars().take(REASON_LENGTH).collect())
+        let hung = self.said.first().is_some_and(|line| line.starts_with(suite::INTERRUPTED));
+        let lines = if hung { HANG_LINES } else { REASON_LINES };
+        let last = self.said.iter().skip(lines).last();
+        self.said.iter().take(lines).chain(last).map(|line| line.chars().take(REASON_LENGTH).collect())
     }
 }
 
@@ -402,6 +406,9 @@ mod tests {
         let said = (0..REASON_LINES + 2).map(|line| line.to_string()).collect();
         let failure = Failure { test: String::new(), said };
         assert_eq!(failure.reason().collect::<Vec<_>>(), ["0", "1", "2", "3", "5"]);
+        let hung = format!("{}it hangs", suite::INTERRUPTED);
+        let failure = Failure { test: String::new(), said: vec![hung; REASON_LINES + 2] };
+        assert_eq!(failure.reason().count(), REASON_LINES + 2);
         let failure = Failure { test: String::new(), said: vec!["ü".repeat(REASON_LENGTH + 1)] };
         assert_eq!(failure.reason().collect::<Vec<_>>(), ["ü".repeat(REASON_LENGTH)]);
     }

@@ -3,10 +3,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Lines};
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
@@ -39,6 +41,9 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 /// creating.
 pub(crate) const SOCKET: &str = "/run/topolvm-test/lvmd.sock";
 
+/// Lines of lvmd's log that a failed test shows.
+const SHOWN_LINES: usize = 30;
+
 /// A process of lvmd.
 pub(crate) struct Lvmd {
     _dir: tempfile::TempDir,
@@ -46,8 +51,8 @@ pub(crate) struct Lvmd {
     child: Child,
     /// Lines that it logged before it listened.
     early: VecDeque<String>,
-    /// Log of lvmd, kept open, so that lvmd can continue to write.
-    log: Option<Lines<BufReader<ChildStderr>>>,
+    /// Lines of its log. A thread reads them as they come: lvmd would wait for ever to write to a full pipe.
+    log: Receiver<String>,
 }
 
 /// Configuration with the default class `ssd` on all of `myvg1`.
@@ -71,38 +76,27 @@ impl Lvmd {
     /// Starts lvmd by a launcher, and passes each line of its log to a function until it listens.
     pub(crate) fn start_by(launcher: &[&str], socket: &str, config: &str, mut see: impl FnMut(&str)) -> Self {
         let mut lvmd = Self::spawn(launcher, socket, config);
-        let mut lines = BufReader::new(lvmd.child.stderr.take().unwrap()).lines();
-        let mut seen = String::new();
-        let listens = lines.by_ref().any(|line| {
-            let line = line.unwrap();
+        let listens = lvmd.log.iter().any(|line| {
             see(&line);
-            seen.push_str(&line);
+            let listens = line.contains("listening");
             lvmd.early.push_back(line);
-            seen.contains("listening")
+            listens
         });
-        assert!(listens, "lvmd ended: {seen}");
-        lvmd.log = Some(lines);
+        assert!(listens, "lvmd ended: {:?}", lvmd.early);
         lvmd
     }
 
     /// Waits for this in its log, which it may have written before it listened.
     pub(crate) fn until_logged(&mut self, text: &str) {
         let early = std::iter::from_fn(|| self.early.pop_front());
-        let log = self.log.as_mut().unwrap().map(Result::unwrap);
-        let said = early.chain(log).any(|line| line.contains(text));
+        let said = early.chain(&self.log).any(|line| line.contains(text));
         assert!(said, "lvmd ended without {text:?}");
     }
 
     /// Kills it and returns the unread lines of its log.
     pub(crate) fn end(&mut self) -> Vec<String> {
         self.kill();
-        self.log.take().unwrap().map_while(Result::ok).collect()
-    }
-
-    /// Reads its log from now on in a thread, and forgets it, so that a long one does not hold it up.
-    pub(crate) fn discard_log(&mut self) {
-        let lines = self.log.take().unwrap();
-        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        self.log.iter().collect()
     }
 
     /// Returns the number of its threads.
@@ -118,7 +112,7 @@ impl Lvmd {
         let program = std::env::current_exe().unwrap().parent().unwrap().join("../lvmd");
         assert!(program.is_file(), "no {}: run cargo build --workspace first", program.display());
         let words: Vec<_> = launcher.iter().map(OsStr::new).chain([program.as_os_str()]).collect();
-        let child = Command::new(words[0])
+        let mut child = Command::new(words[0])
             .args(&words[1..])
             .arg("--config")
             .arg(file)
@@ -127,13 +121,16 @@ impl Lvmd {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        Self { _dir: dir, socket: socket.into(), child, early: VecDeque::new(), log: None }
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (sender, log) = mpsc::channel();
+        thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { _dir: dir, socket: socket.into(), child, early: VecDeque::new(), log }
     }
 
     /// Starts lvmd with a configuration with which it cannot start, and returns its messages.
     pub(crate) fn refusal(config: &str) -> Vec<String> {
         let mut lvmd = Self::spawn(&[], SOCKET, config);
-        let messages = BufReader::new(lvmd.child.stderr.take().unwrap()).lines().map(Result::unwrap).collect();
+        let messages = lvmd.log.iter().collect();
         assert_eq!(lvmd.child.wait().unwrap().code(), Some(1));
         messages
     }
@@ -160,6 +157,11 @@ impl Drop for Lvmd {
         // It may have ended already.
         drop(self.child.kill());
         drop(self.child.wait());
+        if thread::panicking() {
+            // What was logged until now; a process that it started may keep the pipe open
+            let lines: Vec<_> = self.early.drain(..).chain(self.log.try_iter()).collect();
+            println!("last lines of lvmd's log:\n{}", lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n"));
+        }
     }
 }
 

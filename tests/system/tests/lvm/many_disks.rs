@@ -45,7 +45,6 @@ fn takes_many() {
     // No more disks than the maximum, and no free space except the spare
     let start = Instant::now();
     let mut lvmd = Lvmd::start(&config(&format!("max-disks: {most}, spare-gb: 1")));
-    lvmd.discard_log();
     wait(async {
         let client = lvmd.connect().await;
         let report = until_members(&client, most).await;
@@ -59,8 +58,7 @@ fn takes_many() {
     });
     assert!(lvmd.terminate().success());
 
-    let mut lvmd = Lvmd::start(&config("spare-gb: 0"));
-    lvmd.discard_log();
+    let lvmd = Lvmd::start(&config("spare-gb: 0"));
     wait(async {
         let client = lvmd.connect().await;
         let report = until_members(&client, blank.len()).await;

@@ -52,7 +52,6 @@ async fn create(client: &Client, name: &str) -> Result<(), Status> {
 
 /// Waits until a volume is created. The log may become long.
 fn until_created(lvmd: &mut Lvmd, name: &str) {
-    lvmd.discard_log();
     until("a volume", || wait(async { create(&lvmd.connect().await, name).await }).ok());
 }
 

@@ -38,13 +38,12 @@ fn are_named_and_block_no_other_group() {
     let exclusive = i32::try_from(OFlags::EXCL.bits()).unwrap();
     let claim = OpenOptions::new().read(true).custom_flags(exclusive).open(&blank).unwrap();
     let programs = CountedPrograms::new();
-    let mut lvmd = Lvmd::start(&format!(
+    let lvmd = Lvmd::start(&format!(
         "{}rescan-interval: 1\nsettle-time: 0\n\
          device-classes: [{{name: ssd, volume-group: myvg1, default: true, spare-gb: 0}}]\n\
          disk-groups: [{{name: scsi, mode: auto, paths: ['/dev/sd[a-z]+'], spare-gb: 0}}]",
         programs.config()
     ));
-    lvmd.discard_log();
     wait(async {
         let client = lvmd.connect().await;
         let reasons = |reported: &WatchStorageResponse| [&foreign, &blank].map(|disk| reason(reported, disk));

@@ -1,7 +1,7 @@
 //! Ends a test program in which a test hangs, with its name and with what each process of the guest waits for. The
 //! guest would be killed only after the time of all tests, without a word about either.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
@@ -46,7 +46,11 @@ pub(super) fn watch() {
         loop {
             thread::sleep(INTERVAL);
             if let Some(name) = overdue(longest) {
-                let text = format!("\n{INTERRUPTED}{name} runs for longer than {longest:?}\n{}", processes());
+                // As libtest-mimic reports a failed test
+                let text = format!(
+                    "\n---- {name} ----\n{INTERRUPTED}{name} runs for longer than {longest:?}\n{}failures:\n",
+                    processes()
+                );
                 // A failed write is ignored: there is no other place
                 drop(io::stdout().write_all(text.as_bytes()));
                 std::process::exit(1);
@@ -61,22 +65,26 @@ fn overdue(longest: Duration) -> Option<String> {
     running.iter().find(|(_, start)| start.elapsed() > longest).map(|(name, _)| name.clone())
 }
 
-/// Returns a line for each process with its state, what it waits for in the kernel, and its command line; below it the
-/// stack of a process that cannot be interrupted.
+/// Returns a line for each process with its parent, its state, what its threads wait for in the kernel, and its command
+/// line; below it the stacks of threads that cannot be interrupted.
 fn processes() -> String {
     let mut text = String::new();
     for process in procfs::process::all_processes().into_iter().flatten().flatten() {
-        let (Ok(stat), Ok(command)) = (process.stat(), process.cmdline()) else { continue };
-        // Kernel threads have no command line
-        let is_stuck = stat.state == 'D';
-        if command.is_empty() && !is_stuck {
-            continue;
+        let (Ok(stat), Ok(command), Ok(tasks)) = (process.stat(), process.cmdline(), process.tasks()) else { continue };
+        let (mut waits_for, mut stacks) = (BTreeSet::new(), String::new());
+        for task in tasks.flatten() {
+            let file = |name| fs::read_to_string(format!("/proc/{}/task/{}/{name}", task.pid, task.tid));
+            waits_for.insert(file("wchan").unwrap_or_default());
+            if task.stat().is_ok_and(|task| task.state == 'D') {
+                stacks.push_str(&file("stack").unwrap_or_default());
+            }
         }
-        let waits_for = process.wchan().unwrap_or_default();
-        // A write to a String cannot fail
-        let _ = writeln!(text, "{} {} {} {waits_for} {}", stat.pid, stat.ppid, stat.state, command.join(" "));
-        if is_stuck {
-            text.push_str(&fs::read_to_string(format!("/proc/{}/stack", stat.pid)).unwrap_or_default());
+        // Kernel threads have no command line
+        if !command.is_empty() || !stacks.is_empty() {
+            let waits_for = waits_for.into_iter().collect::<Vec<_>>().join(",");
+            // A write to a String cannot fail
+            let _ = writeln!(text, "{} {} {} {waits_for} {}", stat.pid, stat.ppid, stat.state, command.join(" "));
+            text.push_str(&stacks);
         }
     }
     text
