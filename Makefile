@@ -6,6 +6,7 @@ SEED ?=
 SEQUENCES ?=
 BURSTS ?=
 MODE ?=
+CONTROLLERS ?=
 LAYERS := lint unit chart guest lvm systemd testbed control-plane cluster conformance
 
 .PHONY: help demo test soak fuzz $(LAYERS:%=test-%) lint docs generate bench build images lvmd deb plugin dist cluster cluster-down prerequisites
@@ -41,13 +42,13 @@ generate: ## Write the files that are generated from the code
 bench: prerequisites build ## Figures against their goals; ONLY=PREFIX runs a part
 	cargo run --locked --quiet --release --package bench -- $(if $(ONLY),--only $(ONLY))
 
-soak: prerequisites ## What takes too long for each change: ONLY=lvm|long|csi|scheduling|monitoring|monitoring-faults|restarts|oldest (ONLY=monitoring runs both) SEED=N SEQUENCES=N DISTURB=KIND BURSTS=N MODE=capacity|embedded-capacity|extender|extender-without-reservations
+soak: prerequisites ## What takes too long for each change: ONLY=lvm|long|csi|scheduling|monitoring|monitoring-faults|restarts|oldest (ONLY=monitoring runs both) SEED=N SEQUENCES=N DISTURB=KIND CONTROLLERS=sidecars|embedded|changing BURSTS=N MODE=capacity|embedded-capacity|extender|extender-without-reservations
 	$(if $(filter oldest,$(ONLY)),TESTBED_KUBERNETES=oldest cargo xtask test control-plane cluster conformance)
 	$(if $(ONLY),,cargo xtask soak)
 	$(if $(filter lvm,$(ONLY)),cargo xtask soak lvm)
 	$(if $(filter long,$(ONLY)),cargo xtask soak cluster control-plane conformance chart testbed guest)
 	$(if $(filter lvm long oldest,$(ONLY)),,cargo build --locked --workspace --bins)
-	$(if $(filter lvm long oldest,$(ONLY)),,cargo run --locked --quiet --package soak -- $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)) $(if $(DISTURB),--disturb $(DISTURB)) $(if $(BURSTS),--bursts $(BURSTS)) $(if $(MODE),--mode $(MODE)))
+	$(if $(filter lvm long oldest,$(ONLY)),,cargo run --locked --quiet --package soak -- $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) $(if $(SEQUENCES),--sequences $(SEQUENCES)) $(if $(DISTURB),--disturb $(DISTURB)) $(if $(CONTROLLERS),--controllers $(CONTROLLERS)) $(if $(BURSTS),--bursts $(BURSTS)) $(if $(MODE),--mode $(MODE)))
 
 build: lvmd ## The programs, optimised, in target/release
 	cargo build --locked --release -p topolvm-node -p topolvm-controller -p topolvm-scheduler -p kubectl-topolvm

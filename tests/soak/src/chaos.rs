@@ -5,6 +5,7 @@
 mod abandoned;
 mod agreement;
 mod class;
+mod controllers;
 mod disagreement;
 mod disturb;
 mod disturbance;
@@ -27,6 +28,7 @@ mod state;
 mod steps;
 mod workload;
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -39,6 +41,7 @@ use topolvm_api::ApiFlavor;
 
 use self::class::Class;
 
+pub(crate) use self::controllers::Controllers;
 use self::disturb::DisturbedNodes;
 pub(crate) use self::disturbance::DisturbanceKind;
 use self::history::History;
@@ -65,13 +68,16 @@ pub(crate) struct Settings {
     pub(crate) patience: Duration,
     /// Restricts the run to this kind of disturbance, more often than usual, without kills and outages.
     pub(crate) only: Option<DisturbanceKind>,
+    /// The programs that create, delete, expand and snapshot volumes.
+    pub(crate) controllers: Controllers,
 }
 
 /// Returns the specification of the cluster for a run: so many nodes with a thin class, a second volume group and a
-/// blank disk, and all sidecars. Of two successive seeds one has csi-provisioner with its default flags.
-pub(crate) fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
+/// blank disk, all sidecars, and the roles of these controllers, written into a directory. Of two successive seeds one
+/// has csi-provisioner with its default flags.
+pub(crate) fn spec(nodes: u8, seed: u64, controllers: Controllers, directory: &Path) -> Result<TopolvmSpec> {
     let spec = remap::with_small_group(TopolvmSpec::nodes(nodes)?.with_thin_class().with_snapshots())?;
-    let spec = foreign_group::with_foreign_disk(spec);
+    let spec = controllers.with_roles(foreign_group::with_foreign_disk(spec), directory)?;
     Ok(if seed.is_multiple_of(2) { spec } else { spec.with_upstream_provisioner() })
 }
 
@@ -97,7 +103,8 @@ impl Chaos<'_> {
     fn run_with(&self, settings: Settings, history: &History) -> Result<Report> {
         self.apply_classes()?;
         let plan = Plan::new(settings.seed, settings.sequences, settings.only);
-        let programs = Programs::start(self.cluster, self.nodes, self.spec, history)?;
+        let plan = if settings.controllers == Controllers::Changing { plan.with_changes() } else { plan };
+        let programs = Programs::start(self.cluster, self.nodes, self.spec, settings.controllers, history)?;
         let stop = AtomicBool::new(false);
         let report = thread::scope(|scope| {
             let supervising = scope.spawn(|| programs.supervise(&stop));

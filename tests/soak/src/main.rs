@@ -18,7 +18,7 @@ use system_tests::{monitoring, product_images, restarts};
 use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 use testbed::{machine, program};
 
-use crate::chaos::{Chaos, DisturbanceKind, Settings};
+use crate::chaos::{Chaos, Controllers, DisturbanceKind, Settings};
 
 #[derive(Debug, Parser)]
 #[command(about = "Disturbs the product for a long time, and checks that nothing is lost, leaked or duplicated")]
@@ -41,6 +41,9 @@ struct Args {
     /// This kind of disturbance and nothing else: neither kills nor outages.
     #[arg(long)]
     disturb: Option<DisturbanceKind>,
+    /// The programs that create, delete, expand and snapshot the volumes of the sequences.
+    #[arg(long, default_value = "sidecars")]
+    controllers: Controllers,
     /// Number of bursts of pods in each mode.
     #[arg(long, default_value_t = 20)]
     bursts: u64,
@@ -106,12 +109,13 @@ fn run(args: &Args) -> Result<()> {
 
 /// Runs the chaos test with a seed and returns its report.
 fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
-    let spec = chaos::spec(args.nodes, seed)?;
+    let spec = chaos::spec(args.nodes, seed, args.controllers, directory)?;
     let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
     // A minute without an API server, and others soon after it: after each, client-go in the sidecars pauses for up to
     // a minute before it retries
     let patience = Duration::from_mins(5);
-    let settings = Settings { seed, sequences: args.sequences, workers: args.workers, patience, only: args.disturb };
+    let Args { sequences, workers, disturb: only, controllers, .. } = *args;
+    let settings = Settings { seed, sequences, workers, patience, only, controllers };
     let outcome = Chaos { cluster: &cluster, nodes: &nodes, spec: &spec }.run(settings);
     cluster.down(outcome.is_err().then_some(args.logs.as_path()))?;
     outcome.map(|report| report.to_string())

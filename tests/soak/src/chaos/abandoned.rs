@@ -1,34 +1,37 @@
-//! Volumes that csi-provisioner abandons: it keeps a claim that is deleted while its volume is being created in memory
-//! only, and when it exits then, nothing knows that the volume is not wanted (docs/limits.md). A LogicalVolume does not
-//! show that no PersistentVolume will follow, so an administrator deletes it, and here the test. No other leak is
-//! excused.
+//! Volumes that a provisioner abandons: csi-provisioner keeps a claim that is deleted while its volume is being created
+//! in memory only, and when it exits then, nothing knows that the volume is not wanted (docs/limits.md).
+//! topolvm-controller does the same in its first call for a volume. A LogicalVolume does not show that no
+//! PersistentVolume will follow, so an administrator deletes it, and here the test. No other leak is excused.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use testbed::cluster::Cluster;
-use testbed::sidecars::Sidecar;
 
 use super::disagreement::Disagreement;
 use super::history::{History, Span};
 
 /// Time after which a LogicalVolume without an owner does not get one any more.
 const FORGOTTEN: Duration = Duration::from_secs(10);
-/// Longest time that csi-provisioner works on a volume after its claim is deleted: it waits a minute for an answer and
+/// Longest time that a provisioner works on a volume after its claim is deleted: it waits a minute for an answer and
 /// five seconds before it retries.
 const AT_WORK: Duration = Duration::from_secs(65);
 
 /// Names of abandoned volumes, and the time since which they are the only disagreements.
 #[derive(Debug)]
 pub(super) struct Abandoned {
+    /// Names of the programs that create volumes.
+    provisioners: &'static [&'static str],
     all: Vec<String>,
     since: Instant,
 }
 
 impl Abandoned {
-    pub(super) fn none() -> Self {
-        Self { all: Vec::new(), since: Instant::now() }
+    /// Returns none of these provisioners.
+    pub(super) fn by(provisioners: &'static [&'static str]) -> Self {
+        Self { provisioners, all: Vec::new(), since: Instant::now() }
     }
 
     /// Returns true if all disagreements have been abandoned volumes, and the same ones, for [`FORGOTTEN`].
@@ -44,15 +47,13 @@ impl Abandoned {
             .collect::<Option<Vec<_>>>()
             .unwrap_or_default();
         if !orphans.is_empty() {
-            let log = cluster.log(Sidecar::Provisioner.name());
-            let log = fs::read(&log).with_context(|| format!("read {}", log.display()))?;
-            let log = String::from_utf8_lossy(&log);
-            if !orphans.iter().all(|orphan| is_abandoned(orphan, history, &log)) {
+            let logs = self.provisioners.iter().map(|name| read_log(cluster, name)).collect::<Result<String>>()?;
+            if !orphans.iter().all(|orphan| is_abandoned(orphan, self.provisioners, history, &logs)) {
                 orphans.clear();
             }
         }
         if orphans.is_empty() || orphans != self.all {
-            *self = Self { all: orphans, since: Instant::now() };
+            *self = Self { all: orphans, ..Self::by(self.provisioners) };
         }
         Ok(!self.all.is_empty() && self.since.elapsed() >= FORGOTTEN)
     }
@@ -66,17 +67,27 @@ impl Abandoned {
     }
 }
 
-/// Returns true if csi-provisioner exited while it worked on this volume, and did not finish that later.
-fn is_abandoned(name: &str, history: &History, log: &str) -> bool {
+/// Returns the log of a program; that of one that never ran is empty.
+fn read_log(cluster: &Cluster, program: &str) -> Result<String> {
+    let log = cluster.log(program);
+    match fs::read(&log) {
+        Ok(log) => Ok(String::from_utf8_lossy(&log).into_owned()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(error).with_context(|| format!("read {}", log.display())),
+    }
+}
+
+/// Returns true if a provisioner exited while it worked on this volume, and none finished that later.
+fn is_abandoned(name: &str, provisioners: &[&str], history: &History, logs: &str) -> bool {
     let Some(uid) = name.strip_prefix("pvc-") else { return false };
     let Some(claim) = history.short_lived_claim(uid) else { return false };
     let outages = history.outages();
-    let exits = history.exits(Sidecar::Provisioner.name());
-    exits.into_iter().any(|end| exit_can_be_cause(end, claim, &outages)) && !is_finished(uid, log)
+    let mut exits = provisioners.iter().flat_map(|name| history.exits(name));
+    exits.any(|end| exit_can_be_cause(end, claim, &outages)) && !is_finished(uid, logs)
 }
 
-/// Returns true if csi-provisioner may have had the claim in its memory when it exited: after the claim was requested,
-/// and at most [`AT_WORK`] after it was deleted. While the API server is unavailable csi-provisioner neither creates
+/// Returns true if a provisioner may have had the claim in its memory when it exited: after the claim was requested,
+/// and at most [`AT_WORK`] after it was deleted. While the API server is unavailable a provisioner neither creates
 /// volumes nor learns of changes.
 fn exit_can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
     let last = outages.iter().fold(claim.until + AT_WORK, |last, outage| {
@@ -85,18 +96,22 @@ fn exit_can_be_cause(end: Duration, claim: Span, outages: &[Span]) -> bool {
     (claim.from..=last).contains(&end)
 }
 
-/// Returns true if csi-provisioner logged that it created the PersistentVolume, with which the volume is deleted, or
-/// that there is no volume. A volume that exists then was left behind by the product.
-fn is_finished(uid: &str, log: &str) -> bool {
+/// Returns true if a provisioner logged that it created the PersistentVolume, with which the volume is deleted, or that
+/// there is no volume. A volume that exists then was left behind by the product.
+fn is_finished(uid: &str, logs: &str) -> bool {
     let made = format!("successfully created PV pvc-{uid} ");
-    log.lines().any(|line| line.contains(&made) || (line.contains("Final error received") && line.contains(uid)))
+    let outcomes = ["Final error received", "provisioned a volume"];
+    logs.lines().any(|line| {
+        line.contains(&made) || (line.contains(uid) && outcomes.iter().any(|outcome| line.contains(outcome)))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::history::{EVENTS, Fact};
+    use super::super::history::{Cause, EVENTS, Fact};
     use super::*;
 
+    const PROVISIONER: &str = "csi-provisioner";
     const SECOND: Duration = Duration::from_secs(1);
 
     fn span(from: u32, until: u32) -> Span {
@@ -129,19 +144,22 @@ mod tests {
             history.record("s1", Fact::ShortLivedClaimGone { uid: uid.to_owned() });
         };
         hasty("before");
-        assert!(!is_abandoned("pvc-before", &history, ""), "csi-provisioner has not ended");
-        history.record(EVENTS, Fact::Ended(Sidecar::Resizer.name()));
-        assert!(!is_abandoned("pvc-before", &history, ""), "another one has");
-        history.record(EVENTS, Fact::Ended(Sidecar::Provisioner.name()));
+        let is_abandoned = |name: &str, log: &str| is_abandoned(name, &[PROVISIONER], &history, log);
+        assert!(!is_abandoned("pvc-before", ""), "csi-provisioner has not ended");
+        history.record(EVENTS, Fact::Ended("csi-resizer", Cause::Exit));
+        assert!(!is_abandoned("pvc-before", ""), "another one has");
+        history.record(EVENTS, Fact::Ended(PROVISIONER, Cause::Exit));
         hasty("after");
-        assert!(is_abandoned("pvc-before", &history, ""));
-        assert!(!is_abandoned("pvc-after", &history, ""), "it ended before the claim was made");
-        assert!(!is_abandoned("pvc-unknown", &history, "") && !is_abandoned("snapshot-before", &history, ""));
+        assert!(is_abandoned("pvc-before", ""));
+        assert!(!is_abandoned("pvc-after", ""), "it ended before the claim was made");
+        assert!(!is_abandoned("pvc-unknown", "") && !is_abandoned("snapshot-before", ""));
         let made = "I1122 controller.go:1021] successfully created PV pvc-before for PVC c and csi volume name x";
-        assert!(!is_abandoned("pvc-before", &history, made), "the product was to delete it");
+        assert!(!is_abandoned("pvc-before", made), "the product was to delete it");
         let refused = "I1122 controller.go:1100] \"Final error received, removing PVC from claims in progress\" \
                        claimUID=\"before\"";
-        assert!(!is_abandoned("pvc-before", &history, refused), "the product said that there is none");
-        assert!(is_abandoned("pvc-before", &history, &made.replace("before", "other")));
+        assert!(!is_abandoned("pvc-before", refused), "the product said that there is none");
+        assert!(is_abandoned("pvc-before", &made.replace("before", "other")));
+        let made = r#"{"message":"provisioned a volume","claim":"default/c","volume":"pvc-before"}"#;
+        assert!(!is_abandoned("pvc-before", made), "the embedded provisioner has made the PersistentVolume");
     }
 }

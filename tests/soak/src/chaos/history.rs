@@ -38,8 +38,8 @@ pub(super) enum Fact {
     ShortLivedClaim { claim: String, uid: String },
     /// A short-lived claim is removed from the API server.
     ShortLivedClaimGone { uid: String },
-    /// A program exited without being killed.
-    Ended(&'static str),
+    /// A program exited.
+    Ended(&'static str, Cause),
     /// The API server becomes unavailable for this number of seconds.
     Away { outage: Outage, seconds: u64 },
     /// The API server is available again.
@@ -48,6 +48,17 @@ pub(super) enum Fact {
     Disturbed(String),
     /// The disturbed node is as before.
     Restored,
+}
+
+/// Why a program exited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// By itself.
+    Exit,
+    /// It is killed.
+    Kill,
+    /// Another program replaces it, or the same with other flags.
+    Replacement,
 }
 
 /// A time span since the beginning of the history.
@@ -69,7 +80,9 @@ impl fmt::Display for Fact {
             Self::Said(text) => f.write_str(text),
             Self::ShortLivedClaim { claim, uid } => write!(f, "{claim} is deleted at once and has the UID {uid}"),
             Self::ShortLivedClaimGone { uid } => write!(f, "the claim with the UID {uid} is gone"),
-            Self::Ended(name) => write!(f, "{name} has exited unexpectedly"),
+            Self::Ended(name, Cause::Exit) => write!(f, "{name} has exited unexpectedly"),
+            Self::Ended(name, Cause::Kill) => write!(f, "kills {name}"),
+            Self::Ended(name, Cause::Replacement) => write!(f, "replaces {name}"),
             Self::Away { outage, seconds } => write!(f, "the API server is {outage:?} for {seconds} s"),
             Self::Back => f.write_str("the API server is back"),
             Self::Disturbed(how) => f.write_str(how),
@@ -124,12 +137,12 @@ impl History {
         Some(Span { from: asked.at, until: gone.at })
     }
 
-    /// Returns the times at which a program exited without being killed.
+    /// Returns the times at which a program exited.
     pub(super) fn exits(&self, name: &str) -> Vec<Duration> {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines
             .iter()
-            .filter(|line| matches!(line.what, Fact::Ended(ended) if ended == name))
+            .filter(|line| matches!(line.what, Fact::Ended(ended, _) if ended == name))
             .map(|line| line.at)
             .collect()
     }
@@ -181,7 +194,7 @@ mod tests {
         let history = History::new(&directory.path().join("history")).unwrap();
         history.record("s001", "creates a".to_owned());
         history.record("s002", "creates b".to_owned());
-        history.record(EVENTS, Fact::Ended("p"));
+        history.record(EVENTS, Fact::Ended("p", Cause::Exit));
         history.record("s001", Fact::ShortLivedClaim { claim: "a".to_owned(), uid: "u".to_owned() });
         history.record("s002", Fact::ShortLivedClaim { claim: "b".to_owned(), uid: "v".to_owned() });
         history.record("s001", Fact::ShortLivedClaimGone { uid: "u".to_owned() });

@@ -90,6 +90,8 @@ pub(super) enum Event {
         seconds: u64,
         meanwhile: Option<Victim>,
     },
+    /// topolvm-controller replaces the sidecars, or they it.
+    ChangeControllers,
     /// A disturbance of the node of this number.
     Disturb {
         node: usize,
@@ -138,6 +140,15 @@ impl Plan {
         let happens = |wanted| only.is_none_or(|kind| kind == wanted);
         let deleted_node = happens(DisturbanceKind::NodeDeleted).then(|| choose_node(&mut random));
         Self { sequences, events, deletes_definition: happens(DisturbanceKind::DefinitionDeleted), deleted_node }
+    }
+
+    /// Adds two changes between the sidecars and topolvm-controller, after each third of the steps.
+    pub(super) fn with_changes(mut self) -> Self {
+        let steps: usize = self.sequences.iter().map(|sequence| sequence.steps.len()).sum();
+        let change = |third| PlannedEvent { after: steps * third / 3, event: Event::ChangeControllers };
+        self.events.extend([1, 2].map(change));
+        self.events.sort_by_key(|planned| planned.after);
+        self
     }
 }
 
@@ -392,11 +403,20 @@ mod tests {
     }
 
     #[test]
+    fn changes_of_the_controllers_alter_nothing_else() {
+        let plan = Plan::new(1, 30, None);
+        let with = Plan::new(1, 30, None).with_changes();
+        let (changes, others): (Vec<_>, Vec<_>) =
+            with.events.into_iter().partition(|planned| planned.event == Event::ChangeControllers);
+        assert_eq!((changes.len(), others), (2, plan.events));
+    }
+
+    #[test]
     fn every_kind_of_disturbance_happens_and_can_be_had_alone() {
         let kinds = |plan: &Plan| {
             let kind = |planned: &PlannedEvent| match &planned.event {
                 Event::Disturb { disturbance, .. } => Some(disturbance.kind()),
-                Event::Kill(_) | Event::Outage { .. } => None,
+                Event::Kill(_) | Event::Outage { .. } | Event::ChangeControllers => None,
             };
             plan.events.iter().map(kind).collect::<Vec<_>>()
         };

@@ -13,18 +13,20 @@ use rustix::process::Signal;
 use testbed::cluster::{Cluster, SCHEDULER_PROCESS};
 use testbed::node::Node;
 use testbed::process::Process;
+use testbed::sidecars::{NAMESPACE, Sidecar};
 use testbed::topolvm::{self, CONTROLLER, LVMD, NODE, TopolvmSpec, controller_socket};
 
-use super::history::{EVENTS, Fact, History};
+use super::controllers::{Controllers, OTHER_CONTROLLER, flags, is_replaceable};
+use super::history::{Cause, EVENTS, Fact, History};
 use super::plan::Victim;
 
-/// The second replica of the controller.
-const OTHER_CONTROLLER: &str = "topolvm-controller-2";
 /// Addresses at which the replicas serve metrics, in the network of the cluster.
 const METRICS: [&str; 2] = ["127.0.0.1:8080", "127.0.0.1:8090"];
 /// Flags for a leader election in seconds.
 const ELECTION: [&str; 3] =
     ["--leader-election-lease-duration=5s", "--leader-election-renew-deadline=3s", "--leader-election-retry-period=1s"];
+/// Time for a program to exit when it is replaced.
+const GRACE: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Beginning of the last message of an lvmd whose first report was killed by the disturbance that kills LVM.
 const LVM_KILLED_AT_START: &str =
@@ -35,6 +37,7 @@ const LVM_KILLED_AT_START: &str =
 pub(super) struct Programs<'a> {
     cluster: &'a Cluster,
     nodes: &'a [Node],
+    spec: &'a TopolvmSpec,
     history: &'a History,
     kept: Mutex<Vec<Supervised>>,
     next_node: AtomicUsize,
@@ -48,48 +51,59 @@ pub(super) struct Programs<'a> {
 struct Supervised {
     name: &'static str,
     command: Command,
-    /// True for a program of the product, which must never exit unexpectedly.
-    is_ours: bool,
+    owner: Owner,
+    /// True for a sidecar while topolvm-controller replaces it.
+    is_off: bool,
     is_killed: bool,
     kills: usize,
     exits: usize,
 }
 
+/// Whose program it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The product's, which must never exit unexpectedly.
+    Product,
+    /// The CSI project's, which topolvm-controller can replace.
+    Csi,
+    Kubernetes,
+}
+
 impl<'a> Programs<'a> {
-    /// Starts two replicas of the controller, of which one leads, and the sidecars, which retry after a few seconds at
-    /// most. kube-scheduler is supervised because it exits when it has missed in an outage that a pod was deleted and
-    /// created again.
+    /// Starts two replicas of the controller, of which one leads, and the sidecars that it does not replace. They retry
+    /// after a few seconds at most. kube-scheduler is supervised because it exits when it has missed in an outage that a
+    /// pod was deleted and created again.
     pub(super) fn start(
         cluster: &'a Cluster,
         nodes: &'a [Node],
-        spec: &TopolvmSpec,
+        spec: &'a TopolvmSpec,
+        controllers: Controllers,
         history: &'a History,
     ) -> Result<Self> {
+        let is_embedded = controllers == Controllers::Embedded;
         let mut kept = Vec::new();
-        let socket = controller_socket(cluster);
         for &sidecar in &spec.sidecars {
             sidecar.stop(cluster)?;
-            let mut command = sidecar.command(cluster, &socket);
-            command.arg("--retry-interval-max=5s");
-            kept.push(Supervised::new(sidecar.name(), command, false));
+            let owner = if is_replaceable(sidecar) { Owner::Csi } else { Owner::Kubernetes };
+            let is_off = is_embedded && owner == Owner::Csi;
+            kept.push(Supervised {
+                is_off,
+                ..Supervised::new(sidecar.name(), sidecar_command(cluster, sidecar), owner)
+            });
         }
         cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
-        kept.push(Supervised::new(SCHEDULER_PROCESS, cluster.scheduler_command(), false));
-        let [metrics, other_metrics] = METRICS.map(|address| format!("--metrics-bind-address={address}"));
-        let mut command = topolvm::controller_command(cluster, spec, &socket)?;
-        command.args(ELECTION).arg(metrics);
-        kept.push(Supervised::new(CONTROLLER, command, true));
-        let other_socket = cluster.directory().join("controller-2/csi.sock");
-        let mut command = topolvm::controller_command(cluster, spec, &other_socket)?;
-        command.args(ELECTION).args([other_metrics.as_str(), "--health-probe-bind-address="]);
-        kept.push(Supervised::new(OTHER_CONTROLLER, command, true));
-        cluster.stop(CONTROLLER, Duration::from_secs(10))?;
-        for kept in kept.iter().rev() {
+        kept.push(Supervised::new(SCHEDULER_PROCESS, cluster.scheduler_command(), Owner::Kubernetes));
+        for (name, command) in controller_commands(cluster, spec, is_embedded)? {
+            kept.push(Supervised::new(name, command, Owner::Product));
+        }
+        cluster.stop(CONTROLLER, GRACE)?;
+        for kept in kept.iter().rev().filter(|kept| !kept.is_off) {
             cluster.spawn(kept.name, &kept.command)?;
         }
         Ok(Self {
             cluster,
             nodes,
+            spec,
             history,
             kept: Mutex::new(kept),
             next_node: AtomicUsize::new(0),
@@ -98,10 +112,44 @@ impl<'a> Programs<'a> {
         })
     }
 
+    /// Has topolvm-controller replace the sidecars, or the sidecars topolvm-controller. As in a roll-out the new
+    /// programs start before all of the old ones have ended, so that the Leases decide which of them work.
+    pub(super) fn change_controllers(&self) -> Result<()> {
+        let mut all = self.lock();
+        let is_embedded = all.iter().any(|kept| kept.owner == Owner::Csi && !kept.is_off);
+        self.history.record(EVENTS, format!("changes to controllers that are embedded: {is_embedded}"));
+        if !is_embedded {
+            for kept in all.iter_mut().filter(|kept| kept.owner == Owner::Csi) {
+                kept.is_off = false;
+                self.cluster.spawn(kept.name, &kept.command)?;
+            }
+        }
+        for (name, command) in controller_commands(self.cluster, self.spec, is_embedded)? {
+            let kept = all.iter_mut().find(|kept| kept.name == name).context("no such program")?;
+            kept.command = command;
+            self.replace(kept)?;
+            self.cluster.spawn(kept.name, &kept.command)?;
+        }
+        if is_embedded {
+            for kept in all.iter_mut().filter(|kept| kept.owner == Owner::Csi) {
+                kept.is_off = true;
+                self.replace(kept)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a program in favour of another one.
+    fn replace(&self, kept: &mut Supervised) -> Result<()> {
+        kept.is_killed = false;
+        self.history.record(EVENTS, Fact::Ended(kept.name, Cause::Replacement));
+        self.cluster.stop(kept.name, GRACE)
+    }
+
     /// Restarts programs that have exited, until `stop` is true.
     pub(super) fn supervise(&self, stop: &AtomicBool) -> Result<()> {
         while !stop.load(Ordering::Relaxed) {
-            for kept in self.lock().iter_mut() {
+            for kept in self.lock().iter_mut().filter(|kept| !kept.is_off) {
                 self.restart_if_exited(kept)?;
             }
             sleep(POLL_INTERVAL);
@@ -117,7 +165,7 @@ impl<'a> Programs<'a> {
             kept.is_killed = false;
         } else {
             kept.exits += 1;
-            self.history.record(EVENTS, Fact::Ended(kept.name));
+            self.history.record(EVENTS, Fact::Ended(kept.name, Cause::Exit));
         }
         self.cluster.stop(kept.name, Duration::ZERO)?;
         self.cluster.spawn(kept.name, &kept.command)
@@ -133,11 +181,11 @@ impl<'a> Programs<'a> {
         }
     }
 
-    fn kill_supervised(&self, name: &str) -> Result<()> {
+    fn kill_supervised(&self, name: &'static str) -> Result<()> {
         let mut all = self.lock();
         let kept = all.iter_mut().find(|kept| kept.name == name).context("no such program")?;
         self.restart_if_exited(kept)?;
-        self.history.record(EVENTS, format!("kills {name}"));
+        self.history.record(EVENTS, Fact::Ended(name, Cause::Kill));
         kept.is_killed = true;
         kept.kills += 1;
         find_process(self.cluster, name)?.context("it was not started")?.signal(Signal::KILL)
@@ -165,7 +213,7 @@ impl<'a> Programs<'a> {
 
     /// Fails if one of the product's programs exited without being killed, or if there is not exactly one leader.
     pub(super) fn check(&self) -> Result<()> {
-        for kept in self.lock().iter().filter(|kept| kept.is_ours) {
+        for kept in self.lock().iter().filter(|kept| kept.owner == Owner::Product) {
             ensure!(kept.exits == 0, "{} exited unexpectedly {} times; see its log", kept.name, kept.exits);
         }
         let ends = exit_lines(self.nodes)?;
@@ -195,12 +243,12 @@ impl<'a> Programs<'a> {
     pub(super) fn counts(&self) -> (usize, usize) {
         let all = self.lock();
         let kills = all.iter().map(|kept| kept.kills).sum::<usize>() + self.node_kills.load(Ordering::Relaxed);
-        (kills, all.iter().filter(|kept| !kept.is_ours).map(|kept| kept.exits).sum())
+        (kills, all.iter().filter(|kept| kept.owner != Owner::Product).map(|kept| kept.exits).sum())
     }
 
     /// Stops the second controller, which a cluster does not usually have.
     pub(super) fn end(&self) -> Result<()> {
-        self.cluster.stop(OTHER_CONTROLLER, Duration::from_secs(10))
+        self.cluster.stop(OTHER_CONTROLLER, GRACE)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Supervised>> {
@@ -209,9 +257,33 @@ impl<'a> Programs<'a> {
 }
 
 impl Supervised {
-    fn new(name: &'static str, command: Command, is_ours: bool) -> Self {
-        Self { name, command, is_ours, is_killed: false, kills: 0, exits: 0 }
+    fn new(name: &'static str, command: Command, owner: Owner) -> Self {
+        Self { name, command, owner, is_off: false, is_killed: false, kills: 0, exits: 0 }
     }
+}
+
+fn sidecar_command(cluster: &Cluster, sidecar: Sidecar) -> Command {
+    let mut command = sidecar.command(cluster, &controller_socket(cluster));
+    if is_replaceable(sidecar) {
+        command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]).args(ELECTION);
+    }
+    command.arg("--retry-interval-max=5s");
+    command
+}
+
+/// Returns the command lines of the replicas of the controller by name. The first has the socket of the sidecars.
+fn controller_commands(
+    cluster: &Cluster,
+    spec: &TopolvmSpec,
+    is_embedded: bool,
+) -> Result<[(&'static str, Command); 2]> {
+    let [metrics, other_metrics] = METRICS.map(|address| format!("--metrics-bind-address={address}"));
+    let mut command = topolvm::controller_command(cluster, spec, &controller_socket(cluster))?;
+    command.args(ELECTION).args(flags(is_embedded)).arg(metrics);
+    let other_socket = cluster.directory().join("controller-2/csi.sock");
+    let mut other = topolvm::controller_command(cluster, spec, &other_socket)?;
+    other.args(ELECTION).args(flags(is_embedded)).args([other_metrics.as_str(), "--health-probe-bind-address="]);
+    Ok([(CONTROLLER, command), (OTHER_CONTROLLER, other)])
 }
 
 /// Finds a process that the cluster started.

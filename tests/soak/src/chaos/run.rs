@@ -207,6 +207,7 @@ impl Run<'_> {
             progress.wait_for_steps(planned.after);
             match &planned.event {
                 Event::Kill(victim) => self.programs.kill(*victim)?,
+                Event::ChangeControllers => self.programs.change_controllers()?,
                 &Event::Outage { outage, seconds, meanwhile } => {
                     self.history.record(EVENTS, Fact::Away { outage, seconds });
                     let half = Duration::from_secs(seconds) / 2;
@@ -230,12 +231,12 @@ impl Run<'_> {
         Ok(totals)
     }
 
-    /// Waits until Kubernetes, lvmd and LVM agree, and match the expected state. Deletes volumes that csi-provisioner
-    /// has abandoned.
+    /// Waits until Kubernetes, lvmd and LVM agree, and match the expected state. Deletes volumes that a provisioner has
+    /// abandoned.
     fn wait_for_agreement(&self, expected: &Expected) -> Result<Agreement> {
-        let Self { settings: Settings { patience, .. }, history, .. } = *self;
+        let Self { settings: Settings { patience, controllers, .. }, history, .. } = *self;
         let mut end = Instant::now() + patience;
-        let mut abandoned = Abandoned::none();
+        let mut abandoned = Abandoned::by(controllers.provisioners());
         let mut deleted = 0;
         let mut said = String::new();
         loop {
@@ -256,7 +257,7 @@ impl Run<'_> {
                 if abandoned.explains_all(now, history, self.cluster)? {
                     deleted += abandoned.delete(self.cluster)?;
                     end = Instant::now() + patience;
-                    abandoned = Abandoned::none();
+                    abandoned = Abandoned::by(controllers.provisioners());
                 }
             }
             if Instant::now() >= end {
