@@ -1,4 +1,4 @@
-//! Which programs create, delete, expand and snapshot volumes: the sidecars, topolvm-controller, or each in turn.
+//! Controllers of a run: the sidecars, topolvm-controller, or each in turn create, delete, expand and snapshot volumes.
 
 use std::path::Path;
 

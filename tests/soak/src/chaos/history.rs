@@ -50,7 +50,7 @@ pub(super) enum Fact {
     Restored,
 }
 
-/// Why a program exited.
+/// Cause of the exit of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     /// By itself.

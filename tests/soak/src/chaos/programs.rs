@@ -59,7 +59,7 @@ struct Supervised {
     exits: usize,
 }
 
-/// Whose program it is.
+/// Owner of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// The product's, which must never exit unexpectedly.
@@ -71,8 +71,8 @@ enum Owner {
 
 impl<'a> Programs<'a> {
     /// Starts two replicas of the controller, of which one leads, and the sidecars that it does not replace. They retry
-    /// after a few seconds at most. kube-scheduler is supervised because it exits when it has missed in an outage that a
-    /// pod was deleted and created again.
+    /// after a few seconds at most. kube-scheduler is supervised because it exits when it has missed in an outage that
+    /// a pod was deleted and created again.
     pub(super) fn start(
         cluster: &'a Cluster,
         nodes: &'a [Node],

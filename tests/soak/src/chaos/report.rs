@@ -70,7 +70,7 @@ impl fmt::Display for Report {
         writeln!(f, "then none were to stay: {clearing:.1} s later {cleared}")?;
         write!(
             f,
-            "{abandoned} LogicalVolumes of claims deleted at once were abandoned by csi-provisioner when it ended"
+            "{abandoned} LogicalVolumes of claims deleted at once were abandoned by the provisioner when it ended"
         )
     }
 }
