@@ -81,9 +81,8 @@
   {{- fail (cat "webhook.selfManaged: either topolvm-controller or cert-manager creates the certificate;"
     "set webhook.certManager to false") -}}
 {{- end -}}
-{{- if and $v.snapshot.groups (or (not $v.snapshot.enabled) (eq $v.controller.snapshotter "topolvm-controller")) -}}
-  {{- fail (cat "snapshot.groups: csi-snapshotter alone takes volume group snapshots;"
-    "set snapshot.enabled to true and controller.snapshotter to csi-snapshotter") -}}
+{{- if and $v.snapshot.groups (not $v.snapshot.enabled) -}}
+  {{- fail "snapshot.groups: there are no snapshots without snapshot.enabled; set it to true" -}}
 {{- end -}}
 {{- if and (not $v.controller.leaderElection.enabled) (gt (int $v.controller.replicaCount) 1) -}}
   {{- fail (cat "controller.leaderElection.enabled: without leader election only one replica is supported;"

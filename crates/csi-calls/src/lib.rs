@@ -1,4 +1,5 @@
-//! Calls the CSI Controller service of this process, without a socket, as the controllers that replace sidecars do.
+//! Calls the CSI Controller and GroupController services of this process, without a socket, as the controllers that
+//! replace sidecars do.
 //!
 //! `csi` has the calls with their deadline and their error, `access_mode` the modes of a volume in CSI's words.
 
@@ -6,5 +7,5 @@ mod access_mode;
 mod csi;
 
 pub use access_mode::{access_mode, common_access_mode};
-pub use csi::{CallError, Capabilities, CsiController, Expanded, Secrets};
+pub use csi::{CallError, Capabilities, CsiController, CsiGroupController, Expanded, Secrets};
 pub use tonic::Code;

@@ -34,6 +34,18 @@ pub struct SnapshotterArgs {
     /// UID. With fewer than 32 digits two VolumeSnapshots can get the same snapshot.
     #[arg(long, value_name = "COUNT", value_parser = parse_uid_length)]
     pub snapshotter_snapshot_name_uuid_length: Option<NonZeroU8>,
+
+    /// With --controllers=snapshotter: text before the UID of the VolumeGroupSnapshot in the names of new groups of
+    /// snapshots.
+    #[arg(
+        long, value_name = "PREFIX", default_value = "groupsnapshot", value_parser = NonEmptyStringValueParser::new()
+    )]
+    pub snapshotter_groupsnapshot_name_prefix: String,
+
+    /// With --controllers=snapshotter: number of digits of the UID in the names of new groups of snapshots. Absent: the
+    /// whole UID. With fewer than 32 digits two VolumeGroupSnapshots can get the same snapshots.
+    #[arg(long, value_name = "COUNT", value_parser = parse_uid_length)]
+    pub snapshotter_groupsnapshot_name_uuid_length: Option<NonZeroU8>,
 }
 
 /// Parses a number of hexadecimal digits, of which a UID has 32.

@@ -1,15 +1,12 @@
-//! Changes of a VolumeSnapshotContent, as merge patches. Pure.
+//! Changes of a content, as merge patches. Pure.
 //!
 //! A patch names only the fields that change, so that fields of a later Kubernetes stay.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
-use topolvm_api::SnapshotContent;
 
-use crate::annotations::BEING_CREATED;
-use crate::content_step::is_being_created;
-use crate::driver_snapshot::DriverSnapshot;
+use crate::content::Content;
 
 /// A change of annotations or of the status.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,11 +30,11 @@ impl ContentChange {
 
     /// Returns the patch, which fails if the content is another version by now, and the part that it is for; `None` if
     /// nothing changes.
-    pub(crate) fn into_patch(self, content: &SnapshotContent) -> Option<(Part, Value)> {
+    pub(crate) fn into_patch<C: Content>(self, content: &C) -> Option<(Part, Value)> {
         if self.is_empty() {
             return None;
         }
-        let (uid, version) = (&content.metadata.uid, &content.metadata.resource_version);
+        let (uid, version) = (&content.meta().uid, &content.meta().resource_version);
         let patch = match self.part {
             Part::Annotations => {
                 json!({"metadata": {"uid": uid, "resourceVersion": version, "annotations": self.fields}})
@@ -47,9 +44,9 @@ impl ContentChange {
         Some((self.part, patch))
     }
 
-    fn of_creation(was_begun: bool, value: Option<&str>) -> Self {
-        let is_new = was_begun != value.is_some();
-        let fields = is_new.then(|| (BEING_CREATED.to_owned(), json!(value))).into_iter().collect();
+    fn of_creation<C: Content>(content: &C, value: Option<&str>) -> Self {
+        let is_new = content.is_being_created() != value.is_some();
+        let fields = is_new.then(|| (C::NAMES.being_created.to_owned(), json!(value))).into_iter().collect();
         Self { part: Part::Annotations, fields }
     }
 
@@ -58,69 +55,46 @@ impl ContentChange {
     }
 }
 
-/// The driver is asked to create the snapshot.
-pub(crate) fn creation_begins(content: &SnapshotContent) -> ContentChange {
-    ContentChange::of_creation(is_being_created(content), Some("yes"))
+/// The driver is asked to create the snapshots.
+pub(crate) fn creation_begins<C: Content>(content: &C) -> ContentChange {
+    ContentChange::of_creation(content, Some("yes"))
 }
 
 /// The outcome of the creation is known.
-pub(crate) fn creation_ends(content: &SnapshotContent) -> ContentChange {
-    ContentChange::of_creation(is_being_created(content), None)
+pub(crate) fn creation_ends<C: Content>(content: &C) -> ContentChange {
+    ContentChange::of_creation(content, None)
 }
 
-/// The driver has shown this snapshot, at this moment. What the status has stays: it is about the same snapshot.
-pub(crate) fn snapshot_found(content: &SnapshotContent, snapshot: &DriverSnapshot, now: Timestamp) -> ContentChange {
-    let old = &content.status;
-    let mut status = Map::new();
-    let mut set = |field: &str, value: Value| drop(status.insert(field.to_owned(), value));
-    if old.snapshot_handle.is_none() {
-        set("snapshotHandle", json!(snapshot.id));
+/// The driver has shown this, at this moment. What the status has stays: it is about the same.
+pub(crate) fn found<C: Content>(content: &C, shown: &C::Shown, now: Timestamp) -> ContentChange {
+    let is_ready = C::is_ready_in(shown);
+    let mut status = content.found_fields(shown, now);
+    if content.ready_to_use() != Some(is_ready) {
+        status.insert("readyToUse".to_owned(), json!(is_ready));
     }
-    if old.ready_to_use != Some(snapshot.is_ready) {
-        set("readyToUse", json!(snapshot.is_ready));
-    }
-    if snapshot.is_ready && old.error.is_some() {
-        set("error", Value::Null);
-    }
-    if old.creation_time.is_none() {
-        set("creationTime", json!(snapshot.created.unwrap_or_else(|| nanoseconds(now))));
-    }
-    if old.restore_size.is_none() && snapshot.bytes > 0 {
-        set("restoreSize", json!(snapshot.bytes));
+    if is_ready && content.has_error() {
+        status.insert("error".to_owned(), Value::Null);
     }
     ContentChange::of_status(status)
 }
 
 /// An attempt has failed. The same failure again is no change.
-pub(crate) fn failed(content: &SnapshotContent, message: &str, now: Timestamp) -> ContentChange {
-    let known = content.status.error.as_ref().and_then(|error| error.message.as_deref());
-    if known == Some(message) {
+pub(crate) fn failed<C: Content>(content: &C, message: &str, now: Timestamp) -> ContentChange {
+    if content.error() == Some(message) {
         return ContentChange::of_status(Map::new());
     }
     let error = json!({"time": Time(now), "message": message});
     let mut status = Map::from_iter([("error".to_owned(), error)]);
-    if content.status.ready_to_use != Some(false) {
+    if content.ready_to_use() != Some(false) {
         status.insert("readyToUse".to_owned(), json!(false));
     }
     ContentChange::of_status(status)
 }
 
-/// The snapshot has been deleted.
-pub(crate) fn snapshot_deleted(content: &SnapshotContent) -> ContentChange {
-    let old = &content.status;
-    let fields = [
-        ("snapshotHandle", old.snapshot_handle.is_some()),
-        ("readyToUse", old.ready_to_use.is_some()),
-        ("creationTime", old.creation_time.is_some()),
-        ("restoreSize", old.restore_size.is_some()),
-    ];
-    let present = fields.into_iter().filter(|(_, is_there)| *is_there);
-    ContentChange::of_status(present.map(|(field, _)| (field.to_owned(), Value::Null)).collect())
-}
-
-/// Returns the nanoseconds since 1970, as the status has them.
-fn nanoseconds(time: Timestamp) -> i64 {
-    i64::try_from(time.as_nanosecond()).unwrap_or_default()
+/// The driver has deleted the snapshots.
+pub(crate) fn deleted<C: Content>(content: &C) -> ContentChange {
+    let fields = content.made_fields().into_iter();
+    ContentChange::of_status(fields.map(|field| (field.to_owned(), Value::Null)).collect())
 }
 
 #[cfg(test)]
@@ -128,12 +102,15 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::driver_snapshot::DriverSnapshot;
+    use crate::snapshot_content::NAMES;
     use crate::tests::content::dynamic;
 
     const NOW: Timestamp = Timestamp::constant(7, 0);
 
     fn snapshot(is_ready: bool) -> DriverSnapshot {
-        DriverSnapshot { id: "s-1".to_owned(), is_ready, created: Some(5), bytes: 1 << 30 }
+        let created = Some(Timestamp::constant(0, 5));
+        DriverSnapshot { id: "s-1".to_owned(), is_ready, created, bytes: 1 << 30, ..DriverSnapshot::default() }
     }
 
     fn status(change: ContentChange) -> Value {
@@ -143,12 +120,12 @@ mod tests {
 
     #[test]
     fn found_snapshot_fills_an_empty_status() {
-        let change = snapshot_found(&dynamic(&[]), &snapshot(true), NOW);
+        let change = found(&dynamic(&[]), &snapshot(true), NOW);
         let expected = json!({"snapshotHandle": "s-1", "readyToUse": true, "creationTime": 5, "restoreSize": 1 << 30});
         assert_eq!(status(change), expected);
         // A driver need not know time and size
         let unknown = DriverSnapshot { created: None, bytes: 0, ..snapshot(false) };
-        let change = snapshot_found(&dynamic(&[]), &unknown, NOW);
+        let change = found(&dynamic(&[]), &unknown, NOW);
         let expected = json!({"snapshotHandle": "s-1", "readyToUse": false, "creationTime": 7_000_000_000_i64});
         assert_eq!(status(change), expected);
     }
@@ -171,7 +148,7 @@ mod tests {
     )]
     fn found_snapshot_keeps_known_fields(#[case] old: Value, #[case] is_ready: bool, #[case] expected: Value) {
         let content = dynamic(&[json!({"status": old})]);
-        assert_eq!(status(snapshot_found(&content, &snapshot(is_ready), NOW)), expected);
+        assert_eq!(status(found(&content, &snapshot(is_ready), NOW)), expected);
     }
 
     #[test]
@@ -191,23 +168,23 @@ mod tests {
             "snapshotHandle": "s-1", "readyToUse": true, "creationTime": 1, "restoreSize": 1, "error": {"message": "x"},
         }});
         let expected = json!({"snapshotHandle": null, "readyToUse": null, "creationTime": null, "restoreSize": null});
-        assert_eq!(status(snapshot_deleted(&dynamic(&[fields]))), expected);
-        assert!(snapshot_deleted(&dynamic(&[])).is_empty());
+        assert_eq!(status(deleted(&dynamic(&[fields]))), expected);
+        assert!(deleted(&dynamic(&[])).is_empty());
     }
 
     #[test]
     fn patch_is_for_one_version_and_one_part() {
         let content = dynamic(&[json!({"metadata": {"resourceVersion": "7"}})]);
         let identity = json!({"uid": "c-1", "resourceVersion": "7"});
-        let patch = snapshot_found(&content, &snapshot(true), NOW).into_patch(&content);
+        let patch = found(&content, &snapshot(true), NOW).into_patch(&content);
         let Some((Part::Status, patch)) = patch else { panic!("{patch:?}") };
         assert_eq!((&patch["metadata"], &patch["status"]["readyToUse"]), (&identity, &json!(true)));
 
-        let begun = dynamic(&[json!({"metadata": {"annotations": {BEING_CREATED: "yes"}}})]);
+        let begun = dynamic(&[json!({"metadata": {"annotations": {NAMES.being_created: "yes"}}})]);
         assert!(creation_begins(&begun).is_empty() && creation_ends(&content).is_empty());
         for (change, value) in [(creation_begins(&content), json!("yes")), (creation_ends(&begun), Value::Null)] {
             let Some((Part::Annotations, patch)) = change.into_patch(&content) else { panic!() };
-            let metadata = json!({"uid": "c-1", "resourceVersion": "7", "annotations": {BEING_CREATED: value}});
+            let metadata = json!({"uid": "c-1", "resourceVersion": "7", "annotations": {NAMES.being_created: value}});
             assert_eq!(patch, json!({"metadata": metadata}));
         }
         assert_eq!(creation_begins(&begun).into_patch(&begun), None);

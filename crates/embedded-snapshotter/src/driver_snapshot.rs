@@ -1,27 +1,68 @@
-//! A snapshot as the driver shows it, and the meaning of a failed call to create one. Pure.
+//! Snapshots and groups of them as the driver shows them, and the meaning of a failed call to create them. Pure.
 
 use csi_calls::Code;
-use topolvm_proto::csi::Snapshot;
+use jiff::Timestamp;
+use topolvm_proto::csi::{Snapshot, VolumeGroupSnapshot};
 
 /// A snapshot, as the driver shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DriverSnapshot {
     pub(crate) id: String,
+    /// CSI id of its volume.
+    pub(crate) volume: String,
     /// True if a volume can be restored from it.
     pub(crate) is_ready: bool,
-    /// Its time in nanoseconds since 1970, if the driver knows it.
-    pub(crate) created: Option<i64>,
+    /// Its time, if the driver knows it.
+    pub(crate) created: Option<Timestamp>,
     /// Least size of a restored volume; 0 if the driver does not know it.
     pub(crate) bytes: i64,
+    /// CSI id of its group, if it has one.
+    pub(crate) group: Option<String>,
+}
+
+/// A group of snapshots, as the driver shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DriverGroup {
+    pub(crate) id: String,
+    /// True if volumes can be restored from all of its snapshots.
+    pub(crate) is_ready: bool,
+    /// Its time, if the driver knows it.
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) snapshots: Vec<DriverSnapshot>,
+}
+
+impl DriverSnapshot {
+    /// Returns its time in nanoseconds since 1970, as the status of contents has it.
+    pub(crate) fn nanoseconds(&self) -> Option<i64> {
+        self.created.map(nanoseconds)
+    }
 }
 
 impl From<Snapshot> for DriverSnapshot {
     fn from(snapshot: Snapshot) -> Self {
-        let created = snapshot
-            .creation_time
-            .map(|time| time.seconds.saturating_mul(1_000_000_000).saturating_add(i64::from(time.nanos)));
-        Self { id: snapshot.snapshot_id, is_ready: snapshot.ready_to_use, created, bytes: snapshot.size_bytes }
+        let created = snapshot.creation_time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok());
+        Self {
+            id: snapshot.snapshot_id,
+            volume: snapshot.source_volume_id,
+            is_ready: snapshot.ready_to_use,
+            created,
+            bytes: snapshot.size_bytes,
+            group: Some(snapshot.group_snapshot_id).filter(|group| !group.is_empty()),
+        }
     }
+}
+
+impl From<VolumeGroupSnapshot> for DriverGroup {
+    fn from(group: VolumeGroupSnapshot) -> Self {
+        let created = group.creation_time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok());
+        let snapshots = group.snapshots.into_iter().map(DriverSnapshot::from).collect();
+        Self { id: group.group_snapshot_id, is_ready: group.ready_to_use, created, snapshots }
+    }
+}
+
+/// Returns the nanoseconds since 1970.
+pub(crate) fn nanoseconds(time: Timestamp) -> i64 {
+    i64::try_from(time.as_nanosecond()).unwrap_or_default()
 }
 
 /// Returns whether no call to create the snapshot has or will have an effect after this answer, as CSI defines the
@@ -61,7 +102,7 @@ mod tests {
         let time = Some(prost_types::Timestamp { seconds: 2, nanos: 3 });
         let snapshot = Snapshot { creation_time: time, size_bytes: 4, ..Snapshot::default() };
         let shown = DriverSnapshot::from(snapshot);
-        assert_eq!((shown.created, shown.bytes, shown.is_ready), (Some(2_000_000_003), 4, false));
+        assert_eq!((shown.nanoseconds(), shown.bytes, shown.is_ready), (Some(2_000_000_003), 4, false));
         assert_eq!(DriverSnapshot::from(Snapshot::default()).created, None);
     }
 }

@@ -3,6 +3,7 @@
 use csi_calls::CallError;
 use topolvm_kube::{ReconcileError, SecretReadError};
 
+use crate::content::ContentNames;
 use crate::driver_snapshot::is_final;
 use crate::secret_reference::SecretError;
 use crate::snapshot_request::RequestError;
@@ -19,16 +20,16 @@ pub(crate) enum AttemptError {
     Request(#[from] RequestError),
     #[error(transparent)]
     Secret(#[from] SecretError),
-    #[error("the VolumeSnapshotContent names no VolumeSnapshotClass; delete the VolumeSnapshot, and create it again")]
-    NoClass,
-    #[error("VolumeSnapshotClass {0} does not exist; create it again, or delete the VolumeSnapshot")]
-    ClassMissing(String),
-    #[error("VolumeSnapshotClass {class} is for the driver {driver}; recreate it for this driver")]
-    ClassOfOtherDriver { class: String, driver: String },
+    #[error("the {} names no {}; delete the {}, and create it again", .0.content, .0.class, .0.object)]
+    NoClass(&'static ContentNames),
+    #[error("{} {class} does not exist; create it again, or delete the {}", .names.class, .names.object)]
+    ClassMissing { names: &'static ContentNames, class: String },
+    #[error("{} {class} is for the driver {driver}; recreate it for this driver", .names.class)]
+    ClassOfOtherDriver { names: &'static ContentNames, class: String, driver: String },
     #[error(transparent)]
     SecretRead(#[from] SecretReadError),
-    #[error("the driver has no snapshot {0}; correct spec.source.snapshotHandle in a new VolumeSnapshotContent")]
-    SnapshotMissing(String),
+    #[error("the driver has no {} {id}; correct {} in a new {}", .names.what, .names.handle_field, .names.content)]
+    Missing { names: &'static ContentNames, id: String },
 }
 
 impl AttemptError {

@@ -1,21 +1,20 @@
-//! The VolumeSnapshotContents for which something is to be done, from the events of a watch. Others use no memory here.
+//! The contents for which something is to be done, from the events of a watch. Others use no memory here.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use kube::ResourceExt as _;
 use kube::runtime::watcher::Event;
 use tokio::sync::mpsc;
-use topolvm_api::{SnapshotContent, SnapshotContentSpec};
 
-use crate::annotations::BEING_CREATED;
+use crate::content::Content;
 use crate::content_step::{Step, next_step};
 
 /// The pending contents. Each is identified by its name: an attempt reads the object that has it then.
 #[derive(Debug)]
-pub(crate) struct PendingContents {
+pub(crate) struct PendingContents<C: Content> {
     driver: &'static str,
     tasks: mpsc::UnboundedSender<String>,
-    pending: HashMap<String, Requested>,
+    pending: HashMap<String, Requested<C::Spec>>,
     /// The contents that a list which has not ended has named so far.
     listed: HashSet<String>,
 }
@@ -23,21 +22,21 @@ pub(crate) struct PendingContents {
 /// Request of others in a content. The status and the annotation about creation are written by this controller, and
 /// their changes do not end a pause after a failure.
 #[derive(Debug, PartialEq)]
-struct Requested {
+struct Requested<S> {
     uid: Option<String>,
-    spec: SnapshotContentSpec,
+    spec: S,
     annotations: BTreeMap<String, String>,
     is_deleting: bool,
 }
 
-impl PendingContents {
+impl<C: Content> PendingContents<C> {
     /// Makes the list of the pending contents of a driver. The names of what is new are sent to `tasks`.
     pub(crate) fn new(driver: &'static str, tasks: mpsc::UnboundedSender<String>) -> Self {
         Self { driver, tasks, pending: HashMap::new(), listed: HashSet::new() }
     }
 
     /// Applies an event of the watch.
-    pub(crate) fn apply(&mut self, event: &Event<SnapshotContent>) {
+    pub(crate) fn apply(&mut self, event: &Event<C>) {
         match event {
             Event::Init => self.listed.clear(),
             Event::InitApply(content) => {
@@ -53,7 +52,7 @@ impl PendingContents {
         }
     }
 
-    fn apply_content(&mut self, content: &SnapshotContent) {
+    fn apply_content(&mut self, content: &C) {
         let name = content.name_any();
         if next_step(content, self.driver) == Step::Wait {
             self.pending.remove(&name);
@@ -68,15 +67,15 @@ impl PendingContents {
     }
 }
 
-impl Requested {
-    fn from_content(content: &SnapshotContent) -> Self {
+impl<S: Clone> Requested<S> {
+    fn from_content<C: Content<Spec = S>>(content: &C) -> Self {
         let mut annotations = content.annotations().clone();
-        annotations.remove(BEING_CREATED);
+        annotations.remove(C::NAMES.being_created);
         Self {
             uid: content.uid(),
-            spec: content.spec.clone(),
+            spec: content.spec().clone(),
             annotations,
-            is_deleting: content.metadata.deletion_timestamp.is_some(),
+            is_deleting: content.meta().deletion_timestamp.is_some(),
         }
     }
 }
@@ -84,12 +83,13 @@ impl Requested {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use topolvm_api::SnapshotContent;
 
     use super::*;
-    use crate::annotations::BEING_DELETED;
+    use crate::snapshot_content::NAMES;
     use crate::tests::content::dynamic;
 
-    fn contents() -> (PendingContents, mpsc::UnboundedReceiver<String>) {
+    fn contents() -> (PendingContents<SnapshotContent>, mpsc::UnboundedReceiver<String>) {
         let (sender, tasks) = mpsc::unbounded_channel();
         (PendingContents::new("topolvm.io", sender), tasks)
     }
@@ -125,7 +125,7 @@ mod tests {
         contents.apply(&Event::Apply(named("a", &json!({}))));
         assert_eq!(drain(&mut tasks), ["a"]);
         for own in [
-            json!({"metadata": {"annotations": {BEING_CREATED: "yes"}}}),
+            json!({"metadata": {"annotations": {NAMES.being_created: "yes"}}}),
             json!({"status": {"readyToUse": false, "error": {"message": "full"}}}),
             json!({"metadata": {"resourceVersion": "9", "labels": {"app": "shop"}}}),
         ] {
@@ -133,7 +133,7 @@ mod tests {
             assert_eq!(drain(&mut tasks), Vec::<String>::new(), "{own}");
         }
         for new in [
-            json!({"metadata": {"annotations": {BEING_DELETED: "yes"}}}),
+            json!({"metadata": {"annotations": {NAMES.being_deleted: "yes"}}}),
             json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
             json!({"spec": {"volumeSnapshotClassName": "slow"}}),
             json!({"metadata": {"uid": "another"}}),

@@ -1,18 +1,10 @@
-//! References to Secrets: those that snapshot-controller has written to a VolumeSnapshotContent, and templates in a
-//! VolumeSnapshotClass. Pure.
+//! References to Secrets: those that snapshot-controller has written to a content, and templates in a class. Pure.
 
 use std::collections::HashMap;
 
 use kube::ResourceExt as _;
-use topolvm_api::SnapshotContent;
 
-use crate::annotations::{SECRET_NAME, SECRET_NAMESPACE};
-
-/// Parameters of a VolumeSnapshotClass with the Secret for ListSnapshots.
-const LIST_SECRET_NAME: &str = "csi.storage.k8s.io/snapshotter-list-secret-name";
-const LIST_SECRET_NAMESPACE: &str = "csi.storage.k8s.io/snapshotter-list-secret-namespace";
-/// The token of a template that is the name of the VolumeSnapshotContent.
-const CONTENT_NAME: &str = "${volumesnapshotcontent.name}";
+use crate::content::{Content, ContentNames};
 
 /// Namespace and name of a Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,53 +17,57 @@ pub(crate) struct SecretName {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SecretError {
     #[error(
-        "the annotations {SECRET_NAME} and {SECRET_NAMESPACE} of the VolumeSnapshotContent must not be empty; name \
-         the Secret in them, or remove both"
+        "the annotations {} and {} of the {} must not be empty; name the Secret in them, or remove both",
+        .0.secret_name, .0.secret_namespace, .0.content
     )]
-    EmptyAnnotation,
+    EmptyAnnotation(&'static ContentNames),
     #[error(
-        "the VolumeSnapshotClass needs both {LIST_SECRET_NAME} and {LIST_SECRET_NAMESPACE}; recreate it with both or \
-         neither"
+        "the {} needs both {} and {}; recreate it with both or neither",
+        .0.class, .0.check_secret_name, .0.check_secret_namespace
     )]
-    Incomplete,
-    #[error("{0:?} in the VolumeSnapshotClass contains a token that is not known; use {CONTENT_NAME}")]
-    UnknownToken(String),
+    Incomplete(&'static ContentNames),
+    #[error(
+        "{template:?} in the {} contains a token that is not known; use {}", .names.class, .names.content_token
+    )]
+    UnknownToken { names: &'static ContentNames, template: String },
 }
 
-/// Returns the Secret for the calls that create and delete the snapshot, if there is one.
-pub(crate) fn snapshot_secret(content: &SnapshotContent) -> Result<Option<SecretName>, SecretError> {
+/// Returns the Secret for the calls that create and delete the snapshots, if there is one.
+pub(crate) fn snapshot_secret<C: Content>(content: &C) -> Result<Option<SecretName>, SecretError> {
     let annotations = content.annotations();
-    match (annotations.get(SECRET_NAMESPACE), annotations.get(SECRET_NAME)) {
+    match (annotations.get(C::NAMES.secret_namespace), annotations.get(C::NAMES.secret_name)) {
         (Some(namespace), Some(name)) if !namespace.is_empty() && !name.is_empty() => {
             Ok(Some(SecretName { namespace: namespace.clone(), name: name.clone() }))
         }
-        (Some(_), Some(_)) => Err(SecretError::EmptyAnnotation),
+        (Some(_), Some(_)) => Err(SecretError::EmptyAnnotation(C::NAMES)),
         (None, _) | (_, None) => Ok(None),
     }
 }
 
-/// Returns the Secret for ListSnapshots that a VolumeSnapshotClass with these parameters names, if it does.
-pub(crate) fn list_secret(
+/// Returns the Secret for the check of what existed before that a class with these parameters names, if it does.
+pub(crate) fn check_secret<C: Content>(
     parameters: &HashMap<String, String>,
-    content: &SnapshotContent,
+    content: &C,
 ) -> Result<Option<SecretName>, SecretError> {
-    let parameter = |key: &str| parameters.get(key).filter(|template| !template.is_empty());
-    match (parameter(LIST_SECRET_NAMESPACE), parameter(LIST_SECRET_NAME)) {
-        (None, None) => {
-            let is_named = [LIST_SECRET_NAMESPACE, LIST_SECRET_NAME].iter().any(|key| parameters.contains_key(*key));
-            if is_named { Err(SecretError::Incomplete) } else { Ok(None) }
+    let keys = [C::NAMES.check_secret_namespace, C::NAMES.check_secret_name];
+    match keys.map(|key| parameters.get(key).filter(|template| !template.is_empty())) {
+        [None, None] => {
+            let is_named = keys.iter().any(|key| parameters.contains_key(*key));
+            if is_named { Err(SecretError::Incomplete(C::NAMES)) } else { Ok(None) }
         }
-        (Some(namespace), Some(name)) => {
-            let resolve = |template| resolve(template, &content.name_any());
-            Ok(Some(SecretName { namespace: resolve(namespace)?, name: resolve(name)? }))
+        [Some(namespace), Some(name)] => {
+            Ok(Some(SecretName { namespace: resolve(namespace, content)?, name: resolve(name, content)? }))
         }
-        (None, Some(_)) | (Some(_), None) => Err(SecretError::Incomplete),
+        [None, Some(_)] | [Some(_), None] => Err(SecretError::Incomplete(C::NAMES)),
     }
 }
 
-fn resolve(template: &str, content: &str) -> Result<String, SecretError> {
-    let resolved = template.replace(CONTENT_NAME, content);
-    if resolved.contains('$') { Err(SecretError::UnknownToken(template.to_owned())) } else { Ok(resolved) }
+fn resolve<C: Content>(template: &str, content: &C) -> Result<String, SecretError> {
+    let resolved = template.replace(C::NAMES.content_token, &content.name_any());
+    if resolved.contains('$') {
+        return Err(SecretError::UnknownToken { names: C::NAMES, template: template.to_owned() });
+    }
+    Ok(resolved)
 }
 
 #[cfg(test)]
@@ -80,7 +76,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::snapshot_content::NAMES;
     use crate::tests::content::dynamic;
+
+    const LIST_SECRET_NAME: &str = NAMES.check_secret_name;
+    const LIST_SECRET_NAMESPACE: &str = NAMES.check_secret_namespace;
 
     fn secret(namespace: &str, name: &str) -> SecretName {
         SecretName { namespace: namespace.to_owned(), name: name.to_owned() }
@@ -88,9 +88,9 @@ mod tests {
 
     #[rstest]
     #[case(json!({}), Ok(None))]
-    #[case(json!({SECRET_NAME: "a"}), Ok(None))]
-    #[case(json!({SECRET_NAME: "a", SECRET_NAMESPACE: "b"}), Ok(Some(secret("b", "a"))))]
-    #[case(json!({SECRET_NAME: "", SECRET_NAMESPACE: "b"}), Err(SecretError::EmptyAnnotation))]
+    #[case(json!({NAMES.secret_name: "a"}), Ok(None))]
+    #[case(json!({NAMES.secret_name: "a", NAMES.secret_namespace: "b"}), Ok(Some(secret("b", "a"))))]
+    #[case(json!({NAMES.secret_name: "", NAMES.secret_namespace: "b"}), Err(SecretError::EmptyAnnotation(&NAMES)))]
     fn secret_of_a_snapshot_is_in_annotations(
         #[case] annotations: Value,
         #[case] expected: Result<Option<SecretName>, SecretError>,
@@ -106,19 +106,19 @@ mod tests {
         &[(LIST_SECRET_NAME, "of-${volumesnapshotcontent.name}"), (LIST_SECRET_NAMESPACE, "b")],
         Ok(Some(secret("b", "of-content"))),
     )]
-    #[case(&[(LIST_SECRET_NAME, "a")], Err(SecretError::Incomplete))]
-    #[case(&[(LIST_SECRET_NAME, ""), (LIST_SECRET_NAMESPACE, "b")], Err(SecretError::Incomplete))]
-    #[case(&[(LIST_SECRET_NAME, ""), (LIST_SECRET_NAMESPACE, "")], Err(SecretError::Incomplete))]
+    #[case(&[(LIST_SECRET_NAME, "a")], Err(SecretError::Incomplete(&NAMES)))]
+    #[case(&[(LIST_SECRET_NAME, ""), (LIST_SECRET_NAMESPACE, "b")], Err(SecretError::Incomplete(&NAMES)))]
+    #[case(&[(LIST_SECRET_NAME, ""), (LIST_SECRET_NAMESPACE, "")], Err(SecretError::Incomplete(&NAMES)))]
     #[case(
         // A user chooses this name, and must not reach another Secret
         &[(LIST_SECRET_NAME, "${volumesnapshot.name}"), (LIST_SECRET_NAMESPACE, "b")],
-        Err(SecretError::UnknownToken("${volumesnapshot.name}".to_owned())),
+        Err(SecretError::UnknownToken { names: &NAMES, template: "${volumesnapshot.name}".to_owned() }),
     )]
     fn secret_of_lists_is_in_the_class(
         #[case] parameters: &[(&str, &str)],
         #[case] expected: Result<Option<SecretName>, SecretError>,
     ) {
         let parameters = parameters.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        assert_eq!(list_secret(&parameters, &dynamic(&[])), expected);
+        assert_eq!(check_secret(&parameters, &dynamic(&[])), expected);
     }
 }

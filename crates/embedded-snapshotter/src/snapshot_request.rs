@@ -1,43 +1,43 @@
-//! Name and parameters of a snapshot in the request to the driver. Pure.
+//! Name and parameters of what the driver is asked to create. Pure.
 
 use std::collections::HashMap;
 use std::num::NonZeroU8;
 
 use kube::ResourceExt as _;
-use topolvm_api::SnapshotContent;
+
+use crate::content::{Content, ContentNames};
 
 /// Prefix of the parameters that are for the controllers of Kubernetes.
 const RESERVED: &str = "csi.storage.k8s.io/";
 /// Purposes of the Secrets that a VolumeSnapshotClass, or the class of a group, can name.
 const SECRET_PURPOSES: [&str; 4] = ["snapshotter", "snapshotter-list", "group-snapshotter", "group-snapshotter-get"];
 
-/// Rule for the names of snapshots.
+/// Rule for the names of snapshots, or of groups of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SnapshotNames {
-    /// Text before the UID of the VolumeSnapshot.
+    /// Text before the UID of the VolumeSnapshot or VolumeGroupSnapshot.
     pub(crate) prefix: String,
     /// Number of digits of the UID; all of it where it is `None`.
     pub(crate) uid_length: Option<NonZeroU8>,
 }
 
-/// No snapshot can be requested for a content.
+/// No snapshots can be requested for a content.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RequestError {
-    #[error("the VolumeSnapshotContent is not bound to a VolumeSnapshot; delete it, and create a VolumeSnapshot")]
-    Unbound,
+    #[error("the {} is not bound to a {}; delete it, and create a {}", .0.content, .0.object, .0.object)]
+    Unbound(&'static ContentNames),
     #[error(
-        "the VolumeSnapshotClass has the parameter {0}, which is reserved and not known; recreate it without this \
-         parameter"
+        "the {} has the parameter {parameter}, which is reserved and not known; recreate it without this parameter",
+        .names.class
     )]
-    UnknownParameter(String),
+    UnknownParameter { names: &'static ContentNames, parameter: String },
 }
 
 impl SnapshotNames {
-    /// Returns the name of the snapshot of a VolumeSnapshot, whose UID is in it: a VolumeSnapshot that is recreated
-    /// under its name gets another snapshot.
-    pub(crate) fn of(&self, content: &SnapshotContent) -> Result<String, RequestError> {
-        let uid = content.spec.volume_snapshot_ref.uid.as_deref().filter(|uid| !uid.is_empty());
-        let uid = uid.ok_or(RequestError::Unbound)?;
+    /// Returns the name for the object that the content is bound to, whose UID is in it: one that is recreated under
+    /// its name gets another snapshot.
+    pub(crate) fn of<C: Content>(&self, content: &C) -> Result<String, RequestError> {
+        let uid = content.bound_uid().filter(|uid| !uid.is_empty()).ok_or(RequestError::Unbound(C::NAMES))?;
         let uid = match self.uid_length {
             None => uid.to_owned(),
             Some(length) => uid.chars().filter(|character| *character != '-').take(length.get().into()).collect(),
@@ -47,25 +47,25 @@ impl SnapshotNames {
 }
 
 /// Returns the parameters for the driver: those of the class that are not reserved, and the names of the objects.
-pub(crate) fn driver_parameters(
+pub(crate) fn driver_parameters<C: Content>(
     class: HashMap<String, String>,
-    content: &SnapshotContent,
+    content: &C,
 ) -> Result<HashMap<String, String>, RequestError> {
     let mut parameters = HashMap::new();
     for (key, value) in class {
         match key.strip_prefix(RESERVED) {
             None => drop(parameters.insert(key, value)),
             Some(rest) if names_secret(rest) => {}
-            Some(_) => return Err(RequestError::UnknownParameter(key)),
+            Some(_) => return Err(RequestError::UnknownParameter { names: C::NAMES, parameter: key }),
         }
     }
-    let snapshot = &content.spec.volume_snapshot_ref;
+    let [name, namespace] = content.bound_name().map(str::to_owned);
     let names = [
-        ("volumesnapshot/name", snapshot.name.clone().unwrap_or_default()),
-        ("volumesnapshot/namespace", snapshot.namespace.clone().unwrap_or_default()),
-        ("volumesnapshotcontent/name", content.name_any()),
+        (C::NAMES.object_name_parameter, name),
+        (C::NAMES.object_namespace_parameter, namespace),
+        (C::NAMES.content_name_parameter, content.name_any()),
     ];
-    parameters.extend(names.map(|(key, name)| (format!("{RESERVED}{key}"), name)));
+    parameters.extend(names.map(|(key, name)| (key.to_owned(), name)));
     Ok(parameters)
 }
 
@@ -81,6 +81,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::snapshot_content::NAMES;
     use crate::tests::content::dynamic;
 
     #[rstest]
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(names.of(&dynamic(&[])).as_deref(), Ok(expected));
         for uid in [json!(null), json!("")] {
             let unbound = dynamic(&[json!({"spec": {"volumeSnapshotRef": {"uid": uid}}})]);
-            assert_eq!(names.of(&unbound), Err(RequestError::Unbound));
+            assert_eq!(names.of(&unbound), Err(RequestError::Unbound(&NAMES)));
         }
     }
 
@@ -120,6 +121,6 @@ mod tests {
     fn unknown_reserved_parameter_is_refused(#[case] key: &str) {
         let class = [(key.to_owned(), "x".to_owned())];
         let refused = driver_parameters(class.into(), &dynamic(&[]));
-        assert_eq!(refused, Err(RequestError::UnknownParameter(key.to_owned())));
+        assert_eq!(refused, Err(RequestError::UnknownParameter { names: &NAMES, parameter: key.to_owned() }));
     }
 }

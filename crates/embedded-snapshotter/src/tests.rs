@@ -4,6 +4,8 @@ pub(crate) mod content;
 mod creation;
 mod deletion;
 mod fake_driver;
+pub(crate) mod group_content;
+mod groups;
 mod harness;
 mod pre_provisioned;
 mod watch;

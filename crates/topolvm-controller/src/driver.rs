@@ -193,12 +193,14 @@ impl Driver {
         }
     }
 
-    /// Returns the dependencies of the embedded snapshotter, which calls the Controller service without a socket.
+    /// Returns the dependencies of the embedded snapshotter, which calls the Controller and GroupController services
+    /// without a socket.
     pub(crate) fn snapshotter_context(&self, controllers: &Controllers) -> SnapshotterContext {
         SnapshotterContext {
             client: controllers.client.clone(),
             flavor: controllers.flavor,
             controller: Arc::new(self.controller.clone()),
+            group_controller: Arc::new(self.controller.clone()),
             events: controllers.events.clone(),
             metrics: controllers.metrics.clone(),
             now: controllers.now,

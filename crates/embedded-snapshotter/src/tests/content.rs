@@ -3,14 +3,14 @@
 use serde_json::{Value, json};
 use topolvm_api::SnapshotContent;
 
-use crate::annotations::FINALIZER;
+use crate::snapshot_content::NAMES;
 
 /// Returns a content that snapshot-controller has created for the VolumeSnapshot `monday` of the volume `v-1`.
 pub(crate) fn dynamic_json(changes: &[Value]) -> Value {
     changed(
         json!({
             "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
-            "metadata": {"name": "content", "uid": "c-1", "finalizers": [FINALIZER]},
+            "metadata": {"name": "content", "uid": "c-1", "finalizers": [NAMES.finalizer]},
             "spec": {
                 "deletionPolicy": "Delete", "driver": "topolvm.io", "source": {"volumeHandle": "v-1"},
                 "sourceVolumeMode": "Filesystem", "volumeSnapshotClassName": "fast",

@@ -4,7 +4,7 @@ use tonic::Code;
 use super::content::dynamic_json;
 use super::fake_driver::Call;
 use super::harness::{CONTENTS, Harness, change, class_json, delete, secret_json};
-use crate::annotations::{BEING_CREATED, SECRET_NAME, SECRET_NAMESPACE};
+use crate::snapshot_content::NAMES;
 
 const CREATE: &str = "create snapshot-0abc-1def";
 const FAILED: &str = "Warning SnapshotCreationFailed content";
@@ -16,7 +16,7 @@ async fn snapshot_is_created_with_parameters_and_names() {
     let server = harness.server.clone();
     harness.driver.during_next(move || {
         let content = server.get_json(CONTENTS, "", "content").unwrap();
-        assert_eq!(content["metadata"]["annotations"][BEING_CREATED], "yes");
+        assert_eq!(content["metadata"]["annotations"][NAMES.being_created], "yes");
         assert_eq!(content.get("status"), None);
     });
     harness.wait(1).await;
@@ -39,7 +39,7 @@ async fn snapshot_is_created_with_parameters_and_names() {
 
 #[tokio::test(start_paused = true)]
 async fn creation_gets_the_secret_of_the_annotations() {
-    let annotations = json!({"metadata": {"annotations": {SECRET_NAME: "key", SECRET_NAMESPACE: "web"}}});
+    let annotations = json!({"metadata": {"annotations": {NAMES.secret_name: "key", NAMES.secret_namespace: "web"}}});
     let harness = Harness::start(&[dynamic_json(&[annotations])]);
     harness.wait(1).await;
     assert_eq!(

@@ -4,7 +4,7 @@ use tonic::Code;
 use super::content::dynamic_json;
 use super::fake_driver::Call;
 use super::harness::{CONTENTS, Harness, change, delete, secret_json};
-use crate::annotations::{BEING_CREATED, SECRET_NAME, SECRET_NAMESPACE};
+use crate::snapshot_content::NAMES;
 
 const DELETE: &str = "delete s-1";
 const FAILED: &str = "Warning SnapshotDeleteError content";
@@ -71,7 +71,7 @@ async fn failed_deletion_is_reported_and_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn deletion_needs_the_secret_of_the_annotations() {
-    let annotations = json!({"metadata": {"annotations": {SECRET_NAME: "key", SECRET_NAMESPACE: "web"}}});
+    let annotations = json!({"metadata": {"annotations": {NAMES.secret_name: "key", NAMES.secret_namespace: "web"}}});
     let harness = Harness::start(&[made(&[annotations])]);
     delete(&harness.server);
     harness.wait(1).await;
@@ -99,7 +99,7 @@ async fn deletion_goes_on_after_each_failed_write() {
 #[tokio::test(start_paused = true)]
 async fn finalizers_of_others_stay() {
     let harness = Harness::start(&[made(&[])]);
-    change(&harness.server, &json!({"metadata": {"finalizers": ["a.example/x", crate::annotations::FINALIZER]}}));
+    change(&harness.server, &json!({"metadata": {"finalizers": ["a.example/x", NAMES.finalizer]}}));
     delete(&harness.server);
     harness.wait(1).await;
     assert_eq!(harness.content()["metadata"]["finalizers"], json!(["a.example/x"]));
@@ -111,7 +111,7 @@ async fn finalizers_of_others_stay() {
 
 #[tokio::test(start_paused = true)]
 async fn ready_snapshot_with_the_annotation_is_deleted() {
-    let annotation = json!({"metadata": {"annotations": {BEING_CREATED: "yes"}}});
+    let annotation = json!({"metadata": {"annotations": {NAMES.being_created: "yes"}}});
     let harness = Harness::start(&[made(&[annotation])]);
     delete(&harness.server);
     harness.wait(1).await;

@@ -1,4 +1,4 @@
-//! A CSI Controller service that records requests and answers as a test says.
+//! CSI Controller and GroupController services that record requests and answer as a test says.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use tonic::{Code, Request, Response, Status};
 use topolvm_proto::csi::controller_server::Controller;
 use topolvm_proto::csi::controller_service_capability::{Rpc, Type, rpc};
+use topolvm_proto::csi::group_controller_server::GroupController;
 use topolvm_proto::csi::list_snapshots_response::Entry;
 use topolvm_proto::csi::{self as pb};
 
@@ -24,6 +25,9 @@ pub(super) enum Call {
     Create(Box<pb::CreateSnapshotRequest>),
     Delete(pb::DeleteSnapshotRequest),
     List(Box<pb::ListSnapshotsRequest>),
+    CreateGroup(pb::CreateVolumeGroupSnapshotRequest),
+    DeleteGroup(pb::DeleteVolumeGroupSnapshotRequest),
+    GetGroup(pb::GetVolumeGroupSnapshotRequest),
 }
 
 /// The driver. Clones are the same.
@@ -41,6 +45,8 @@ struct State {
     not_ready: usize,
     lists_nothing: bool,
     has_no_snapshots: bool,
+    /// CSI id of the group that listed snapshots belong to.
+    group: String,
 }
 
 impl FakeDriver {
@@ -72,6 +78,11 @@ impl FakeDriver {
         self.state.lock().has_no_snapshots = is_empty;
     }
 
+    /// Lists snapshots as members of this group.
+    pub(super) fn list_in_group(&self, group: &str) {
+        self.state.lock().group = group.to_owned();
+    }
+
     pub(super) fn calls(&self) -> Vec<Call> {
         self.state.lock().calls.clone()
     }
@@ -82,6 +93,9 @@ impl FakeDriver {
             Call::Create(request) => format!("create {}", request.name),
             Call::Delete(request) => format!("delete {}", request.snapshot_id),
             Call::List(request) => format!("list {}", request.snapshot_id),
+            Call::CreateGroup(request) => format!("create {}", request.name),
+            Call::DeleteGroup(request) => format!("delete {}", request.group_snapshot_id),
+            Call::GetGroup(request) => format!("get {}", request.group_snapshot_id),
         };
         self.state.lock().calls.iter().map(describe).collect()
     }
@@ -115,8 +129,22 @@ impl FakeDriver {
             size_bytes: 1 << 30,
             creation_time: Some(prost_types::Timestamp { seconds: 1, nanos: 5 }),
             ready_to_use,
+            group_snapshot_id: state.group.clone(),
             ..pb::Snapshot::default()
         }
+    }
+
+    /// Returns a group of snapshots with these CSI ids and volumes.
+    fn group(&self, id: String, members: Vec<(String, String)>) -> pb::VolumeGroupSnapshot {
+        let first = self.snapshot(String::new());
+        let snapshots = members.into_iter().map(|(snapshot_id, source_volume_id)| pb::Snapshot {
+            snapshot_id,
+            source_volume_id,
+            group_snapshot_id: id.clone(),
+            ..first.clone()
+        });
+        let (snapshots, ready_to_use) = (snapshots.collect(), first.ready_to_use);
+        pb::VolumeGroupSnapshot { group_snapshot_id: id, snapshots, creation_time: first.creation_time, ready_to_use }
     }
 }
 
@@ -215,5 +243,64 @@ impl Controller for FakeDriver {
         controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse,
         get_snapshot: GetSnapshotRequest => GetSnapshotResponse,
         controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse,
+    }
+}
+
+impl GroupController for FakeDriver {
+    fn create_volume_group_snapshot<'a, 'b>(
+        &'a self,
+        request: Request<pb::CreateVolumeGroupSnapshotRequest>,
+    ) -> Answer<'b, pb::CreateVolumeGroupSnapshotResponse>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        let request = request.into_inner();
+        Box::pin(async move {
+            let id = format!("id-of-{}", request.name);
+            let volumes = request.source_volume_ids.iter();
+            let members = volumes.map(|volume| (format!("of-{volume}"), volume.clone())).collect();
+            self.take(Call::CreateGroup(request)).await?;
+            let group_snapshot = Some(self.group(id, members));
+            Ok(Response::new(pb::CreateVolumeGroupSnapshotResponse { group_snapshot }))
+        })
+    }
+
+    fn delete_volume_group_snapshot<'a, 'b>(
+        &'a self,
+        request: Request<pb::DeleteVolumeGroupSnapshotRequest>,
+    ) -> Answer<'b, pb::DeleteVolumeGroupSnapshotResponse>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        let request = request.into_inner();
+        Box::pin(async move {
+            self.take(Call::DeleteGroup(request)).await?;
+            Ok(Response::new(pb::DeleteVolumeGroupSnapshotResponse {}))
+        })
+    }
+
+    fn get_volume_group_snapshot<'a, 'b>(
+        &'a self,
+        request: Request<pb::GetVolumeGroupSnapshotRequest>,
+    ) -> Answer<'b, pb::GetVolumeGroupSnapshotResponse>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        let request = request.into_inner();
+        Box::pin(async move {
+            let id = request.group_snapshot_id.clone();
+            let members = request.snapshot_ids.iter().map(|id| (id.clone(), format!("volume-of-{id}"))).collect();
+            self.take(Call::GetGroup(request)).await?;
+            let group_snapshot = Some(self.group(id, members));
+            Ok(Response::new(pb::GetVolumeGroupSnapshotResponse { group_snapshot }))
+        })
+    }
+
+    unimplemented_calls! {
+        group_controller_get_capabilities:
+            GroupControllerGetCapabilitiesRequest => GroupControllerGetCapabilitiesResponse,
     }
 }

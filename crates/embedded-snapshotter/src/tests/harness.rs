@@ -12,13 +12,15 @@ use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Kind;
 
 use super::fake_driver::FakeDriver;
-use crate::annotations::{BEING_CREATED, BEING_DELETED};
+use crate::group_content::GROUP_SNAPSHOT_GROUP;
+use crate::snapshot_content::NAMES;
 use crate::{Snapshotter, SnapshotterArgs, SnapshotterContext};
 
 pub(super) const CONTENTS: &str = "volumesnapshotcontents";
+pub(super) const GROUP_CONTENTS: &str = "volumegroupsnapshotcontents";
 const GROUP: &str = "snapshot.storage.k8s.io";
 
-/// The snapshotter with the VolumeSnapshotClass `fast`.
+/// The snapshotter with the VolumeSnapshotClass and the VolumeGroupSnapshotClass `fast`.
 pub(super) struct Harness {
     pub(super) server: ApiServer,
     pub(super) driver: FakeDriver,
@@ -31,13 +33,22 @@ pub(super) fn serve_contents(server: &ApiServer) {
     server.serve(Kind::cluster_scoped(GROUP, "v1", "VolumeSnapshotContent", CONTENTS).with_status());
 }
 
+/// Serves VolumeGroupSnapshotContents and their classes.
+pub(super) fn serve_groups(server: &ApiServer) {
+    let kind = |kind, plural| Kind::cluster_scoped(GROUP_SNAPSHOT_GROUP, "v1", kind, plural);
+    server.serve(kind("VolumeGroupSnapshotContent", GROUP_CONTENTS).with_status());
+    server.serve(kind("VolumeGroupSnapshotClass", "volumegroupsnapshotclasses"));
+}
+
 impl Harness {
     /// Starts with these objects.
     pub(super) fn start(objects: &[Value]) -> Self {
         let server = ApiServer::new();
         serve_contents(&server);
+        serve_groups(&server);
         server.serve(Kind::cluster_scoped(GROUP, "v1", "VolumeSnapshotClass", "volumesnapshotclasses"));
         server.apply_json(class_json("fast", &json!({"colour": "red"})));
+        server.apply_json(group_class_json("fast", &json!({"colour": "red"})));
         for object in objects {
             server.apply_json(object.clone());
         }
@@ -50,6 +61,7 @@ impl Harness {
             client: server.client(),
             flavor: ApiFlavor::TopoLvm,
             controller: std::sync::Arc::new(driver.clone()),
+            group_controller: std::sync::Arc::new(driver.clone()),
             events: EventPublisher::new(server.client(), "tester", "me".to_owned()),
             metrics: ReconcileMetrics::register(&mut Registry::default()),
             now: || jiff::Timestamp::UNIX_EPOCH,
@@ -61,6 +73,8 @@ impl Harness {
             snapshotter_timeout: Duration::from_secs(10),
             snapshotter_snapshot_name_prefix: "snapshot".to_owned(),
             snapshotter_snapshot_name_uuid_length: None,
+            snapshotter_groupsnapshot_name_prefix: "groupsnapshot".to_owned(),
+            snapshotter_groupsnapshot_name_uuid_length: None,
         };
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
@@ -98,7 +112,7 @@ impl Harness {
     }
 
     pub(super) fn is_being_created(&self) -> bool {
-        self.content()["metadata"]["annotations"].get(BEING_CREATED).is_some()
+        self.content()["metadata"]["annotations"].get(NAMES.being_created).is_some()
     }
 
     /// The type and reason of each Event, with its object, sorted.
@@ -120,7 +134,7 @@ pub(super) fn change(server: &ApiServer, changes: &Value) {
 
 /// snapshot-controller deletes the content of a VolumeSnapshot that is being deleted.
 pub(super) fn delete(server: &ApiServer) {
-    change(server, &json!({"metadata": {"annotations": {BEING_DELETED: "yes"}}}));
+    change(server, &json!({"metadata": {"annotations": {NAMES.being_deleted: "yes"}}}));
     server.delete(CONTENTS, "", "content");
 }
 
@@ -129,6 +143,14 @@ pub(super) fn class_json(name: &str, parameters: &Value) -> Value {
     json!({
         "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass", "metadata": {"name": name},
         "driver": "topolvm.io", "deletionPolicy": "Delete", "parameters": parameters,
+    })
+}
+
+/// Returns a VolumeGroupSnapshotClass.
+pub(super) fn group_class_json(name: &str, parameters: &Value) -> Value {
+    json!({
+        "apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshotClass",
+        "metadata": {"name": name}, "driver": "topolvm.io", "deletionPolicy": "Delete", "parameters": parameters,
     })
 }
 

@@ -1,9 +1,10 @@
 use serde_json::json;
 use tonic::Code;
 
-use super::content::pre_provisioned_json;
+use super::content::{dynamic_json, pre_provisioned_json};
 use super::fake_driver::Call;
 use super::harness::{CONTENTS, Harness, class_json, delete, secret_json};
+use crate::snapshot_content::{GROUP_HANDLE, NAMES};
 
 const FAILED: &str = "Warning SnapshotContentCheckandUpdateFailed content";
 
@@ -99,5 +100,33 @@ async fn content_that_was_never_bound_is_deleted_with_its_snapshot() {
         (harness.driver.summary(), harness.exists()),
         (vec!["list s-0".to_owned(), "delete s-0".to_owned()], false)
     );
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn existing_member_of_a_group_is_not_deleted_alone() {
+    let harness = Harness::start(&[]);
+    harness.driver.list_in_group("g-0");
+    harness.server.apply_json(pre_provisioned_json(&[]));
+    harness.wait(1).await;
+    assert_eq!(harness.status()["volumeGroupSnapshotHandle"], "g-0");
+    delete(&harness.server);
+    harness.wait(1).await;
+    assert_eq!((harness.driver.summary(), harness.exists()), (vec!["list s-0".to_owned()], false));
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_member_is_checked_with_the_secret_of_its_annotations() {
+    let annotations = json!({NAMES.secret_name: "key", NAMES.secret_namespace: "web", GROUP_HANDLE: "g-1"});
+    let status = json!({"snapshotHandle": "s-1", "volumeGroupSnapshotHandle": "g-1", "readyToUse": false});
+    let member = json!({
+        "metadata": {"annotations": annotations}, "spec": {"volumeSnapshotClassName": null}, "status": status,
+    });
+    let harness = Harness::start(&[dynamic_json(&[member]), secret_json("key")]);
+    harness.wait(1).await;
+    let Call::List(request) = &harness.driver.calls()[0] else { panic!() };
+    assert_eq!((request.snapshot_id.as_str(), request.secrets["password"].as_str()), ("s-1", "hunter2"));
+    assert_eq!((harness.status()["readyToUse"].clone(), harness.driver.calls().len()), (json!(true), 1));
     harness.end().await;
 }

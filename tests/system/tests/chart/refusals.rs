@@ -22,7 +22,7 @@ const AGAINST_THE_MODE: [(&[&str], &str); 6] = [
     (&["scheduling.mode=extender", "scheduler.enabled=false"], "/scheduler/enabled"),
 ];
 
-const CONTRADICTIONS: [Contradiction; 24] = [
+const CONTRADICTIONS: [Contradiction; 23] = [
     // helm 4 leaves out values whose default is none, so that the path ends before them
     (&["scheduler.enabled=true"], Some("/webhook/podMutatingWebhook"), Some("scheduler.enabled: ")),
     (&["scheduler.external=true"], Some("/webhook/podMutatingWebhook"), Some("scheduler.enabled: ")),
@@ -73,7 +73,6 @@ const CONTRADICTIONS: [Contradiction; 24] = [
     (&["node.volumes[0].name=a"], None, Some("use node.additionalVolumes")),
     (&["lvmd.volumes[0].name=a"], None, Some("use lvmd.additionalVolumes")),
     (&["snapshot.groups=true", "snapshot.enabled=false"], None, Some("snapshot.groups: ")),
-    (&["snapshot.groups=true", "controller.snapshotter=topolvm-controller"], None, Some("snapshot.groups: ")),
     // Names and types are checked by the schema only
     (&["nodes.lvmdEmbedded=true"], Some("additional properties 'nodes' not allowed"), None),
     (&["controller.replicaCount=two"], Some("got string, want integer"), None),
