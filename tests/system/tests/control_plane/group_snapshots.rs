@@ -1,5 +1,5 @@
-//! Volume group snapshots with the stock csi-snapshotter and snapshot-controller, with the roles of the component
-//! `group-snapshots`.
+//! Volume group snapshots with snapshot-controller, and the stock csi-snapshotter or the snapshotter inside
+//! topolvm-controller, each with the roles of its component.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -14,30 +14,42 @@ use crate::Body;
 use crate::fixture::{Fixture, LV, spec};
 use crate::snapshotter::{GIB, LVMD_CONFIG, apply_roles, clean_up, start_csi_snapshotter};
 
-pub(crate) const ALL: &[(&str, Body)] = &[("volume_group_snapshot_is_taken_restored_and_deleted", take)];
+pub(crate) const ALL: &[(&str, Body)] = &[
+    ("volume_group_snapshot_is_taken_restored_and_deleted", |fixture| take(fixture, false)),
+    ("embedded_snapshotter_takes_volume_group_snapshots", |fixture| take(fixture, true)),
+];
 
 const NODE: &str = "grouping";
 const CLASS: &str = "grouped";
 const CLAIMS: [&str; 2] = ["data", "log"];
 const GROUP: &str = "volumegroupsnapshot";
+const PROVISIONER: &str = "--controllers=provisioner";
 
-fn take(fixture: &Fixture) -> Result<()> {
+fn take(fixture: &Fixture, is_embedded: bool) -> Result<()> {
     let cluster = &fixture.cluster;
-    apply_roles(fixture, &["embedded-provisioner", "group-snapshots", "without-workloads"])?;
+    let (component, controllers): (_, &[&str]) = if is_embedded {
+        ("embedded-snapshotter", &[PROVISIONER, "--controllers=snapshotter"])
+    } else {
+        ("group-snapshots", &[PROVISIONER])
+    };
+    apply_roles(fixture, &["embedded-provisioner", component, "without-workloads"])?;
     let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
     let lvm = FakeLvm::new().with_group("myvg1", 100 * GIB);
     lvm.add_volume("myvg1", "pool0", FakeVolume::thin_pool(50 * GIB));
     nodes.add(NODE, &lvm, LVMD_CONFIG)?;
     fixture.apply(&storage_class(TopoLvm, CLASS, Some("thin"), true))?;
-    let done = fixture.with_controller(&["--controllers=provisioner"], || {
+    let done = fixture.with_controller(controllers, || {
         for name in CLAIMS {
             fixture.apply(&claim(name, CLASS, "1Gi", VolumeMode::Filesystem))?;
             fixture.kubectl(&["label", "pvc", name, "app=database"])?;
             fixture.wait("--for=jsonpath={.status.phase}=Bound", "pvc", name)?;
         }
+        // The embedded snapshotter has waited for the definitions
         apply_snapshot_crds(cluster)?;
         Sidecar::SnapshotController.start(cluster, &controller_socket(cluster))?;
-        start_csi_snapshotter(fixture, true)?;
+        if !is_embedded {
+            start_csi_snapshotter(fixture)?;
+        }
         check_group(fixture)
     });
     clean_up(fixture, &[CLASS])?;
@@ -49,18 +61,8 @@ fn take(fixture: &Fixture) -> Result<()> {
 
 /// Takes the group, restores one of its snapshots and deletes it.
 fn check_group(fixture: &Fixture) -> Result<()> {
-    fixture.apply(&json!({
-        "apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshotClass",
-        "metadata": {"name": CLASS}, "driver": TopoLvm.driver_name(), "deletionPolicy": "Delete",
-    }))?;
-    fixture.apply(&json!({
-        "apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshot",
-        "metadata": {"name": "monday"},
-        "spec": {
-            "volumeGroupSnapshotClassName": CLASS, "source": {"selector": {"matchLabels": {"app": "database"}}},
-        },
-    }))?;
-    fixture.wait("--for=jsonpath={.status.readyToUse}=true", GROUP, "monday")?;
+    apply_group_class(fixture, CLASS)?;
+    take_group(fixture, CLASS, "monday")?;
     let group = format!("groupsnapshot-{}", fixture.value(GROUP, "monday", ".metadata.uid")?);
     for number in 0..CLAIMS.len() {
         let object: Value = fixture.cluster.get(&format!("/apis/topolvm.io/v1/logicalvolumes/{group}-{number}"))?;
@@ -76,14 +78,39 @@ fn check_group(fixture: &Fixture) -> Result<()> {
     fixture.apply(&copied_claim("restored", CLASS, "1Gi", DataSource::Snapshot(names[0])))?;
     fixture.wait("--for=jsonpath={.status.phase}=Bound", "pvc", "restored")?;
 
-    fixture.kubectl(&["delete", "--timeout=180s", GROUP, "monday"])?;
+    delete_group(fixture, "monday")?;
     for name in names {
         fixture.wait("--for=delete", "volumesnapshot", name)?;
     }
-    fixture.kubectl(&["wait", "--for=delete", "volumegroupsnapshotcontent", "--all", "--timeout=180s"])?;
     for number in 0..CLAIMS.len() {
         ensure!(!fixture.exists(LV, &format!("{group}-{number}"))?, "a snapshot exists after its group");
     }
     fixture.kubectl(&[&["delete", "pvc", "restored", "--timeout=180s"], &CLAIMS[..]].concat())?;
     fixture.kubectl(&["wait", "--for=delete", LV, "--all", "--timeout=180s"]).map(drop)
+}
+
+/// Creates a VolumeGroupSnapshotClass.
+pub(crate) fn apply_group_class(fixture: &Fixture, name: &str) -> Result<()> {
+    fixture.apply(&json!({
+        "apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshotClass",
+        "metadata": {"name": name}, "driver": TopoLvm.driver_name(), "deletionPolicy": "Delete",
+    }))
+}
+
+/// Takes a group of the claims with the label `app=database`.
+pub(crate) fn take_group(fixture: &Fixture, class: &str, name: &str) -> Result<()> {
+    fixture.apply(&json!({
+        "apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshot",
+        "metadata": {"name": name},
+        "spec": {
+            "volumeGroupSnapshotClassName": class, "source": {"selector": {"matchLabels": {"app": "database"}}},
+        },
+    }))?;
+    fixture.wait("--for=jsonpath={.status.readyToUse}=true", GROUP, name)
+}
+
+/// Deletes a group, and waits until all contents of groups are gone.
+pub(crate) fn delete_group(fixture: &Fixture, name: &str) -> Result<()> {
+    fixture.kubectl(&["delete", "--timeout=180s", GROUP, name])?;
+    fixture.kubectl(&["wait", "--for=delete", "volumegroupsnapshotcontent", "--all", "--timeout=180s"]).map(drop)
 }

@@ -58,7 +58,7 @@ const IN_SOAK: InSoak = InSoak {
         "stock_resizer_passes_all_parity_scenarios",
         "embedded_resizer_equals_the_stock_one",
         "resizers_take_over_the_expansions_of_each_other",
-        // 48 scenarios, as above
+        // 78 scenarios, as above
         "stock_snapshotter_passes_all_parity_scenarios",
         "embedded_snapshotter_equals_the_stock_one",
         "snapshotters_take_over_the_contents_of_each_other",

@@ -1,5 +1,5 @@
 //! The snapshotter inside topolvm-controller, with the roles of the component `embedded-snapshotter`, and its hand-over
-//! to csi-snapshotter and back, also while snapshots are created.
+//! to csi-snapshotter and back, also while snapshots are created and with groups of them.
 
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
 use crate::Body;
 use crate::fixture::{Fixture, GRACE, LV, spec};
+use crate::group_snapshots::{apply_group_class, delete_group, take_group};
 
 pub(crate) const ALL: &[(&str, Body)] = &[("embedded_snapshotter_and_csi_snapshotter_take_turns", take_turns)];
 
@@ -54,25 +55,31 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
         Sidecar::SnapshotController.start(cluster, &controller_socket(cluster))?;
         fixture.apply(&snapshot_class(TopoLvm, SNAPSHOTS))?;
         check_embedded(fixture)?;
+        fixture.kubectl(&["label", "pvc", THIN, "app=database"])?;
+        apply_group_class(fixture, SNAPSHOTS)?;
+        take_group(fixture, SNAPSHOTS, "embedded-group")?;
         check_interrupted(fixture, &nodes)?;
         begin(fixture, &nodes, "handed-over")
     });
     let done = done.and_then(|()| {
         // The embedded one has released the Lease in the middle of a call
-        start_csi_snapshotter(fixture, false)?;
-        finish(fixture, &nodes, "handed-over", SNAPSHOTTER.name())
+        start_csi_snapshotter(fixture)?;
+        finish(fixture, &nodes, "handed-over", SNAPSHOTTER.name())?;
+        delete_group(fixture, "embedded-group")?;
+        take_group(fixture, SNAPSHOTS, "stock-group")
     });
     let done = done.and_then(|()| {
         fixture.with_controller(&EMBEDDED, || {
             // csi-snapshotter ends with the socket, as a container that is restarted, and still has the Lease: the
             // embedded one waits
             cluster.stop(SNAPSHOTTER.name(), Duration::ZERO)?;
-            start_csi_snapshotter(fixture, false)?;
+            start_csi_snapshotter(fixture)?;
             check_snapshot(fixture, "contended", SNAPSHOTTER.name())?;
             begin(fixture, &nodes, "handed-back")?;
             cluster.stop(SNAPSHOTTER.name(), GRACE)?;
             finish(fixture, &nodes, "handed-back", CONTROLLER)?;
             // Those of csi-snapshotter too
+            delete_group(fixture, "stock-group")?;
             delete_snapshots(fixture, &["handed-over", "contended", "handed-back"])?;
             fixture.kubectl(&["delete", "pvc", THIN, THICK, "--timeout=180s"])?;
             fixture.kubectl(&["wait", "--for=delete", LV, "--all", "--timeout=180s"]).map(drop)
@@ -85,11 +92,11 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
     fixture.check_rights()
 }
 
-/// Starts csi-snapshotter with the flags of its deployment, with volume group snapshots or without.
-pub(crate) fn start_csi_snapshotter(fixture: &Fixture, groups: bool) -> Result<()> {
+/// Starts csi-snapshotter with the flags of its deployment and volume group snapshots.
+pub(crate) fn start_csi_snapshotter(fixture: &Fixture) -> Result<()> {
     let mut command = SNAPSHOTTER.command(&fixture.cluster, &controller_socket(&fixture.cluster));
     command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
-    command.arg(format!("--feature-gates=CSIVolumeGroupSnapshot={groups}"));
+    command.arg("--feature-gates=CSIVolumeGroupSnapshot=true");
     fixture.cluster.spawn(SNAPSHOTTER.name(), &command)
 }
 

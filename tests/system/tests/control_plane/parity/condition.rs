@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::kinds::Kind;
 use super::observed::State;
+use super::outcome::members;
 use super::provisioner::is_provisioner;
 use super::resizer::is_resizer;
 use super::scenario::Until;
@@ -24,6 +25,7 @@ pub(super) fn holds(state: &State, namespace: &str, kind: Kind, name: &str, unti
         Until::Retried => volumes_of(state, namespace, name) > 1,
         Until::Exists => object.is_some(),
         Until::Gone => object.is_none(),
+        Until::NoMembers => members(state, namespace).is_empty(),
         Until::Condition(kind) => {
             let conditions = field("/status/conditions").and_then(Value::as_array);
             conditions.into_iter().flatten().any(|condition| condition.pointer("/type") == Some(&json!(kind)))

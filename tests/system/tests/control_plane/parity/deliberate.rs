@@ -129,6 +129,8 @@ const OTHER_DRIVER: &str = "the driver of the VolumeSnapshotClass is reported";
 pub(super) const OF_SNAPSHOTTERS: &[Deliberate] = &[
     Deliberate { scenario: "reserved-parameter", field: "/end/*/metadata/annotations", reason: CALLED },
     Deliberate { scenario: "content-unbound", field: "/end/*/metadata/annotations", reason: CALLED },
+    Deliberate { scenario: "group-reserved-parameter", field: "/end/*/metadata/annotations", reason: CALLED },
+    Deliberate { scenario: "group-content-unbound", field: "/end/*/metadata/annotations", reason: CALLED },
     Deliberate { scenario: "content-with-class-of-other-driver", field: "/end/*/status", reason: OTHER_DRIVER },
     Deliberate { scenario: "content-with-class-of-other-driver", field: "/events", reason: OTHER_DRIVER },
 ];

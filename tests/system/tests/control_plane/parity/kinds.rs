@@ -12,6 +12,9 @@ pub(super) enum Kind {
     Class,
     CsiNode,
     Event,
+    GroupSnapshot,
+    GroupSnapshotClass,
+    GroupSnapshotContent,
     LogicalVolume,
     Namespace,
     Node,
@@ -29,9 +32,11 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Kinds that the run watches.
-    pub(super) const WATCHED: [Self; 9] = [
+    pub(super) const WATCHED: [Self; 11] = [
         Self::Claim,
         Self::Event,
+        Self::GroupSnapshot,
+        Self::GroupSnapshotContent,
         Self::LogicalVolume,
         Self::Node,
         Self::Pod,
@@ -53,6 +58,11 @@ impl Kind {
             Self::Class => names(STORAGE, "StorageClass", "storageclasses"),
             Self::CsiNode => names(STORAGE, "CSINode", "csinodes"),
             Self::Event => names("", "Event", "events"),
+            Self::GroupSnapshot => names(GROUP_SNAPSHOT, "VolumeGroupSnapshot", "volumegroupsnapshots"),
+            Self::GroupSnapshotClass => names(GROUP_SNAPSHOT, "VolumeGroupSnapshotClass", "volumegroupsnapshotclasses"),
+            Self::GroupSnapshotContent => {
+                names(GROUP_SNAPSHOT, "VolumeGroupSnapshotContent", "volumegroupsnapshotcontents")
+            }
             Self::LogicalVolume => names("topolvm.io", "LogicalVolume", "logicalvolumes"),
             Self::Namespace => names("", "Namespace", "namespaces"),
             Self::Node => names("", "Node", "nodes"),
@@ -86,6 +96,7 @@ impl Kind {
             self,
             Self::Claim
                 | Self::Event
+                | Self::GroupSnapshot
                 | Self::Pod
                 | Self::Role
                 | Self::RoleBinding
@@ -98,6 +109,7 @@ impl Kind {
 
 const ACCESS: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
+const GROUP_SNAPSHOT: &str = "groupsnapshot.storage.k8s.io";
 const SNAPSHOT: &str = "snapshot.storage.k8s.io";
 const STORAGE: &str = "storage.k8s.io";
 

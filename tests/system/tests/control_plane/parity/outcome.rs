@@ -2,9 +2,12 @@
 //! values, and the Events of the provisioner.
 
 mod expansions;
+mod group_names;
 mod snapshots;
 
 use serde_json::{Map, Value, json};
+
+pub(super) use group_names::members;
 
 use super::kinds::Kind;
 use super::observed::{Key, State};

@@ -24,9 +24,10 @@ use super::condition::holds;
 use super::kinds::Kind;
 use super::merge::merge;
 use super::observed::{Observed, State};
-use super::outcome::{self, BARRIER};
+use super::outcome::{self, BARRIER, members};
 use super::scenario::{
-    self, ALPHA, BETA, HANDLE, SELF, Scenario, ScenarioNode, Step, Target, Until, VOLUME, VOLUME_ID, immediate_on, size,
+    self, ALPHA, BETA, GROUP_HANDLE, HANDLE, MEMBER_HANDLES, SELF, Scenario, ScenarioNode, Step, Target, Until, VOLUME,
+    VOLUME_ID, immediate_on, size,
 };
 use super::tested::{Tested, Work};
 
@@ -213,6 +214,9 @@ impl Run<'_> {
                 if object.to_string().contains(HANDLE) {
                     object = substitute(&object, HANDLE, &self.snapshot_handle(scenario, deadline)?);
                 }
+                if object.to_string().contains(GROUP_HANDLE) {
+                    object = self.with_group_handles(scenario, &object, deadline)?;
+                }
                 self.create(scenario.name, kind, object)
             }
             Step::Patch(target, patch) => self.patch(scenario, target, patch, "", deadline),
@@ -337,6 +341,19 @@ impl Run<'_> {
                 let uid = self.uid(scenario, Kind::Snapshot, snapshot, deadline)?;
                 Ok((Kind::LogicalVolume, format!("snapshot-{uid}")))
             }
+            Target::GroupContentOf(group) => {
+                let uid = self.uid(scenario, Kind::GroupSnapshot, group, deadline)?;
+                Ok((Kind::GroupSnapshotContent, format!("groupsnapcontent-{uid}")))
+            }
+            Target::GroupVolumeOf(group, number) => {
+                let uid = self.uid(scenario, Kind::GroupSnapshot, group, deadline)?;
+                Ok((Kind::LogicalVolume, format!("groupsnapshot-{uid}-{number}")))
+            }
+            Target::MemberOf(claim) => {
+                let find = |state: &State| members(state, scenario.name).remove(*claim);
+                let member = self.observed.wait(deadline, find);
+                Ok((Kind::Snapshot, member.with_context(|| format!("no group has a snapshot of {claim}"))?))
+            }
         }
     }
 
@@ -370,6 +387,23 @@ impl Run<'_> {
             content.pointer("/status/snapshotHandle")?.as_str().map(str::to_owned)
         };
         self.observed.wait(deadline, find).with_context(|| format!("{content} has no snapshot"))
+    }
+
+    /// Replaces the ids of the group `g` and of its snapshots in an object, when the group has them.
+    fn with_group_handles(&self, scenario: &Scenario, object: &Value, deadline: Instant) -> Result<Value> {
+        let content = format!("groupsnapcontent-{}", self.uid(scenario, Kind::GroupSnapshot, "g", deadline)?);
+        let find = |state: &State| {
+            let status = state.get(Kind::GroupSnapshotContent, "", &content)?.pointer("/status")?;
+            let group = status.pointer("/volumeGroupSnapshotHandle")?.as_str()?.to_owned();
+            let members = status.pointer("/volumeSnapshotInfoList")?.as_array()?.iter();
+            let handle = |member: &Value| Some(member.pointer("/snapshotHandle")?.as_str()?.to_owned());
+            Some((group, members.map(handle).collect::<Option<Vec<_>>>()?))
+        };
+        let found = self.observed.wait(deadline, find);
+        let (group, members) = found.with_context(|| format!("{content} has no snapshots"))?;
+        let object = substitute(object, GROUP_HANDLE, &group);
+        let replace = |object, (placeholder, member): (&&str, &String)| substitute(&object, placeholder, member);
+        Ok(MEMBER_HANDLES.iter().zip(&members).fold(object, replace))
     }
 
     fn tested(&self) -> MutexGuard<'_, Tested> {

@@ -15,6 +15,9 @@ pub(super) const VOLUME: &str = "$VOLUME";
 pub(super) const VOLUME_ID: &str = "$ID";
 /// Stands for the id of the snapshot of the VolumeSnapshot `s`.
 pub(super) const HANDLE: &str = "$HANDLE";
+/// Stand for the ids of the group `g` and of its snapshots.
+pub(super) const GROUP_HANDLE: &str = "$GROUP";
+pub(super) const MEMBER_HANDLES: [&str; 2] = ["$MEMBER0", "$MEMBER1"];
 /// A node with free space in all classes.
 pub(super) const ALPHA: &str = "alpha";
 /// Another one.
@@ -38,6 +41,12 @@ pub(super) enum Target {
     ContentOf(&'static str),
     /// The LogicalVolume of a VolumeSnapshot of the scenario, whether it exists or not.
     SnapshotVolumeOf(&'static str),
+    /// The VolumeGroupSnapshotContent of a VolumeGroupSnapshot of the scenario, whether it exists or not.
+    GroupContentOf(&'static str),
+    /// The LogicalVolume of a snapshot of a VolumeGroupSnapshot of the scenario, whether it exists or not.
+    GroupVolumeOf(&'static str, usize),
+    /// The VolumeSnapshot of this claim that belongs to a group, when it exists.
+    MemberOf(&'static str),
 }
 
 /// A step of a scenario.
@@ -85,6 +94,8 @@ pub(super) enum Until {
     Retried,
     Exists,
     Gone,
+    /// No group of the scenario has a VolumeSnapshot.
+    NoMembers,
     /// The claim has this condition.
     Condition(&'static str),
     /// The program under test has reported an Event with this reason about it, whose message contains the text.

@@ -18,7 +18,7 @@ pub(super) const STOCK_SNAPSHOTTER: [&str; 4] = [
     "--timeout=30s",
     "--retry-interval-start=500ms",
     "--extra-create-metadata",
-    "--feature-gates=CSIVolumeGroupSnapshot=false",
+    "--feature-gates=CSIVolumeGroupSnapshot=true",
 ];
 /// Flags of topolvm-controller with the embedded snapshotter.
 const EMBEDDED: [&str; 3] =
@@ -30,7 +30,7 @@ pub(super) fn snapshotter_spec(is_embedded: bool, directory: &Path) -> Result<To
     let (name, components, arguments): (_, &[&str], &[&str]) = if is_embedded {
         ("embedded-snapshotter", &["embedded-provisioner", "embedded-snapshotter"], &EMBEDDED)
     } else {
-        ("stock-snapshotter", &["embedded-provisioner"], &[])
+        ("stock-snapshotter", &["embedded-provisioner", "group-snapshots"], &[])
     };
     let kustomization = Kustomization { base: "base", components, ..Kustomization::default() };
     let manifests = kustomization.write(&directory.join(name))?;
@@ -39,10 +39,11 @@ pub(super) fn snapshotter_spec(is_embedded: bool, directory: &Path) -> Result<To
     Ok(TopolvmSpec { manifests, controller_arguments, sidecars: vec![Sidecar::SnapshotController], ..spec(&[])? })
 }
 
-/// Returns true for Events of a snapshotter about VolumeSnapshotContents.
+/// Returns true for Events of a snapshotter about contents of snapshots and of groups of them.
 pub(super) fn is_snapshotter(event: &Value) -> bool {
     let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let reporters = [text("/source/component"), text("/reportingComponent")];
     let is_one = |name: &&str| name.starts_with("csi-snapshotter ") || *name == CONTROLLER;
-    text("/involvedObject/kind") == "VolumeSnapshotContent" && reporters.iter().any(is_one)
+    let is_content = matches!(text("/involvedObject/kind"), "VolumeSnapshotContent" | "VolumeGroupSnapshotContent");
+    is_content && reporters.iter().any(is_one)
 }

@@ -13,6 +13,7 @@ mod expansion_faults;
 mod faults;
 mod filesystem_expansions;
 mod filesystems;
+mod group_snapshots;
 mod modifications;
 mod pre_provisioned_contents;
 mod resizer_restarts;
@@ -81,15 +82,15 @@ pub(super) fn resizer_hand_overs() -> Vec<Scenario> {
 
 /// Returns the scenarios of snapshotters that run at the same time.
 pub(super) fn snapshots_parallel() -> Vec<Scenario> {
-    [dynamic_contents::scenarios(), pre_provisioned_contents::scenarios()].concat()
+    [dynamic_contents::scenarios(), pre_provisioned_contents::scenarios(), group_snapshots::scenarios()].concat()
 }
 
 /// Returns the scenarios that stop the snapshotter, which run one after the other.
 pub(super) fn snapshots_alone() -> Vec<Scenario> {
-    snapshotter_restarts::scenarios()
+    [snapshotter_restarts::scenarios(), group_snapshots::restarts()].concat()
 }
 
 /// Returns the scenarios in which the other snapshotter takes over, which run one after the other.
 pub(super) fn snapshotter_hand_overs() -> Vec<Scenario> {
-    snapshotter_restarts::hand_overs()
+    [snapshotter_restarts::hand_overs(), group_snapshots::hand_overs()].concat()
 }

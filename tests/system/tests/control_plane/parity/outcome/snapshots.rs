@@ -1,9 +1,11 @@
-//! The outcome of a scenario that compares snapshots: its VolumeSnapshots, their contents and LogicalVolumes, and the
-//! Events about contents.
+//! The outcome of a scenario that compares snapshots: its VolumeSnapshots and VolumeGroupSnapshots, their contents and
+//! LogicalVolumes, and the Events about contents.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{VOLATILE, remove, sort_lists, stable};
+use super::{VOLATILE, group_names, remove, sort_lists};
 use crate::parity::kinds::Kind;
 use crate::parity::observed::State;
 use crate::parity::scenario::Scenario;
@@ -16,12 +18,14 @@ const PRESENT: [&str; 4] =
 
 /// Returns the objects.
 pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
-    let uids = state.uids_in(Kind::Snapshot, scenario.name);
+    let uids = uids(state, scenario);
+    let is_for = |object: &Value, pointer: &str| object.pointer(pointer) == Some(&json!(scenario.name));
     let mut objects = Map::new();
     for (key, object) in &state.objects {
         let is_ours = match key.kind {
-            Kind::Snapshot => key.namespace == scenario.name,
-            Kind::SnapshotContent => object.pointer("/spec/volumeSnapshotRef/namespace") == Some(&json!(scenario.name)),
+            Kind::Snapshot | Kind::GroupSnapshot => key.namespace == scenario.name,
+            Kind::SnapshotContent => is_for(object, "/spec/volumeSnapshotRef/namespace"),
+            Kind::GroupSnapshotContent => is_for(object, "/spec/volumeGroupSnapshotRef/namespace"),
             // One whose creation failed is deleted and created again at some moment
             Kind::LogicalVolume => {
                 uids.iter().any(|uid| key.name.contains(uid))
@@ -39,7 +43,7 @@ pub(super) fn objects(state: &State, scenario: &Scenario) -> Value {
 
 /// Returns the Events, without their number: it depends on time.
 pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
-    let uids = state.uids_in(Kind::Snapshot, scenario.name);
+    let uids = uids(state, scenario);
     let mut events = Map::new();
     for event in state.events_in("default").filter(|event| is_snapshotter(event)) {
         let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
@@ -55,16 +59,33 @@ pub(super) fn events(state: &State, scenario: &Scenario) -> Value {
     stable(Value::Object(events), state, scenario)
 }
 
+/// Returns the UIDs of the VolumeSnapshots and VolumeGroupSnapshots that the scenario has or had.
+fn uids<'a>(state: &'a State, scenario: &Scenario) -> BTreeSet<&'a str> {
+    let uids = [Kind::Snapshot, Kind::GroupSnapshot].map(|kind| state.uids_in(kind, scenario.name));
+    uids.into_iter().flatten().collect()
+}
+
+fn stable(value: Value, state: &State, scenario: &Scenario) -> Value {
+    group_names::stable(super::stable(value, state, scenario), state, scenario.name)
+}
+
 /// Removes what differs in each run from an object.
 fn normalized(object: &Value) -> Value {
     let mut object = object.clone();
-    for pointer in VOLATILE.into_iter().chain(["/spec/volumeSnapshotRef/resourceVersion"]) {
+    for pointer in VOLATILE
+        .into_iter()
+        .chain(["/spec/volumeSnapshotRef/resourceVersion", "/spec/volumeGroupSnapshotRef/resourceVersion"])
+    {
         remove(&mut object, pointer);
     }
     for pointer in PRESENT {
         if let Some(value) = object.pointer_mut(pointer) {
             *value = "set".into();
         }
+    }
+    let members = object.pointer_mut("/status/volumeSnapshotInfoList").and_then(Value::as_array_mut);
+    for time in members.into_iter().flatten().filter_map(|member| member.get_mut("creationTime")) {
+        *time = "set".into();
     }
     sort_lists(&mut object);
     object
