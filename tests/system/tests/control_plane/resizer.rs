@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use serde_json::json;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
 use system_tests::kustomization::Kustomization;
 use system_tests::manifests::{VolumeMode, claim, storage_class};
@@ -188,14 +188,16 @@ fn check_class(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "volumeattributesclass", "wrong"]).map(drop)
 }
 
-/// Expands the device, and checks which resizer has written its status.
+/// Expands the device, and checks which resizer has written its size.
 fn check_size(fixture: &Fixture, size: &str, manager: &str) -> Result<()> {
     request(fixture, DEVICE, size)?;
     wait_for(fixture, DEVICE, ".status.capacity.storage", size)?;
-    let arguments = ["get", "pvc", DEVICE, "--show-managed-fields", "-o"];
-    let field = r#"jsonpath={range .metadata.managedFields[?(@.subresource=="status")]}{.time} {.manager}{"\n"}{end}"#;
-    let managers = fixture.kubectl(&[&arguments[..], &[field]].concat())?;
-    let last = managers.lines().max().and_then(|line| line.split_once(' ')).map(|(_, manager)| manager);
-    ensure!(last == Some(manager), "{size} was written by {last:?} and not by {manager}: {managers}");
+    let claim: Value =
+        serde_json::from_str(&fixture.kubectl(&["get", "pvc", DEVICE, "--show-managed-fields", "-o", "json"])?)?;
+    let fields = claim["metadata"]["managedFields"].as_array().context("the claim has no managed fields")?;
+    // Whose times may be of the same second
+    let wrote = |entry: &&Value| entry["fieldsV1"]["f:status"]["f:capacity"].get("f:storage").is_some();
+    let writers: Vec<_> = fields.iter().filter(wrote).map(|entry| entry["manager"].clone()).collect();
+    ensure!(writers == [manager], "{size} was written by {writers:?} and not by {manager}: {fields:?}");
     Ok(())
 }
