@@ -34,7 +34,7 @@ impl Objects {
     /// Reads the content with a name.
     pub(crate) async fn read_content<C: Content>(&self, name: &str) -> Result<Option<C>, ReconcileError> {
         let read = none_if_not_found(self.contents().get(name).await);
-        read.map_err(ReconcileError::api("read VolumeSnapshotContent", name))
+        read.map_err(ReconcileError::api("read content", name))
     }
 
     /// Reads a content again; `None` if it does not exist any more, or another has its name.
@@ -57,7 +57,7 @@ impl Objects {
             Part::Annotations => self.contents().patch(&name, &params(), &patch).await,
             Part::Status => self.contents().patch_status(&name, &params(), &patch).await,
         };
-        written_or_conflict(written).map_err(ReconcileError::api("change VolumeSnapshotContent", name))
+        written_or_conflict(written).map_err(ReconcileError::api("change content", name))
     }
 
     /// Writes a change to a content, computed for the version that it then has. Returns the written content; `None` if
@@ -84,7 +84,7 @@ impl Objects {
         let name = content.name_any();
         let patch = json_patch(remove_finalizers(content.meta(), &[C::NAMES.finalizer]));
         let patched = self.contents().patch(&name, &params(), &patch).await;
-        written_or_conflict(patched).map_err(ReconcileError::api("remove a finalizer from VolumeSnapshotContent", name))
+        written_or_conflict(patched).map_err(ReconcileError::api("remove a finalizer from content", name))
     }
 
     /// Reads the contents of a Secret; none where none is named.

@@ -42,7 +42,7 @@ struct Args {
     #[arg(long)]
     disturb: Option<DisturbanceKind>,
     /// The programs that create, delete, expand and snapshot the volumes of the sequences.
-    #[arg(long, default_value = "sidecars")]
+    #[arg(long, value_enum, default_value_t)]
     controllers: Controllers,
     /// Number of bursts of pods in each mode.
     #[arg(long, default_value_t = 20)]

@@ -33,7 +33,7 @@ pub enum Sidecar {
 
 impl Sidecar {
     /// Returns the name of its program, log (`log/NAME.log`) and pid file (`run/NAME.pid`).
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Provisioner | Self::UpstreamProvisioner => "csi-provisioner",
             Self::Resizer => "csi-resizer",

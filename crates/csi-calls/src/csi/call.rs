@@ -52,19 +52,15 @@ impl From<Status> for CallError {
 pub(crate) struct CallTimeout(pub(crate) Duration);
 
 impl CallTimeout {
-    /// Adds the deadline, which the service obeys as that of a call over a socket.
-    pub(crate) fn request<T>(&self, message: T) -> Request<T> {
+    /// Makes a call with its deadline, which the service obeys as that of a call over a socket, and awaits the answer
+    /// until then.
+    pub(crate) async fn call<M, T, F>(&self, message: M, call: impl FnOnce(Request<M>) -> F) -> Result<T, CallError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
         let mut request = Request::new(message);
         request.set_timeout(self.0);
-        request
-    }
-
-    /// Awaits the answer until the deadline.
-    pub(crate) async fn finish<T>(
-        &self,
-        call: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> Result<T, CallError> {
-        match tokio::time::timeout(self.0, call).await {
+        match tokio::time::timeout(self.0, call(request)).await {
             Ok(answer) => Ok(answer?.into_inner()),
             Err(_elapsed) => Err(CallError::new(Code::DeadlineExceeded, "the driver did not answer in time")),
         }

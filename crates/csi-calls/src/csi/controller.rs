@@ -66,8 +66,8 @@ impl CsiController {
     }
 
     async fn announced(&self) -> Result<Vec<rpc::Type>, CallError> {
-        let request = self.timeout.request(ControllerGetCapabilitiesRequest {});
-        let answer = self.timeout.finish(self.service.controller_get_capabilities(request)).await?;
+        let request = ControllerGetCapabilitiesRequest {};
+        let answer = self.timeout.call(request, |request| self.service.controller_get_capabilities(request)).await?;
         let kinds = answer.capabilities.into_iter().filter_map(|capability| match capability.r#type? {
             Kind::Rpc(announced) => Some(announced.r#type()),
         });
@@ -76,14 +76,14 @@ impl CsiController {
 
     /// Creates a volume, or returns the existing one of this name.
     pub async fn create_volume(&self, request: CreateVolumeRequest) -> Result<Volume, CallError> {
-        let answer = self.timeout.finish(self.service.create_volume(self.timeout.request(request))).await?;
+        let answer = self.timeout.call(request, |request| self.service.create_volume(request)).await?;
         answer.volume.ok_or_else(|| CallError::new(Code::Unavailable, "CreateVolume returned no volume"))
     }
 
     /// Deletes a volume; one that does not exist is deleted.
     pub async fn delete_volume(&self, id: &str, secrets: Secrets) -> Result<(), CallError> {
-        let request = self.timeout.request(DeleteVolumeRequest { volume_id: id.to_owned(), secrets });
-        self.timeout.finish(self.service.delete_volume(request)).await.map(drop)
+        let request = DeleteVolumeRequest { volume_id: id.to_owned(), secrets };
+        self.timeout.call(request, |request| self.service.delete_volume(request)).await.map(drop)
     }
 
     /// Expands a volume to at least so many bytes.
@@ -95,13 +95,13 @@ impl CsiController {
         secrets: Secrets,
     ) -> Result<Expanded, CallError> {
         let required_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        let request = self.timeout.request(ControllerExpandVolumeRequest {
+        let request = ControllerExpandVolumeRequest {
             volume_id: id.to_owned(),
             capacity_range: Some(CapacityRange { required_bytes, limit_bytes: 0 }),
             secrets,
             volume_capability: Some(capability),
-        });
-        let answer = self.timeout.finish(self.service.controller_expand_volume(request)).await?;
+        };
+        let answer = self.timeout.call(request, |request| self.service.controller_expand_volume(request)).await?;
         let bytes = u64::try_from(answer.capacity_bytes).unwrap_or_default();
         Ok(Expanded { bytes, needs_node: answer.node_expansion_required })
     }
@@ -113,30 +113,26 @@ impl CsiController {
         mutable_parameters: HashMap<String, String>,
         secrets: Secrets,
     ) -> Result<(), CallError> {
-        let request = self.timeout.request(ControllerModifyVolumeRequest {
-            volume_id: id.to_owned(),
-            secrets,
-            mutable_parameters,
-        });
-        self.timeout.finish(self.service.controller_modify_volume(request)).await.map(drop)
+        let request = ControllerModifyVolumeRequest { volume_id: id.to_owned(), secrets, mutable_parameters };
+        self.timeout.call(request, |request| self.service.controller_modify_volume(request)).await.map(drop)
     }
 
     /// Creates a snapshot, or returns the existing one of this name.
     pub async fn create_snapshot(&self, request: CreateSnapshotRequest) -> Result<Snapshot, CallError> {
-        let answer = self.timeout.finish(self.service.create_snapshot(self.timeout.request(request))).await?;
+        let answer = self.timeout.call(request, |request| self.service.create_snapshot(request)).await?;
         answer.snapshot.ok_or_else(|| CallError::new(Code::Unavailable, "CreateSnapshot returned no snapshot"))
     }
 
     /// Deletes a snapshot; one that does not exist is deleted.
     pub async fn delete_snapshot(&self, id: &str, secrets: Secrets) -> Result<(), CallError> {
-        let request = self.timeout.request(DeleteSnapshotRequest { snapshot_id: id.to_owned(), secrets });
-        self.timeout.finish(self.service.delete_snapshot(request)).await.map(drop)
+        let request = DeleteSnapshotRequest { snapshot_id: id.to_owned(), secrets };
+        self.timeout.call(request, |request| self.service.delete_snapshot(request)).await.map(drop)
     }
 
     /// Lists the snapshot with this id; `None` if it does not exist.
     pub async fn find_snapshot(&self, id: &str, secrets: Secrets) -> Result<Option<Snapshot>, CallError> {
         let request = ListSnapshotsRequest { snapshot_id: id.to_owned(), secrets, ..ListSnapshotsRequest::default() };
-        let answer = self.timeout.finish(self.service.list_snapshots(self.timeout.request(request))).await?;
+        let answer = self.timeout.call(request, |request| self.service.list_snapshots(request)).await?;
         Ok(answer.entries.into_iter().find_map(|entry| entry.snapshot))
     }
 }

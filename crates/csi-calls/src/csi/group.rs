@@ -31,8 +31,8 @@ impl CsiGroupController {
         &self,
         request: CreateVolumeGroupSnapshotRequest,
     ) -> Result<VolumeGroupSnapshot, CallError> {
-        let call = self.service.create_volume_group_snapshot(self.timeout.request(request));
-        group_in(self.timeout.finish(call).await?.group_snapshot, "CreateVolumeGroupSnapshot")
+        let call = |request| self.service.create_volume_group_snapshot(request);
+        group_in(self.timeout.call(request, call).await?.group_snapshot, "CreateVolumeGroupSnapshot")
     }
 
     /// Deletes a group of snapshots; one that does not exist is deleted.
@@ -43,8 +43,8 @@ impl CsiGroupController {
         secrets: Secrets,
     ) -> Result<(), CallError> {
         let request = DeleteVolumeGroupSnapshotRequest { group_snapshot_id: id.to_owned(), snapshot_ids, secrets };
-        let call = self.service.delete_volume_group_snapshot(self.timeout.request(request));
-        self.timeout.finish(call).await.map(drop)
+        let call = |request| self.service.delete_volume_group_snapshot(request);
+        self.timeout.call(request, call).await.map(drop)
     }
 
     /// Returns the group of snapshots with this id.
@@ -55,8 +55,8 @@ impl CsiGroupController {
         secrets: Secrets,
     ) -> Result<VolumeGroupSnapshot, CallError> {
         let request = GetVolumeGroupSnapshotRequest { group_snapshot_id: id.to_owned(), snapshot_ids, secrets };
-        let call = self.service.get_volume_group_snapshot(self.timeout.request(request));
-        group_in(self.timeout.finish(call).await?.group_snapshot, "GetVolumeGroupSnapshot")
+        let call = |request| self.service.get_volume_group_snapshot(request);
+        group_in(self.timeout.call(request, call).await?.group_snapshot, "GetVolumeGroupSnapshot")
     }
 }
 

@@ -90,7 +90,8 @@ impl FakeDriver {
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send + 'a>>;
 
-/// Methods that the resizer never calls.
+/// Methods that the resizer never calls, in the form into which `async_trait` brings the others: it does not see what
+/// a macro writes.
 macro_rules! unimplemented_calls {
     ($($name:ident: $request:ident => $response:ident),+ $(,)?) => {$(
         fn $name<'a, 'b>(&'a self, _: Request<pb::$request>) -> Answer<'b, pb::$response>
@@ -103,54 +104,39 @@ macro_rules! unimplemented_calls {
     )+};
 }
 
+#[tonic::async_trait]
 impl Controller for FakeDriver {
-    fn controller_get_capabilities<'a, 'b>(
-        &'a self,
+    async fn controller_get_capabilities(
+        &self,
         _: Request<pb::ControllerGetCapabilitiesRequest>,
-    ) -> Answer<'b, pb::ControllerGetCapabilitiesResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::ControllerGetCapabilitiesResponse>, Status> {
         let kind = Type::Rpc(Rpc { r#type: rpc::Type::SingleNodeMultiWriter.into() });
         let capabilities = vec![pb::ControllerServiceCapability { r#type: Some(kind) }];
-        Box::pin(async { Ok(Response::new(pb::ControllerGetCapabilitiesResponse { capabilities })) })
+        Ok(Response::new(pb::ControllerGetCapabilitiesResponse { capabilities }))
     }
 
-    fn controller_expand_volume<'a, 'b>(
-        &'a self,
+    async fn controller_expand_volume(
+        &self,
         request: Request<pb::ControllerExpandVolumeRequest>,
-    ) -> Answer<'b, pb::ControllerExpandVolumeResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::ControllerExpandVolumeResponse>, Status> {
         let request = request.into_inner();
         let bytes = request.capacity_range.map_or(0, |range| range.required_bytes);
         let access_type = request.volume_capability.as_ref().and_then(|capability| capability.access_type.clone());
         let is_block = matches!(access_type, Some(pb::volume_capability::AccessType::Block(_)));
-        Box::pin(async move {
-            self.take(Call::Expand { bytes, request: Box::new(request) }).await?;
-            Ok(Response::new(pb::ControllerExpandVolumeResponse {
-                capacity_bytes: bytes - self.state.lock().missing_bytes,
-                node_expansion_required: !is_block,
-            }))
-        })
+        self.take(Call::Expand { bytes, request: Box::new(request) }).await?;
+        Ok(Response::new(pb::ControllerExpandVolumeResponse {
+            capacity_bytes: bytes - self.state.lock().missing_bytes,
+            node_expansion_required: !is_block,
+        }))
     }
 
-    fn controller_modify_volume<'a, 'b>(
-        &'a self,
+    async fn controller_modify_volume(
+        &self,
         request: Request<pb::ControllerModifyVolumeRequest>,
-    ) -> Answer<'b, pb::ControllerModifyVolumeResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::ControllerModifyVolumeResponse>, Status> {
         let request = request.into_inner();
-        Box::pin(async move {
-            self.take(Call::Modify(request.mutable_parameters, request.secrets)).await?;
-            Ok(Response::new(pb::ControllerModifyVolumeResponse {}))
-        })
+        self.take(Call::Modify(request.mutable_parameters, request.secrets)).await?;
+        Ok(Response::new(pb::ControllerModifyVolumeResponse {}))
     }
 
     unimplemented_calls! {

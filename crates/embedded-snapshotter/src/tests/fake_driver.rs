@@ -150,7 +150,8 @@ impl FakeDriver {
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send + 'a>>;
 
-/// Methods that the snapshotter never calls.
+/// Methods that the snapshotter never calls, in the form into which `async_trait` brings the others: it does not see
+/// what a macro writes.
 macro_rules! unimplemented_calls {
     ($($name:ident: $request:ident => $response:ident),+ $(,)?) => {$(
         fn $name<'a, 'b>(&'a self, _: Request<pb::$request>) -> Answer<'b, pb::$response>
@@ -163,70 +164,49 @@ macro_rules! unimplemented_calls {
     )+};
 }
 
+#[tonic::async_trait]
 impl Controller for FakeDriver {
-    fn controller_get_capabilities<'a, 'b>(
-        &'a self,
+    async fn controller_get_capabilities(
+        &self,
         _: Request<pb::ControllerGetCapabilitiesRequest>,
-    ) -> Answer<'b, pb::ControllerGetCapabilitiesResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::ControllerGetCapabilitiesResponse>, Status> {
         let lists_nothing = self.state.lock().lists_nothing;
         let announced = if lists_nothing { rpc::Type::CreateDeleteSnapshot } else { rpc::Type::ListSnapshots };
         let kind = Type::Rpc(Rpc { r#type: announced.into() });
         let capabilities = vec![pb::ControllerServiceCapability { r#type: Some(kind) }];
-        Box::pin(async { Ok(Response::new(pb::ControllerGetCapabilitiesResponse { capabilities })) })
+        Ok(Response::new(pb::ControllerGetCapabilitiesResponse { capabilities }))
     }
 
-    fn create_snapshot<'a, 'b>(
-        &'a self,
+    async fn create_snapshot(
+        &self,
         request: Request<pb::CreateSnapshotRequest>,
-    ) -> Answer<'b, pb::CreateSnapshotResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::CreateSnapshotResponse>, Status> {
         let request = request.into_inner();
-        Box::pin(async move {
-            let id = format!("id-of-{}", request.name);
-            self.take(Call::Create(Box::new(request))).await?;
-            Ok(Response::new(pb::CreateSnapshotResponse { snapshot: Some(self.snapshot(id)) }))
-        })
+        let id = format!("id-of-{}", request.name);
+        self.take(Call::Create(Box::new(request))).await?;
+        Ok(Response::new(pb::CreateSnapshotResponse { snapshot: Some(self.snapshot(id)) }))
     }
 
-    fn delete_snapshot<'a, 'b>(
-        &'a self,
+    async fn delete_snapshot(
+        &self,
         request: Request<pb::DeleteSnapshotRequest>,
-    ) -> Answer<'b, pb::DeleteSnapshotResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::DeleteSnapshotResponse>, Status> {
         let request = request.into_inner();
-        Box::pin(async move {
-            self.take(Call::Delete(request)).await?;
-            Ok(Response::new(pb::DeleteSnapshotResponse {}))
-        })
+        self.take(Call::Delete(request)).await?;
+        Ok(Response::new(pb::DeleteSnapshotResponse {}))
     }
 
-    fn list_snapshots<'a, 'b>(
-        &'a self,
+    async fn list_snapshots(
+        &self,
         request: Request<pb::ListSnapshotsRequest>,
-    ) -> Answer<'b, pb::ListSnapshotsResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::ListSnapshotsResponse>, Status> {
         let request = request.into_inner();
-        Box::pin(async move {
-            let id = request.snapshot_id.clone();
-            self.take(Call::List(Box::new(request))).await?;
-            let is_empty = self.state.lock().has_no_snapshots;
-            let entry = (!is_empty).then(|| Entry { snapshot: Some(self.snapshot(id)) });
-            let entries = entry.into_iter().collect();
-            Ok(Response::new(pb::ListSnapshotsResponse { entries, next_token: String::new() }))
-        })
+        let id = request.snapshot_id.clone();
+        self.take(Call::List(Box::new(request))).await?;
+        let is_empty = self.state.lock().has_no_snapshots;
+        let entry = (!is_empty).then(|| Entry { snapshot: Some(self.snapshot(id)) });
+        let entries = entry.into_iter().collect();
+        Ok(Response::new(pb::ListSnapshotsResponse { entries, next_token: String::new() }))
     }
 
     unimplemented_calls! {
@@ -246,57 +226,40 @@ impl Controller for FakeDriver {
     }
 }
 
+#[tonic::async_trait]
 impl GroupController for FakeDriver {
-    fn create_volume_group_snapshot<'a, 'b>(
-        &'a self,
+    async fn create_volume_group_snapshot(
+        &self,
         request: Request<pb::CreateVolumeGroupSnapshotRequest>,
-    ) -> Answer<'b, pb::CreateVolumeGroupSnapshotResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::CreateVolumeGroupSnapshotResponse>, Status> {
         let request = request.into_inner();
-        Box::pin(async move {
-            let id = format!("id-of-{}", request.name);
-            let volumes = request.source_volume_ids.iter();
-            let members = volumes.map(|volume| (format!("of-{volume}"), volume.clone())).collect();
-            self.take(Call::CreateGroup(request)).await?;
-            let group_snapshot = Some(self.group(id, members));
-            Ok(Response::new(pb::CreateVolumeGroupSnapshotResponse { group_snapshot }))
-        })
+        let id = format!("id-of-{}", request.name);
+        let volumes = request.source_volume_ids.iter();
+        let members = volumes.map(|volume| (format!("of-{volume}"), volume.clone())).collect();
+        self.take(Call::CreateGroup(request)).await?;
+        let group_snapshot = Some(self.group(id, members));
+        Ok(Response::new(pb::CreateVolumeGroupSnapshotResponse { group_snapshot }))
     }
 
-    fn delete_volume_group_snapshot<'a, 'b>(
-        &'a self,
+    async fn delete_volume_group_snapshot(
+        &self,
         request: Request<pb::DeleteVolumeGroupSnapshotRequest>,
-    ) -> Answer<'b, pb::DeleteVolumeGroupSnapshotResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::DeleteVolumeGroupSnapshotResponse>, Status> {
         let request = request.into_inner();
-        Box::pin(async move {
-            self.take(Call::DeleteGroup(request)).await?;
-            Ok(Response::new(pb::DeleteVolumeGroupSnapshotResponse {}))
-        })
+        self.take(Call::DeleteGroup(request)).await?;
+        Ok(Response::new(pb::DeleteVolumeGroupSnapshotResponse {}))
     }
 
-    fn get_volume_group_snapshot<'a, 'b>(
-        &'a self,
+    async fn get_volume_group_snapshot(
+        &self,
         request: Request<pb::GetVolumeGroupSnapshotRequest>,
-    ) -> Answer<'b, pb::GetVolumeGroupSnapshotResponse>
-    where
-        'a: 'b,
-        Self: 'b,
-    {
+    ) -> Result<Response<pb::GetVolumeGroupSnapshotResponse>, Status> {
         let request = request.into_inner();
-        Box::pin(async move {
-            let id = request.group_snapshot_id.clone();
-            let members = request.snapshot_ids.iter().map(|id| (id.clone(), format!("volume-of-{id}"))).collect();
-            self.take(Call::GetGroup(request)).await?;
-            let group_snapshot = Some(self.group(id, members));
-            Ok(Response::new(pb::GetVolumeGroupSnapshotResponse { group_snapshot }))
-        })
+        let id = request.group_snapshot_id.clone();
+        let members = request.snapshot_ids.iter().map(|id| (id.clone(), format!("volume-of-{id}"))).collect();
+        self.take(Call::GetGroup(request)).await?;
+        let group_snapshot = Some(self.group(id, members));
+        Ok(Response::new(pb::GetVolumeGroupSnapshotResponse { group_snapshot }))
     }
 
     unimplemented_calls! {

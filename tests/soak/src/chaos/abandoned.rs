@@ -108,10 +108,12 @@ fn is_finished(uid: &str, logs: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use testbed::sidecars::Sidecar;
+
     use super::super::history::{Cause, EVENTS, Fact};
     use super::*;
 
-    const PROVISIONER: &str = "csi-provisioner";
+    const PROVISIONER: &str = Sidecar::Provisioner.name();
     const SECOND: Duration = Duration::from_secs(1);
 
     fn span(from: u32, until: u32) -> Span {
@@ -146,7 +148,7 @@ mod tests {
         hasty("before");
         let is_abandoned = |name: &str, log: &str| is_abandoned(name, &[PROVISIONER], &history, log);
         assert!(!is_abandoned("pvc-before", ""), "csi-provisioner has not ended");
-        history.record(EVENTS, Fact::Ended("csi-resizer", Cause::Exit));
+        history.record(EVENTS, Fact::Ended(Sidecar::Resizer.name(), Cause::Exit));
         assert!(!is_abandoned("pvc-before", ""), "another one has");
         history.record(EVENTS, Fact::Ended(PROVISIONER, Cause::Exit));
         hasty("after");

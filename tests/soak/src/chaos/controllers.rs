@@ -52,9 +52,9 @@ impl Controllers {
     /// Returns the names of the programs that create volumes in the run.
     pub(super) fn provisioners(self) -> &'static [&'static str] {
         match self {
-            Self::Sidecars => &["csi-provisioner"],
+            Self::Sidecars => const { &[Sidecar::Provisioner.name()] },
             Self::Embedded => &[CONTROLLER, OTHER_CONTROLLER],
-            Self::Changing => &["csi-provisioner", CONTROLLER, OTHER_CONTROLLER],
+            Self::Changing => const { &[Sidecar::Provisioner.name(), CONTROLLER, OTHER_CONTROLLER] },
         }
     }
 }

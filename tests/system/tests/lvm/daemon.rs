@@ -51,7 +51,7 @@ pub(crate) struct Lvmd {
     child: Child,
     /// Lines that it logged before it listened.
     early: VecDeque<String>,
-    /// Lines of its log. A thread reads them as they come: lvmd would wait for ever to write to a full pipe.
+    /// Lines of its log. A thread reads them as they come: lvmd would never return from a write to a full pipe.
     log: Receiver<String>,
 }
 
