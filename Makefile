@@ -42,7 +42,7 @@ generate: ## Write the files that are generated from the code
 bench: prerequisites build ## Figures against their goals; ONLY=PREFIX runs a part
 	cargo run --locked --quiet --release --package bench -- $(if $(ONLY),--only $(ONLY))
 
-soak: prerequisites ## What takes too long for each change: ONLY=lvm|long|csi|scheduling|monitoring|monitoring-faults|restarts|oldest (ONLY=monitoring runs both) SEED=N SEQUENCES=N DISTURB=KIND CONTROLLERS=sidecars|embedded|changing BURSTS=N MODE=capacity|embedded-capacity|extender|extender-without-reservations
+soak: prerequisites ## What takes too long for each change: ONLY=lvm|long|csi|scheduling|monitoring|monitoring-faults|restarts|oldest (ONLY=monitoring runs both) SEED=N SEQUENCES=N DISTURB=KIND CONTROLLERS=embedded|sidecars|changing BURSTS=N MODE=capacity|embedded-capacity|extender|extender-without-reservations
 	$(if $(filter oldest,$(ONLY)),TESTBED_KUBERNETES=oldest cargo xtask test control-plane cluster conformance)
 	$(if $(ONLY),,cargo xtask soak)
 	$(if $(filter lvm,$(ONLY)),cargo xtask soak lvm)

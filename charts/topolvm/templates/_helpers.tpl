@@ -49,23 +49,35 @@ a version without it. */}}
 {{/* true or false: whether topolvm-controller creates and deletes volumes. --reuse-values takes over values from a
 version without the value. */}}
 {{- define "topolvm.provisions" -}}
-{{- eq (.Values.controller.provisioner | default "csi-provisioner") "topolvm-controller" -}}
+{{- ne (.Values.controller.provisioner | default "topolvm-controller") "csi-provisioner" -}}
 {{- end }}
 
 {{/* true or false: whether topolvm-controller expands and modifies volumes */}}
 {{- define "topolvm.resizes" -}}
-{{- eq (.Values.controller.resizer | default "csi-resizer") "topolvm-controller" -}}
+{{- ne (.Values.controller.resizer | default "topolvm-controller") "csi-resizer" -}}
 {{- end }}
 
 {{/* true or false: whether topolvm-controller creates and deletes snapshots */}}
 {{- define "topolvm.snapshots" -}}
-{{- and .Values.snapshot.enabled (eq (.Values.controller.snapshotter | default "csi-snapshotter") "topolvm-controller") -}}
+{{- and .Values.snapshot.enabled (ne (.Values.controller.snapshotter | default "topolvm-controller") "csi-snapshotter") -}}
 {{- end }}
 
-{{/* true or false: whether topolvm-controller publishes free space, where kube-scheduler reads it */}}
+{{/* true or false: whether topolvm-controller publishes free space, in the scheduling mode capacity */}}
 {{- define "topolvm.publishesCapacity" -}}
-{{- $publisher := .Values.controller.storageCapacityTracking.publisher -}}
-{{- or (eq $publisher "topolvm-controller") (eq (include "topolvm.provisions" .) "true") -}}
+{{- $tracking := .Values.controller.storageCapacityTracking -}}
+{{- $off := and (kindIs "bool" $tracking.enabled) (not $tracking.enabled) -}}
+{{- $sidecar := and (eq ($tracking.publisher | default "topolvm-controller") "csi-provisioner") (ne (include "topolvm.provisions" .) "true") -}}
+{{- not (or $off $sidecar) -}}
+{{- end }}
+
+{{/* The controllers that run in topolvm-controller: the value of --controllers */}}
+{{- define "topolvm.controllers" -}}
+{{- $names := compact (list
+  (ternary "provisioner" "" (eq (include "topolvm.provisions" .) "true"))
+  (ternary "capacity" "" (eq (include "topolvm.publishesCapacity" .) "true"))
+  (ternary "resizer" "" (eq (include "topolvm.resizes" .) "true"))
+  (ternary "snapshotter" "" (eq (include "topolvm.snapshots" .) "true"))) -}}
+{{- join "," $names | default "none" -}}
 {{- end }}
 
 {{/* Labels of every object. Pods do not have them: they would be replaced by each new version of the chart. */}}

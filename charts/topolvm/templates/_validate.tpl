@@ -81,6 +81,13 @@
   {{- fail (cat "webhook.selfManaged: either topolvm-controller or cert-manager creates the certificate;"
     "set webhook.certManager to false") -}}
 {{- end -}}
+{{- range $program, $sidecar := dict "provisioner" "csi_provisioner" "resizer" "csi_resizer" "snapshotter" "csi_snapshotter" -}}
+  {{- $container := printf "csi-%s" $program -}}
+  {{- if and (get $v.args $sidecar) (ne (get $v.controller $program | default "") $container) -}}
+    {{- fail (printf "args.%s: topolvm-controller does the work of %s; set its flags in controller.args, or set controller.%s to %s"
+      $sidecar $container $program $container) -}}
+  {{- end -}}
+{{- end -}}
 {{- if and $v.snapshot.groups (not $v.snapshot.enabled) -}}
   {{- fail "snapshot.groups: there are no snapshots without snapshot.enabled; set it to true" -}}
 {{- end -}}

@@ -156,7 +156,7 @@ pub enum Embedded {
     /// Create and delete volumes for claims, instead of csi-provisioner.
     Provisioner,
     /// Publish free space as CSIStorageCapacity objects when it changes, instead of csi-provisioner's
-    /// --enable-capacity.
+    /// --enable-capacity. Without effect with --scheduling-mode=extender, where nothing reads them.
     Capacity,
     /// Expand and modify the volumes of claims, instead of csi-resizer.
     Resizer,
@@ -252,7 +252,7 @@ impl TryFrom<Args> for Config {
             rebuild: args.rebuild,
             cleanup: args.cleanup,
             doctor: args.doctor,
-            publishes_capacity: embedded.contains(&Embedded::Capacity),
+            publishes_capacity: embedded.contains(&Embedded::Capacity) && mode != Some(SchedulingMode::Extender),
             provisioner: embedded.contains(&Embedded::Provisioner).then(|| EmbeddedConfig {
                 settings: args.provisioner,
                 lease: lease(provisioner_lease(flavor)),

@@ -127,7 +127,7 @@ pub(crate) const ALL: &[Check] = &[
     ),
     check(
         "capacity-tracking",
-        "with storage capacity tracking csi-provisioner publishes the free space of each node and StorageClass",
+        "with storage capacity tracking the free space of each node and StorageClass is published",
         "kube-scheduler places no pod with a new volume on a node without a CSIStorageCapacity object, and trusts an \
             object that is out of date",
         capacity::tracking,
@@ -154,8 +154,8 @@ pub(crate) const ALL: &[Check] = &[
     check(
         "snapshots",
         "if a VolumeSnapshotClass exists, all snapshot components are installed",
-        "VolumeSnapshots need three CRDs, the snapshot-controller of the cluster, and csi-snapshotter in the pod of \
-            topolvm-controller",
+        "VolumeSnapshots need three CRDs, the snapshot-controller of the cluster, and topolvm-controller with \
+            --controllers=snapshotter, or csi-snapshotter in its pod",
         snapshots::check,
     ),
     check(

@@ -29,7 +29,6 @@ use serde_json::json;
 
 pub(crate) use crate::error::InstallError;
 pub(crate) use args::{Flags, RunFlags, directory, label};
-pub(crate) use preflight::SNAPSHOTS;
 
 use manifests::NAMESPACE;
 use object::ObjectId;

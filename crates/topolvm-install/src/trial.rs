@@ -12,9 +12,9 @@ use k8s_openapi::api::storage::v1::CSIDriver;
 use kube::{Api, Client, ResourceExt as _};
 
 use crate::install::loop_file::{self, LABEL, LoopFile};
-use crate::install::options::{EMBEDDED_CAPACITY, Lvmd, Options};
+use crate::install::options::{Lvmd, Options};
 use crate::install::record::Record;
-use crate::install::{self, InstallError, RunFlags, SNAPSHOTS, check_namespace, print_progress};
+use crate::install::{self, InstallError, RunFlags, check_namespace, print_progress};
 
 pub(crate) use args::TrialFlags;
 
@@ -104,15 +104,13 @@ fn announce(options: &Options, nodes: &[String]) {
 
 /// Returns the options of an installation for the trial alone, on its nodes alone.
 async fn new_options(cluster: &ClusterArgs, client: &Client, flags: &TrialFlags) -> Result<Options, InstallError> {
-    let mut options = Options {
+    let options = Options {
         legacy: cluster.legacy,
         image: flags.image.clone(),
         kubelet_dir: flags.kubelet_dir.clone(),
         node_selector: [(LABEL.0.to_owned(), LABEL.1.to_owned())].into(),
         storage_class: None,
         trial: Some(LoopFile { size: flags.size, directory: flags.directory.clone(), is_alone: true }),
-        // A first volume is wanted at once, and csi-provisioner may learn of a new StorageClass a minute later
-        components: vec![EMBEDDED_CAPACITY.to_owned()],
         ..Options::default()
     };
     let drivers = Api::<CSIDriver>::all(client.clone());
@@ -120,10 +118,6 @@ async fn new_options(cluster: &ClusterArgs, client: &Client, flags: &TrialFlags)
         let problem = "TopoLVM is installed, but not by kubectl topolvm install; docs/trial.md explains how to add the \
                        device class to manifests and to the chart";
         return Err(InstallError::Unfit(vec![problem.to_owned()]));
-    }
-    if request::served_resources(client, SNAPSHOTS).await?.is_empty() {
-        print_progress("the snapshot CRDs are not installed: csi-snapshotter is omitted");
-        options.components.push("without-snapshots".to_owned());
     }
     Ok(options)
 }

@@ -33,7 +33,7 @@ const WINDOWS: usize = 3;
 
 /// Starts a control plane and the programs in `directory`, and measures the selected figures.
 pub(crate) fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
-    let spec = TopolvmSpec { nodes: Vec::new(), sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
+    let spec = TopolvmSpec { nodes: Vec::new(), embeds_controllers: false, ..TopolvmSpec::nodes(0)? };
     let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
     let figures = measure(&topolvm, &spec, wanted);
     topolvm.cluster.down(None)?;

@@ -6,8 +6,6 @@ mod publish;
 use std::path::Path;
 
 use anyhow::Result;
-use serde_json::json;
-use testbed::cluster::Cluster;
 use testbed::topolvm::TopolvmSpec;
 
 use crate::figure::{Figure, Selector};
@@ -33,13 +31,5 @@ pub(crate) fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>
 /// Returns the specification of a cluster whose controller publishes capacity.
 fn publishing(nodes: u8) -> Result<TopolvmSpec> {
     let arguments = ["--embed=capacity", &format!("--pod-namespace={NAMESPACE}")].map(str::to_owned).into();
-    Ok(TopolvmSpec { sidecars: Vec::new(), controller_arguments: arguments, ..TopolvmSpec::nodes(nodes)? })
-}
-
-/// Gives the controller the permissions of the component embedded-capacity.
-fn allow_patches(cluster: &Cluster) -> Result<()> {
-    let verbs = ["create", "delete", "list", "patch", "watch"];
-    let patch = json!([{"op": "replace", "path": "/rules/1/verbs", "value": verbs}]).to_string();
-    let arguments = ["patch", "role", "topolvm-sidecars", "-n", NAMESPACE, "--type=json", "-p", &patch];
-    cluster.kubectl_ok(arguments).map(drop)
+    Ok(TopolvmSpec { embeds_controllers: false, controller_arguments: arguments, ..TopolvmSpec::nodes(nodes)? })
 }

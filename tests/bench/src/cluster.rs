@@ -32,7 +32,7 @@ pub(crate) const FAMILIES: [&str; 8] =
 /// Starts a cluster with one node and measures the selected figures.
 pub(crate) fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let node = NodeSpec { vg_disks: vec![VG_BYTES], ..NodeSpec::number(1) };
-    let spec = TopolvmSpec { nodes: vec![node], sidecars: Vec::new(), ..TopolvmSpec::nodes(1)? }.with_thin_class();
+    let spec = TopolvmSpec { nodes: vec![node], embeds_controllers: false, ..TopolvmSpec::nodes(1)? }.with_thin_class();
     let (here, spec) = pin_nodes(spec)?;
     run_on_cpus(here.as_ref(), || {
         let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;

@@ -35,7 +35,7 @@ const CALLS: usize = 200;
 
 /// Starts a control plane and the programs in `directory`, and measures the milliseconds of a create.
 pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
-    let spec = TopolvmSpec { nodes: Vec::new(), sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
+    let spec = TopolvmSpec { nodes: Vec::new(), embeds_controllers: false, ..TopolvmSpec::nodes(0)? };
     let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
     let figures = measure(&topolvm, &spec);
     topolvm.cluster.down(None)?;

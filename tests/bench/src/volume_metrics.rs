@@ -29,7 +29,7 @@ const SCRAPES: u32 = 50;
 /// Starts a cluster with one node in `directory`, and measures a scrape.
 pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let node = NodeSpec { vg_disks: vec![VG_BYTES], ..NodeSpec::number(1) };
-    let spec = TopolvmSpec { nodes: vec![node], sidecars: Vec::new(), ..TopolvmSpec::nodes(1)? };
+    let spec = TopolvmSpec { nodes: vec![node], embeds_controllers: false, ..TopolvmSpec::nodes(1)? };
     let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
     let figures = measure(&topolvm);
     topolvm.cluster.down(None)?;

@@ -28,7 +28,6 @@ mod state;
 mod steps;
 mod workload;
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -73,11 +72,10 @@ pub(crate) struct Settings {
 }
 
 /// Returns the specification of the cluster for a run: so many nodes with a thin class, a second volume group and a
-/// blank disk, all sidecars, and the roles of these controllers, written into a directory. Of two successive seeds one
-/// has csi-provisioner with its default flags.
-pub(crate) fn spec(nodes: u8, seed: u64, controllers: Controllers, directory: &Path) -> Result<TopolvmSpec> {
-    let spec = remap::with_small_group(TopolvmSpec::nodes(nodes)?.with_thin_class().with_snapshots())?;
-    let spec = controllers.with_roles(foreign_group::with_foreign_disk(spec), directory)?;
+/// blank disk, and all sidecars. Of two successive seeds one has csi-provisioner with its default flags.
+pub(crate) fn spec(nodes: u8, seed: u64) -> Result<TopolvmSpec> {
+    let spec = remap::with_small_group(TopolvmSpec::nodes(nodes)?.with_sidecars().with_thin_class().with_snapshots())?;
+    let spec = foreign_group::with_foreign_disk(spec);
     Ok(if seed.is_multiple_of(2) { spec } else { spec.with_upstream_provisioner() })
 }
 

@@ -109,7 +109,7 @@ fn run(args: &Args) -> Result<()> {
 
 /// Runs the chaos test with a seed and returns its report.
 fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
-    let spec = chaos::spec(args.nodes, seed, args.controllers, directory)?;
+    let spec = chaos::spec(args.nodes, seed)?;
     let Topolvm { cluster, nodes } = topolvm::up_with(&directory.join("c"), &spec)?;
     // A minute without an API server, and others soon after it: after each, client-go in the sidecars pauses for up to
     // a minute before it retries
@@ -124,7 +124,7 @@ fn csi(directory: &Path, args: &Args, seed: u64) -> Result<String> {
 /// Runs bursts of successive seeds in each mode, and without reservations, where requests must be refused. Returns a
 /// table.
 fn schedule(directory: &Path, args: &Args, seed: u64) -> Result<String> {
-    let spec = TopolvmSpec { sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
+    let spec = TopolvmSpec { embeds_controllers: false, ..TopolvmSpec::nodes(0)? };
     let Topolvm { cluster, .. } = topolvm::up_with(&directory.join("c"), &spec)?;
     let modes = args.mode.map_or_else(|| Mode::value_variants().to_vec(), |mode| vec![mode]);
     let run = |mode: Mode| -> Result<Vec<Outcome>> {

@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::node::Node;
 use crate::sidecars::{self, Sidecar};
 
-pub use self::controller::{CONTROLLER, controller_command, controller_socket, is_leading, start_controller};
+pub use self::controller::{CONTROLLER, EMBEDDED, controller_command, controller_socket, is_leading, start_controller};
 pub use self::kustomization::{account_token, apply_without_workloads, manifests, roll_out};
 pub use self::node_programs::{
     LVMD, LVMD_SOCKET, NODE, node_socket, start_agent, start_node_programs, stop_node_programs, wait_for_driver,

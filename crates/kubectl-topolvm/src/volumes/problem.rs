@@ -66,12 +66,12 @@ fn persistent_problem(persistent: &PersistentVolume, is_old: impl Fn(Option<&Tim
             ),
         )),
         "Released" if is_old(persistent.metadata.deletion_timestamp.as_ref()) => Some(problem(
-            "its claim was deleted, and csi-provisioner has not deleted the volume yet",
-            "check the logs of csi-provisioner and topolvm-controller, and kubectl topolvm events",
+            "its claim was deleted, and the provisioner has not deleted the volume yet",
+            "check the logs of topolvm-controller and csi-provisioner, and kubectl topolvm events",
         )),
         "Failed" => Some(problem(
-            format!("csi-provisioner could not delete it: {}", persistent_message(persistent)),
-            "follow the message; csi-provisioner retries automatically",
+            format!("the provisioner could not delete it: {}", persistent_message(persistent)),
+            "follow the message; the provisioner retries automatically",
         )),
         _ => None,
     }

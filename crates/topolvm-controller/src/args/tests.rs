@@ -127,6 +127,8 @@ fn nodes_are_preferred_by_a_strategy_on_demand() {
 #[case(&["--controllers=capacity"], true, false)]
 #[case(&["--controllers", "provisioner,capacity"], true, true)]
 #[case(&["--controllers=none"], false, false)]
+#[case(&["--controllers=provisioner,capacity", "--scheduling-mode=capacity"], true, true)]
+#[case(&["--controllers=provisioner,capacity", "--scheduling-mode=extender", "--enable-webhooks"], false, true)]
 #[case(&["--embed=capacity"], true, false)]
 #[case(&["--embed", "capacity,capacity", "--controllers=provisioner"], true, true)]
 fn embedded_controllers_run_on_demand(#[case] args: &[&str], #[case] publishes: bool, #[case] provisions: bool) {

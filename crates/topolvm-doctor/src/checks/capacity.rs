@@ -70,7 +70,7 @@ fn find_provisioner_problem(facts: &Facts) -> Option<Finding> {
                 "both {} and topolvm-controller (--controllers=capacity) publish free space",
                 provisioner.name()
             );
-            Finding::warn(found, "remove --enable-capacity from csi-provisioner, as in components/embedded-capacity")
+            Finding::warn(found, "remove --enable-capacity from csi-provisioner")
         });
     }
     let lacks = provisioner.lacks();
@@ -78,7 +78,8 @@ fn find_provisioner_problem(facts: &Facts) -> Option<Finding> {
         return None;
     }
     let texts = lacks.iter().map(|lack| lack.found.as_str()).collect::<Vec<_>>().join(", ");
-    let remedy = "add these settings as in deploy/manifests/base/controller.yaml";
+    let remedy =
+        "add these settings, or set --controllers=capacity for topolvm-controller, which then publishes instead";
     let finding = if lacks.iter().any(|lack| lack.is_needed) {
         Finding::fail(format!("{} does not publish free space: {texts}", provisioner.name()), remedy)
     } else {

@@ -35,9 +35,12 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     }
     for controller in facts.workloads_of(Role::Controller)? {
         if controller.container("csi-snapshotter").is_none() && !controller.embeds("snapshotter") {
-            let found = format!("{} has no csi-snapshotter: no component creates snapshots", controller.name);
-            let remedy = "add the container as in deploy/manifests/base/controller.yaml, or set \
-                          --controllers=snapshotter, or delete the class";
+            let found = format!(
+                "{} has neither --controllers=snapshotter nor csi-snapshotter: no component creates snapshots",
+                controller.name
+            );
+            let remedy = "add snapshotter to --controllers or CONTROLLERS, or the container csi-snapshotter as in \
+                          deploy/manifests/components/sidecars, or delete the class";
             findings.push(Finding::fail(found, remedy));
         }
     }

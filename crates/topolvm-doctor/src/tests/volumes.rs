@@ -337,7 +337,7 @@ fn what_makes_no_snapshots_is_named() {
     assert_named(&without, "snapshots", Outcome::Fail, words, "CustomResourceDefinitions");
     let mut without = facts.clone();
     without.workloads.as_mut().unwrap()[0].containers.clear();
-    assert_named(&without, "snapshots", Outcome::Fail, "has no csi-snapshotter", "controller.yaml");
+    assert_named(&without, "snapshots", Outcome::Fail, "nor csi-snapshotter", "add snapshotter");
     let controller = json!({"name": "topolvm-controller", "args": ["--controllers=resizer,snapshotter"]});
     without.workloads.as_mut().unwrap()[0].containers = vec![of(controller)];
     assert_sound(&without);

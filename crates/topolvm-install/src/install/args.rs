@@ -94,6 +94,8 @@ impl Flags {
             named => named,
         };
         let mut components = if self.component.is_empty() { options.components } else { self.component };
+        // Recorded ones that no longer exist: the base does what they did
+        components.retain(|name| manifests::components().contains(&name.as_str()));
         if self.node_label && !components.iter().any(|component| component == NODE_LABEL) {
             components.push(NODE_LABEL.to_owned());
         }
@@ -229,6 +231,13 @@ mod tests {
         {
             assert_eq!(flags(component).onto(false, Options::default()).unwrap().components, expected);
         }
+    }
+
+    #[test]
+    fn recorded_components_that_no_longer_exist_are_dropped() {
+        let components = ["embedded-capacity", "rebuild"].map(str::to_owned).to_vec();
+        let upgraded = Flags::default().onto(false, Options { components, ..Options::default() }).unwrap();
+        assert_eq!(upgraded.components, ["rebuild"]);
     }
 
     #[test]

@@ -14,8 +14,6 @@ pub(super) const KUBELET: &str = "/var/lib/kubelet";
 
 /// Component that selects nodes by labels.
 pub(super) const NODE_LABEL: &str = "node-label";
-/// Component with which topolvm-controller publishes free space, within seconds.
-pub(crate) const EMBEDDED_CAPACITY: &str = "embedded-capacity";
 /// Volume group in the manifests.
 const VOLUME_GROUP: &str = "myvg1";
 

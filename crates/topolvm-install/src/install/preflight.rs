@@ -21,7 +21,7 @@ use super::rendering::Rendering;
 /// Access reviews at the same time.
 const CONCURRENCY: usize = 4;
 /// API that csi-snapshotter watches.
-pub(crate) const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1";
+const SNAPSHOTS: &str = "snapshot.storage.k8s.io/v1";
 
 /// Runs all checks of the cluster; the error names every problem.
 pub(crate) async fn check(

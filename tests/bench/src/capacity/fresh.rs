@@ -14,7 +14,7 @@ use testbed::topolvm::{self, THIN_CLASS, Topolvm};
 use tokio::runtime;
 use topolvm_api::{ApiFlavor, LogicalVolume, LogicalVolumeSpec, format_bytes, parse_bytes};
 
-use super::{NAMESPACE, allow_patches, publishing};
+use super::{NAMESPACE, publishing};
 use crate::figure::Figure;
 use system_tests::manifests::storage_class;
 
@@ -33,9 +33,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 pub(super) fn run(directory: &Path) -> Result<Vec<Figure>> {
     let topolvm = topolvm::up_with(directory, &publishing(1)?.with_thin_class())?;
     let thin = storage_class(ApiFlavor::TopoLvm, THIN_CLASS, Some(THIN_CLASS), false).to_string();
-    let figures = allow_patches(&topolvm.cluster)
-        .and_then(|()| topolvm.cluster.apply(&thin).map(drop))
-        .and_then(|()| measure(&topolvm));
+    let figures = topolvm.cluster.apply(&thin).and_then(|_| measure(&topolvm));
     topolvm.cluster.down(None)?;
     figures
 }

@@ -16,7 +16,7 @@ use serde_json::json;
 use testbed::topolvm::{self, CONTROLLER, Topolvm, TopolvmSpec};
 use tokio::runtime;
 
-use super::{NAMESPACE, allow_patches, publishing};
+use super::{NAMESPACE, publishing};
 use crate::figure::Figure;
 
 const NODES: usize = 500;
@@ -43,7 +43,6 @@ pub(super) fn run(directory: &Path) -> Result<Vec<Figure>> {
 fn measure(topolvm: &Topolvm, spec: &TopolvmSpec) -> Result<Vec<Figure>> {
     let cluster = &topolvm.cluster;
     cluster.stop(CONTROLLER, Duration::from_secs(10))?;
-    allow_patches(cluster)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
     let client = runtime.block_on(cluster.client())?;
     runtime.block_on(create_objects(&client))?;

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 use testbed::cluster::Cluster;
 use testbed::sidecars::{NAMESPACE, Sidecar};
-use testbed::topolvm::{CONTROLLER, TopolvmSpec, controller_socket, manifests, start_controller};
+use testbed::topolvm::{CONTROLLER, TopolvmSpec, controller_socket, start_controller};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use super::extender::{options_of_overlays, options_without_reservations, start_extender, stop_extender};
@@ -117,9 +117,6 @@ impl Mode {
             Self::EmbeddedCapacity => {
                 cluster.stop(CONTROLLER, GRACE)?;
                 cluster.kubectl_ok(["delete", "csistoragecapacities", "--all", "--namespace", NAMESPACE])?;
-                let roles = manifests().join("base/sidecar-rbac.yaml");
-                let apply = ["apply", "--server-side", "--force-conflicts", "-f"].map(PathBuf::from);
-                cluster.kubectl_ok(apply.into_iter().chain([roles]))?;
                 start_controller(cluster, spec)
             }
             Self::Extender | Self::ExtenderWithoutReservations => {
@@ -136,14 +133,10 @@ fn set_tracking(cluster: &Cluster, on: bool) -> Result<()> {
     cluster.kubectl_ok(["patch", "csidriver", TopoLvm.driver_name(), "-p", &patch]).map(drop)
 }
 
-/// Starts the controller again as one that publishes free space, with the right to do so that the component
-/// `embedded-capacity` gives.
+/// Starts the controller again as one that publishes free space.
 fn publish_by_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
-    let patch = json!([{"op": "add", "path": "/rules/1/verbs/-", "value": "patch"}]).to_string();
-    let role = ["role/topolvm-sidecars", "--namespace", NAMESPACE, "--type=json", "-p", &patch];
-    cluster.kubectl_ok(["patch"].iter().chain(&role))?;
     cluster.stop(CONTROLLER, GRACE)?;
     let mut spec = spec.clone();
-    spec.controller_arguments.extend(["--embed=capacity".to_owned(), format!("--pod-namespace={NAMESPACE}")]);
+    spec.controller_arguments.extend(["--controllers=capacity".to_owned(), format!("--pod-namespace={NAMESPACE}")]);
     start_controller(cluster, &spec)
 }

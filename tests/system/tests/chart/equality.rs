@@ -15,13 +15,10 @@ use crate::objects::Objects;
 /// A set of values, an overlay and its components.
 type Pair = (&'static str, &'static str, &'static [&'static str]);
 
-const PAIRS: [Pair; 22] = [
+const PAIRS: [Pair; 19] = [
     ("default", "lvmd", &[]),
-    ("embedded-capacity", "lvmd", &["embedded-capacity"]),
-    ("embedded-provisioner", "lvmd", &["embedded-provisioner"]),
-    ("embedded-resizer", "lvmd", &["embedded-provisioner", "embedded-resizer"]),
-    ("embedded-snapshotter", "lvmd", &["embedded-provisioner", "embedded-resizer", "embedded-snapshotter"]),
-    ("group-snapshots", "lvmd", &["group-snapshots"]),
+    ("sidecars", "lvmd", &["sidecars"]),
+    ("group-snapshots", "lvmd", &["sidecars", "group-snapshots"]),
     ("node-label", "lvmd", &["node-label"]),
     ("ui", "lvmd", &["ui"]),
     ("rebuild", "lvmd", &["rebuild"]),
@@ -37,14 +34,14 @@ const PAIRS: [Pair; 22] = [
     (
         "scheduler-daemonset",
         "lvmd",
-        &["webhooks", "certificate-cert-manager", "scheduler-daemonset", "without-snapshots"],
+        &["webhooks", "certificate-cert-manager", "scheduler-daemonset", "sidecars", "without-snapshots"],
     ),
     ("scheduler-deployment", "deployment-scheduler", &[]),
     ("legacy-scheduler", "daemonset-scheduler", &["legacy"]),
     ("monitoring", "lvmd", &["webhooks", "certificate-self-managed", "scheduler-deployment", "monitoring"]),
 ];
 /// Sets of values that no kustomization corresponds to.
-const ALONE: [&str; 1] = ["upstream"];
+const ALONE: [&str; 2] = ["sidecar-capacity", "upstream"];
 
 /// The taints that the kustomizations tolerate. The chart tolerates those that TopoLVM's chart does, which are none, so
 /// that a release that is switched has its pods on the same nodes.
@@ -54,6 +51,10 @@ const TOLERATIONS: [&str; 4] = [
     "--set-json",
     r#"lvmd.tolerations=[{"operator":"Exists"}]"#,
 ];
+
+/// Values with which the sidecars do all that they can do.
+pub(crate) const SIDECARS: &str =
+    "controller.provisioner=csi-provisioner,controller.resizer=csi-resizer,controller.snapshotter=csi-snapshotter";
 
 /// Kinds that only kustomizations have. helm creates the namespace with `--create-namespace`; a StorageClass cannot be
 /// changed, so that no kustomization has one.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use crate::equality::{known_values, render, render_with};
+use crate::equality::{SIDECARS, known_values, render, render_with};
 use crate::objects::Objects;
 
 /// The port of liveness-probe's metrics in TopoLVM's chart. We have no such sidecar.
@@ -18,7 +18,7 @@ pub(crate) fn check_ports() -> Result<()> {
         check(&render(values)?).with_context(|| values.to_owned())?;
     }
     // With all that listens, no port of the policy is closed
-    let all = ["--set", "inventory.enabled=true,snapshot.enabled=true,controller.ui.enabled=true"];
+    let all = ["--set", "inventory.enabled=true,controller.ui.enabled=true", "--set", SIDECARS];
     let objects = render_with("extender-self-managed", &all)?;
     let (open, allowed) = (open_ports(controller(&objects)?)?, allowed_ports(&objects)?.context("no policy")?);
     ensure!(open == allowed, "containers open {open:?}, and the network policy names {allowed:?}");

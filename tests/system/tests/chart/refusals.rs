@@ -22,7 +22,7 @@ const AGAINST_THE_MODE: [(&[&str], &str); 6] = [
     (&["scheduling.mode=extender", "scheduler.enabled=false"], "/scheduler/enabled"),
 ];
 
-const CONTRADICTIONS: [Contradiction; 23] = [
+const CONTRADICTIONS: [Contradiction; 24] = [
     // helm 4 leaves out values whose default is none, so that the path ends before them
     (&["scheduler.enabled=true"], Some("/webhook/podMutatingWebhook"), Some("scheduler.enabled: ")),
     (&["scheduler.external=true"], Some("/webhook/podMutatingWebhook"), Some("scheduler.enabled: ")),
@@ -72,6 +72,7 @@ const CONTRADICTIONS: [Contradiction; 23] = [
     (&["image.repository=example.com/topolvm/topolvm-with-sidecar"], None, Some("image.repository: ")),
     (&["node.volumes[0].name=a"], None, Some("use node.additionalVolumes")),
     (&["lvmd.volumes[0].name=a"], None, Some("use lvmd.additionalVolumes")),
+    (&["args.csi_resizer[0]=--timeout=1m"], None, Some("set controller.resizer to csi-resizer")),
     (&["snapshot.groups=true", "snapshot.enabled=false"], None, Some("snapshot.groups: ")),
     // Names and types are checked by the schema only
     (&["nodes.lvmdEmbedded=true"], Some("additional properties 'nodes' not allowed"), None),

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value, json};
 use system_tests::chart;
 
+use crate::equality::SIDECARS;
 use crate::objects::Objects;
 
 pub(crate) fn check_tolerance() -> Result<()> {
@@ -72,6 +73,8 @@ fn render_some() -> Result<()> {
         r#"lvmd.additionalLVMDYamlContent={"lvm-command-prefix":["/sbin/lvm"]}"#,
         "--set-json",
         r#"args.csi_resizer=["--timeout=1m"]"#,
+        "--set",
+        SIDECARS,
         "--set-json",
         r#"node={"priorityClassName":"","nodeSelector":{"storage":"local"}}"#,
     ];

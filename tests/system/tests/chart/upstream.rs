@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::equality::render;
+use crate::equality::{SIDECARS, render, render_with};
 use crate::objects::Objects;
 
 pub(crate) fn check_rendered_values() -> Result<()> {
@@ -41,6 +41,19 @@ fn controller(objects: &Objects) -> Result<()> {
     ensure!(program["imagePullPolicy"] == "IfNotPresent", "{program}");
     let image = program["image"].as_str().unwrap_or_default();
     ensure!(image.starts_with("registry.example.com/storage/topolvm:1.2.3@sha256:"), "{image}");
+    let names: Vec<&str> = containers(pod).filter_map(name).collect();
+    ensure!(names == ["topolvm-controller"], "no sidecar is needed: {names:?}");
+    ensure!(pod["imagePullSecrets"] == json!([{"name": "registry"}]), "{pod}");
+    let names: Vec<&str> = program["env"].as_array().into_iter().flatten().filter_map(name).collect();
+    ensure!(names == ["CONTROLLERS", "POD_NAME", "TZ"], "{names:?}");
+    check_sidecars()
+}
+
+/// Checks that the values of TopoLVM's chart for sidecars have their effect where these are enabled.
+fn check_sidecars() -> Result<()> {
+    let publisher = "controller.storageCapacityTracking.publisher=csi-provisioner";
+    let objects = render_with("upstream", &["--set", SIDECARS, "--set", publisher])?;
+    let pod = pod(objects.find("Deployment", "topolvm-controller")?);
     let images: Vec<&Value> = containers(pod).map(|container| &container["image"]).collect();
     let sidecars = [
         "registry.example.com/csi-provisioner:v6.3.0",
@@ -49,10 +62,14 @@ fn controller(objects: &Objects) -> Result<()> {
         "registry.example.com/csi-snapshotter:v8.6.0",
     ];
     ensure!(images.get(1..) == Some(&sidecars.map(Value::from).each_ref()), "{images:?}");
-    ensure!(pod["imagePullSecrets"] == json!([{"name": "registry"}]), "{pod}");
+    let provisioner = &pod["containers"][1];
+    let flags = provisioner["args"].as_array().context("no flags")?;
+    ensure!(flags.contains(&json!("--enable-capacity")), "{flags:?}");
     // TopoLVM's chart writes the member twice
-    let names: Vec<&str> = pod["containers"][1]["env"].as_array().into_iter().flatten().filter_map(name).collect();
+    let names: Vec<&str> = provisioner["env"].as_array().into_iter().flatten().filter_map(name).collect();
     ensure!(names == ["POD_NAME", "NAMESPACE", "TZ"], "{names:?}");
+    let controllers = &pod["containers"][0]["env"][0];
+    ensure!(*controllers == json!({"name": "CONTROLLERS", "value": "none"}), "{controllers}");
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! A cluster whose etcd is restored from an older backup: volumes that were created since then, and volumes that were
 //! removed.
 
+use std::convert::identity;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,7 +21,7 @@ const NEWER: &str = "newer than the newest known object";
 
 pub(crate) fn tests() -> Vec<Trial> {
     let name = "etcd_restore_neither_loses_nor_creates_volumes";
-    vec![suite::test(name, || fixture::with_own(&FLAGS, restore_backup))]
+    vec![suite::test(name, || fixture::with_own(identity, &FLAGS, restore_backup))]
 }
 
 fn restore_backup(fixture: &Fixture) -> Result<()> {

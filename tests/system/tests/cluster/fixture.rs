@@ -23,6 +23,14 @@ pub(crate) const VG: &str = "myvg1";
 /// Setting of lvmd as a process of the test bed. In a pod lvmd uses its default.
 const WITHOUT_NSENTER: &str = "lvm-command-prefix: [/sbin/lvm]\n";
 
+/// Flags of topolvm-controller for pauses that are short enough for tests.
+const RETRIES: [&str; 4] = [
+    "--provisioner-retry-interval-start=500ms",
+    "--provisioner-retry-interval-max=5s",
+    "--resizer-retry-interval-start=500ms",
+    "--resizer-retry-interval-max=5s",
+];
+
 /// Both API groups that the product supports.
 pub(crate) const FLAVORS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
 
@@ -62,9 +70,14 @@ pub(crate) fn with_processes(body: impl FnOnce(&Fixture) -> Result<()>) -> Resul
 }
 
 /// Runs a test that leaves its cluster unusable for others, in a separate cluster: the programs are processes of the
-/// test bed, and the agents have these flags in addition.
-pub(crate) fn with_own(node_arguments: &[&str], body: impl FnOnce(&Fixture) -> Result<()>) -> Result<()> {
-    let fixture = Fixture::up(|mut spec, _| {
+/// test bed, and the agents have these flags in addition. `change` chooses who creates volumes.
+pub(crate) fn with_own(
+    change: fn(TopolvmSpec) -> TopolvmSpec,
+    node_arguments: &[&str],
+    body: impl FnOnce(&Fixture) -> Result<()>,
+) -> Result<()> {
+    let fixture = Fixture::up(|spec, _| {
+        let mut spec = change(spec);
         spec.node_arguments.extend(node_arguments.iter().map(|&argument| argument.to_owned()));
         Ok(spec)
     })?;
@@ -103,23 +116,11 @@ fn in_pods(mut spec: TopolvmSpec, directory: &Path) -> Result<TopolvmSpec> {
 
 /// Writes the kustomization of the pods with these components into a directory, and returns that.
 fn write_manifests(spec: &TopolvmSpec, components: &[&str], directory: &Path) -> Result<PathBuf> {
-    // The usual delays of the sidecars are minutes, too long for tests
-    let retry = |container: u8, name: &str, flag: &str| {
-        let path = format!("/spec/template/spec/containers/{container}");
-        patch(
-            "Deployment",
-            Some("topolvm-controller"),
-            &json!([
-                {"op": "test", "path": format!("{path}/name"), "value": name},
-                {"op": "add", "path": format!("{path}/args/-"), "value": "--retry-interval-start=500ms"},
-                {"op": "add", "path": format!("{path}/args/-"), "value": flag},
-            ]),
-        )
-    };
+    // The usual delays are minutes, too long for tests
+    let add = |flag: &str| json!({"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": flag});
     let patches = vec![
         lvmd_config(&spec.lvmd_config.replace(WITHOUT_NSENTER, "")),
-        retry(1, "csi-provisioner", "--capacity-poll-interval=10s"),
-        retry(2, "csi-resizer", "--retry-interval-max=5s"),
+        patch("Deployment", Some("topolvm-controller"), &RETRIES.map(add).into()),
     ];
     Kustomization { base: "overlays/lvmd", components, patches, ..Kustomization::default() }.write(directory)
 }

@@ -7,7 +7,7 @@ use system_tests::manifests::{VolumeMode, claim, pod, snapshot};
 use system_tests::plugin;
 use testbed::sidecars::Sidecar;
 use testbed::suite;
-use testbed::topolvm::{self, NODE, THIN_VG, controller_socket};
+use testbed::topolvm::{self, NODE, THIN_VG, TopolvmSpec, controller_socket};
 
 use crate::fixture::{self, Fixture, VG};
 use crate::orphans::{OBJECTS, take_object_away, wait_orphan};
@@ -32,7 +32,7 @@ type Cause = fn(&Fixture, &Volume) -> Result<()>;
 
 pub(crate) fn tests() -> Vec<Trial> {
     let name = "orphans_of_every_cause_are_reported_and_keep_their_data";
-    vec![suite::test(name, || fixture::with_own(&FLAGS, take_apart))]
+    vec![suite::test(name, || fixture::with_own(TopolvmSpec::with_sidecars, &FLAGS, take_apart))]
 }
 
 fn take_apart(fixture: &Fixture) -> Result<()> {

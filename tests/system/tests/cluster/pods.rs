@@ -1,10 +1,10 @@
 //! The product as users run it: pods of the image and the manifests, with the roles that ship.
 
 mod copies;
-mod embedded_capacity;
 mod overlays;
 mod readiness;
 mod rights;
+mod sidecars;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -45,16 +45,19 @@ pub(crate) const ROLL_OUTS: &str = "pods_survive_bad_roll_outs_and_run_the_lvm_o
 
 pub(crate) fn tests() -> Vec<Trial> {
     vec![
-        suite::test("pods_with_the_roles_that_ship_do_the_whole_job", || with_pods(do_whole_job)),
-        suite::test(MOVES, || with_pods(move_parts)),
-        suite::test(ROLL_OUTS, || with_pods(roll_out)),
+        suite::test("pods_with_the_roles_that_ship_do_the_whole_job", || with_pods(&with_thin_class(), do_whole_job)),
+        suite::test("pods_with_sidecars_do_the_whole_job_and_hand_it_over", || {
+            with_pods(&sidecars::with_sidecars(), sidecars::use_and_replace)
+        }),
+        suite::test(MOVES, || with_pods(&with_thin_class(), move_parts)),
+        suite::test(ROLL_OUTS, || with_pods(&with_thin_class(), roll_out)),
     ]
 }
 
-/// Runs a test in a cluster with the pods of the overlay `lvmd` and an audit log, and a directory.
-fn with_pods(test: fn(&TestCluster, &Node, &Path) -> Result<()>) -> Result<()> {
+/// Runs a test in a cluster with the pods of a kustomization and an audit log, and a directory.
+fn with_pods(first: &Kustomization<'_>, test: fn(&TestCluster, &Node, &Path) -> Result<()>) -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("topolvm-pods-").tempdir_in("/var/tmp")?;
-    let first = with_thin_class().write(&scratch.path().join("first"))?;
+    let first = first.write(&scratch.path().join("first"))?;
     let mut spec = product_images::in_pods(TopolvmSpec::nodes(1)?.with_thin_class(), &first)?;
     spec.cluster.audit_policy = Some(audit::POLICY.to_owned());
     spec.cluster.images.push(product_images::product(&spec.programs, NEXT_BUILD)?);
@@ -73,17 +76,17 @@ fn do_whole_job(shared: &TestCluster, node: &Node, _: &Path) -> Result<()> {
     copies::delete_with_node(shared)?;
     restarts::check_host(&shared.cluster, node, CLASS, SIZE, RESTARTS)?;
     rights::check_none_missing(shared, None)?;
-    rights::check_all_used(shared)
+    rights::check_all_used(shared, &[])
 }
 
 fn move_parts(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
-    move_lvmd(shared, node, scratch)?;
+    move_lvmd(shared, node)?;
     overlays::use_extender(shared, node, scratch)?;
     // The roles are others in the older API group
     rights::check_none_missing(shared, None)?;
     rights::check_explained(shared)?;
-    overlays::use_older_group(shared, node, scratch)?;
-    overlays::use_oldest_guide(shared, node, scratch)?;
+    overlays::use_older_group(shared, node)?;
+    overlays::use_oldest_guide(shared, node)?;
     rights::check_none_missing(shared, Some(TopoLvm))
 }
 
@@ -164,9 +167,8 @@ fn operate_on_disk(shared: &TestCluster, node: &Node) -> Result<()> {
 }
 
 /// Moves lvmd from the DaemonSet into the agent, onto the host and back, as an administrator would, while a pod writes
-/// continuously to a volume of the class that ships. Before the first move topolvm-controller publishes free space;
-/// with the move csi-provisioner does so again.
-fn move_lvmd(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+/// continuously to a volume of the class that ships.
+fn move_lvmd(shared: &TestCluster, node: &Node) -> Result<()> {
     shared.apply(&claim("writer", CLASS, SIZE, VolumeMode::Filesystem))?;
     let mut writer = pod("writer", "writer", VolumeMode::Filesystem);
     // It only prints errors. It syncs only its file and starts few programs, because it shares one CPU with the whole
@@ -191,11 +193,9 @@ fn move_lvmd(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     };
 
     go_on("daemonset")?;
-    publish_by_controller(shared, node, scratch)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/embedded-lvmd"))?;
     delete_daemon_set()?;
     go_on("embedded")?;
-    embedded_capacity::check_publishing(shared, node, "by-csi-provisioner", "384Mi")?;
     start_lvmd_on_the_host(node)?;
     topolvm::roll_out(&shared.cluster, &manifests().join("overlays/systemd-lvmd"))?;
     go_on("host")?;
@@ -211,22 +211,6 @@ fn move_lvmd(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     ensure!(restarts == "0", "the writer was started again {restarts} times");
     shared.kubectl(&["delete", "pod/writer", "pvc/writer", "--timeout=180s"])?;
     shared.kubectl(&["wait", "--for=delete", "logicalvolumes.topolvm.io", "--all", "--timeout=180s"]).map(drop)
-}
-
-/// Has topolvm-controller publish free space, with the component `embedded-capacity` and its role.
-fn publish_by_controller(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
-    rights::check_none_refused(shared, rights::LogMark::default())?;
-    let (published, began) = (embedded_capacity::read_published(shared)?, rights::mark_audit_log(shared)?);
-    let embedded = Kustomization { components: &["embedded-capacity"], ..with_thin_class() };
-    topolvm::roll_out(&shared.cluster, &embedded.write(&scratch.join("embedded-capacity"))?)?;
-    embedded_capacity::check_publishing(shared, node, "handed-over", "448Mi")?;
-    embedded_capacity::check_same(shared, &published)?;
-    wait_for_old_controllers(shared)?;
-    let ended = rights::mark_audit_log(shared)?;
-    embedded_capacity::check_publishing(shared, node, "by-controller", "512Mi")?;
-    // Not earlier: csi-provisioner may have created or deleted objects while it stopped
-    rights::check_sidecars_role_used(shared, began)?;
-    rights::check_none_refused(shared, ended)
 }
 
 /// Waits until the pods of topolvm-controller from before a roll-out have ended.

@@ -1,6 +1,8 @@
 //! LogicalVolumes that are deleted by hand, with their CRD, or with a Node that is registered again, also by a machine
 //! that was reinstalled: the data stays as long as a PersistentVolume refers to it, and can be used again.
 
+use std::convert::identity;
+
 use anyhow::{Context as _, Result, ensure};
 use libtest_mimic::Trial;
 use serde_json::json;
@@ -22,7 +24,7 @@ const DEFINITION: &str = "crd/logicalvolumes.topolvm.io";
 
 pub(crate) fn tests() -> Vec<Trial> {
     let name = "deletion_of_objects_crd_or_node_keeps_data_of_volumes";
-    vec![suite::test(name, || fixture::with_own(&[], lose_objects))]
+    vec![suite::test(name, || fixture::with_own(identity, &[], lose_objects))]
 }
 
 fn lose_objects(fixture: &Fixture) -> Result<()> {

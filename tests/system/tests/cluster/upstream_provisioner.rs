@@ -1,18 +1,24 @@
 //! Runs csi-provisioner with the flags of TopoLVM's chart. Without `--strict-topology` it names all nodes for every
 //! volume, and that of the pod only comes first.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, storage_class};
+use testbed::cluster::Cluster;
 use testbed::failure::WithState as _;
 use testbed::node::NodeSpec;
 use testbed::sidecars::Sidecar;
-use testbed::topolvm::{self, TopolvmSpec};
+use testbed::topolvm::{self, CONTROLLER, TopolvmSpec};
 use topolvm_api::ApiFlavor::TopoLvm;
 
 use crate::Body;
 use crate::fixture::{Fixture, VG, logical_volume_resource};
 use crate::scheduling::FREE;
+
+/// Time for the controller to exit after SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) fn tests() -> Vec<(String, Body)> {
     let name = "provisioner_without_strict_topology_respects_the_pods_node";
@@ -25,6 +31,7 @@ fn run_on_two_nodes(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
     let node = cluster.add_node(&NodeSpec::number(2))?;
     let socket = topolvm::controller_socket(cluster);
+    let without_provisioner = TopolvmSpec { embeds_controllers: false, ..fixture.spec.clone() };
     let tracking = |on: bool| {
         let patch = json!({"spec": {"storageCapacity": on}}).to_string();
         fixture.kubectl(&["patch", "csidriver", TopoLvm.driver_name(), "-p", &patch]).map(drop)
@@ -32,7 +39,7 @@ fn run_on_two_nodes(fixture: &Fixture) -> Result<()> {
     let done = topolvm::start_node_programs(cluster, &node, &TopolvmSpec::nodes(1)?)
         .and_then(|()| topolvm::wait_for_driver(cluster, &node, TopoLvm))
         .and_then(|()| fixture.wait_value_present("node", node.name(), FREE))
-        .and_then(|()| Sidecar::Provisioner.stop(cluster))
+        .and_then(|()| restart_controller(cluster, &without_provisioner))
         .and_then(|()| Sidecar::UpstreamProvisioner.start(cluster, &socket))
         .and_then(|()| tracking(false))
         .and_then(|()| use_full_node(fixture, node.name()))
@@ -40,11 +47,16 @@ fn run_on_two_nodes(fixture: &Fixture) -> Result<()> {
     let done = done.with_state(|| fixture.kubectl(&["get", "events"]).unwrap_or_default());
     tracking(true)?;
     Sidecar::UpstreamProvisioner.stop(cluster)?;
-    Sidecar::Provisioner.start(cluster, &socket)?;
+    restart_controller(cluster, &fixture.spec)?;
     fixture.kubectl(&["delete", "node", node.name(), "--timeout=180s"])?;
     node.down()?;
     done?;
     fixture.check_volumes(0)
+}
+
+fn restart_controller(cluster: &Cluster, spec: &TopolvmSpec) -> Result<()> {
+    cluster.stop(CONTROLLER, GRACE)?;
+    topolvm::start_controller(cluster, spec)
 }
 
 /// Returns a pod that can only run on this node.

@@ -19,12 +19,9 @@ const MIB: u64 = 1 << 20;
 const GONE: &str = "gone";
 
 fn publish_capacity(fixture: &Fixture) -> Result<()> {
-    // The verbs of the role with the component embedded-capacity
-    set_verbs(fixture, &["create", "delete", "list", "patch", "watch"])?;
     let done = publish(fixture);
     fixture.kubectl(&["delete", OBJECTS, "--all", "-n", NAMESPACE])?;
     fixture.kubectl(&["delete", "deployment", "publisher", "-n", NAMESPACE, "--ignore-not-found"])?;
-    set_verbs(fixture, &["create", "delete", "list", "update", "watch"])?;
     done
 }
 
@@ -68,16 +65,6 @@ fn publish(fixture: &Fixture) -> Result<()> {
         wait_published(fixture, &[])
     })?;
     fixture.check_rights()
-}
-
-/// Sets the verbs that the role of the sidecars has for CSIStorageCapacity objects.
-fn set_verbs(fixture: &Fixture, verbs: &[&str]) -> Result<()> {
-    let patch = json!([
-        {"op": "test", "path": "/rules/1/resources/0", "value": "csistoragecapacities"},
-        {"op": "replace", "path": "/rules/1/verbs", "value": verbs},
-    ]);
-    let patch = patch.to_string();
-    fixture.kubectl(&["patch", "role", "topolvm-sidecars", "-n", NAMESPACE, "--type=json", "-p", &patch]).map(drop)
 }
 
 fn set_capacity(fixture: &Fixture, node: &str, gib: u64) -> Result<()> {

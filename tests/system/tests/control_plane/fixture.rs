@@ -148,7 +148,7 @@ impl Fixture {
 /// Returns the specification of a control plane and a controller with these further arguments.
 pub(crate) fn spec(arguments: &[&str]) -> Result<TopolvmSpec> {
     let controller_arguments = ELECTION.iter().chain(arguments).map(|&argument| argument.to_owned()).collect();
-    Ok(TopolvmSpec { sidecars: Vec::new(), controller_arguments, ..TopolvmSpec::nodes(0)? })
+    Ok(TopolvmSpec { embeds_controllers: false, controller_arguments, ..TopolvmSpec::nodes(0)? })
 }
 
 /// Writes the manifests of the overlay `extender`, for a controller that is a process of the test bed: no pod is behind

@@ -1,5 +1,5 @@
 //! Volume group snapshots with snapshot-controller, and the stock csi-snapshotter or the snapshotter inside
-//! topolvm-controller, each with the roles of its component.
+//! topolvm-controller.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use topolvm_testkit::lvm::{FakeLvm, FakeVolume};
 
 use crate::Body;
 use crate::fixture::{Fixture, LV, spec};
-use crate::snapshotter::{GIB, LVMD_CONFIG, apply_roles, clean_up, start_csi_snapshotter};
+use crate::snapshotter::{GIB, LVMD_CONFIG, clean_up, start_csi_snapshotter};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
     ("volume_group_snapshot_is_taken_restored_and_deleted", |fixture| take(fixture, false)),
@@ -27,12 +27,7 @@ const PROVISIONER: &str = "--controllers=provisioner";
 
 fn take(fixture: &Fixture, is_embedded: bool) -> Result<()> {
     let cluster = &fixture.cluster;
-    let (component, controllers): (_, &[&str]) = if is_embedded {
-        ("embedded-snapshotter", &[PROVISIONER, "--controllers=snapshotter"])
-    } else {
-        ("group-snapshots", &[PROVISIONER])
-    };
-    apply_roles(fixture, &["embedded-provisioner", component, "without-workloads"])?;
+    let controllers: &[&str] = if is_embedded { &[PROVISIONER, "--controllers=snapshotter"] } else { &[PROVISIONER] };
     let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
     let lvm = FakeLvm::new().with_group("myvg1", 100 * GIB);
     lvm.add_volume("myvg1", "pool0", FakeVolume::thin_pool(50 * GIB));

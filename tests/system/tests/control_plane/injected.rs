@@ -33,7 +33,7 @@ const EXPECTED: [(&str, &str); 23] = [
     ("copies", "default/copy waits for the PersistentVolumeClaim default/no-such"),
     ("copies", "claim vault/smaller requests 5Gi, but claim vault/data-vault-0 has 10Gi"),
     ("copies", "claim vault/elsewhere of StorageClass impossible is in the device class \"tape\""),
-    ("snapshots", "has no csi-snapshotter: no component creates snapshots"),
+    ("snapshots", "no component creates snapshots"),
     ("snapshots", "snapshot.storage.k8s.io lacks volumesnapshots"),
     ("volumes", "LogicalVolume stray is on node vanished"),
     ("volumes", "PersistentVolume empty has no LogicalVolume"),

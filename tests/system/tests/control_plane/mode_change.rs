@@ -41,18 +41,13 @@ pub(crate) fn tests() -> Vec<Trial> {
 }
 
 fn run_in_own_cluster() -> Result<()> {
-    let shared = TestCluster::up("mode", &mode_spec(&["--scheduling-mode=capacity"])?)?;
+    let shared = TestCluster::up("mode", &spec(&["--scheduling-mode=capacity"])?)?;
     let nodes = FakeNodes::new(&shared.cluster, &spec(&[])?)?;
     let mut setup = Setup { shared: &shared, nodes: &nodes, scheduled: BTreeMap::new() };
     let outcome = setup.change_modes().with_state(|| setup.state());
     nodes.stop()?;
     shared.down()?;
     outcome
-}
-
-/// Returns the specification of a controller with these arguments, and of nothing that calls it.
-fn mode_spec(arguments: &[&str]) -> Result<TopolvmSpec> {
-    Ok(TopolvmSpec { sidecars: Vec::new(), ..spec(arguments)? })
 }
 
 /// The cluster, and the scheduled pods until now.
@@ -125,12 +120,12 @@ impl Setup<'_> {
         let webhooks = ["--enable-webhooks", "--webhook-namespace=topolvm-system"];
         let flags = [&["--scheduling-mode=extender", "--extender-probe-interval=1s"][..], &webhooks].concat();
         let manifests = write_extender_manifests(&self.shared.cluster)?;
-        self.replace_controller(&TopolvmSpec { manifests, ..mode_spec(&flags)? }, false)
+        self.replace_controller(&TopolvmSpec { manifests, ..spec(&flags)? }, false)
     }
 
     fn set_capacity_mode(&self) -> Result<()> {
         let namespace = format!("--pod-namespace={NAMESPACE}");
-        self.replace_controller(&mode_spec(&["--scheduling-mode=capacity", &namespace])?, true)
+        self.replace_controller(&spec(&["--scheduling-mode=capacity", &namespace])?, true)
     }
 
     /// Starts topolvm-scheduler, and kube-scheduler with the file that ships.

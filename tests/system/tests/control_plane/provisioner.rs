@@ -1,12 +1,10 @@
-//! The provisioner inside topolvm-controller, with the roles of the component `embedded-provisioner`, and its hand-over
-//! to csi-provisioner and back.
+//! The provisioner inside topolvm-controller, and its hand-over to csi-provisioner and back.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
-use system_tests::kustomization::Kustomization;
 use system_tests::manifests::{VolumeMode, claim, storage_class};
 use testbed::sidecars::{NAMESPACE, Sidecar};
 use testbed::topolvm::{CONTROLLER, controller_socket};
@@ -30,7 +28,6 @@ const PROVISIONER: Sidecar = Sidecar::UpstreamProvisioner;
 
 fn take_turns(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
-    apply_roles(fixture, &["embedded-provisioner", "without-workloads"])?;
     let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
     nodes.add(NODE, &FakeLvm::new().with_group("myvg1", 100 * GIB), LVMD_CONFIG)?;
     fixture.apply(&storage_class(TopoLvm, CLASS, None, true))?;
@@ -47,13 +44,11 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "storageclass", CLASS])?;
     nodes.remove(NODE)?;
     nodes.stop()?;
-    apply_roles(fixture, &["without-workloads"])?;
     done?;
     fixture.check_rights()
 }
 
 fn continue_after_loss(fixture: &Fixture) -> Result<()> {
-    apply_roles(fixture, &["embedded-provisioner", "without-workloads"])?;
     let nodes = FakeNodes::new(&fixture.cluster, &spec(&[])?)?;
     nodes.add(NODE, &FakeLvm::new().with_group("myvg1", 100 * GIB), LVMD_CONFIG)?;
     fixture.apply(&storage_class(TopoLvm, CLASS, None, true))?;
@@ -65,7 +60,6 @@ fn continue_after_loss(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "storageclass", CLASS])?;
     nodes.remove(NODE)?;
     nodes.stop()?;
-    apply_roles(fixture, &["without-workloads"])?;
     done?;
     fixture.check_rights()
 }
@@ -97,14 +91,6 @@ fn check_lost_lease(fixture: &Fixture, nodes: &FakeNodes<'_>, name: &str, lease:
     let found = fixture.value(LV, &volume, ".metadata.uid")?;
     ensure!(found == uid, "another LogicalVolume was created for {name}");
     delete_claims(fixture, &[name, &format!("before-{name}")])
-}
-
-/// Applies the objects of the manifests without pods.
-fn apply_roles(fixture: &Fixture, components: &[&str]) -> Result<()> {
-    let directory = fixture.cluster.directory().join("provisioner");
-    let directory = Kustomization { base: "base", components, ..Kustomization::default() }.write(&directory)?;
-    let directory = directory.display().to_string();
-    fixture.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", &directory]).map(drop)
 }
 
 /// Provisions and deletes inside the controller, also after an error and with `Retain`.

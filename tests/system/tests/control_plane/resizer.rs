@@ -1,12 +1,10 @@
-//! The resizer inside topolvm-controller, with the roles of the component `embedded-resizer`, and its hand-over to
-//! csi-resizer and back.
+//! The resizer inside topolvm-controller, and its hand-over to csi-resizer and back.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
-use system_tests::kustomization::Kustomization;
 use system_tests::manifests::{VolumeMode, claim, storage_class};
 use testbed::sidecars::{NAMESPACE, Sidecar};
 use testbed::topolvm::controller_socket;
@@ -30,7 +28,6 @@ const FILESYSTEM: &str = "filesystem";
 
 fn take_turns(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
-    apply_roles(fixture, &["embedded-provisioner", "embedded-resizer", "without-workloads"])?;
     let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
     nodes.add(NODE, &FakeLvm::new().with_group("myvg1", 100 * GIB), LVMD_CONFIG)?;
     fixture.apply(&storage_class(TopoLvm, CLASS, None, true))?;
@@ -66,7 +63,6 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
     fixture.kubectl(&["delete", "storageclass", CLASS])?;
     nodes.remove(NODE)?;
     nodes.stop()?;
-    apply_roles(fixture, &["without-workloads"])?;
     done?;
     fixture.check_rights()
 }
@@ -75,14 +71,6 @@ fn start_csi_resizer(fixture: &Fixture) -> Result<()> {
     let mut command = RESIZER.command(&fixture.cluster, &controller_socket(&fixture.cluster));
     command.args(["--leader-election", &format!("--leader-election-namespace={NAMESPACE}")]);
     fixture.cluster.spawn(RESIZER.name(), &command)
-}
-
-/// Applies the objects of the manifests without pods.
-fn apply_roles(fixture: &Fixture, components: &[&str]) -> Result<()> {
-    let directory = fixture.cluster.directory().join("resizer");
-    let directory = Kustomization { base: "base", components, ..Kustomization::default() }.write(&directory)?;
-    let directory = directory.display().to_string();
-    fixture.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", &directory]).map(drop)
 }
 
 fn request(fixture: &Fixture, name: &str, size: &str) -> Result<()> {

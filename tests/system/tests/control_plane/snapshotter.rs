@@ -1,12 +1,11 @@
-//! The snapshotter inside topolvm-controller, with the roles of the component `embedded-snapshotter`, and its hand-over
-//! to csi-snapshotter and back, also while snapshots are created and with groups of them.
+//! The snapshotter inside topolvm-controller, and its hand-over to csi-snapshotter and back, also while snapshots are
+//! created and with groups of them.
 
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::fake_node::FakeNodes;
-use system_tests::kustomization::Kustomization;
 use system_tests::manifests::{VolumeMode, claim, snapshot, snapshot_class, storage_class};
 use testbed::sidecars::{NAMESPACE, Sidecar, apply_snapshot_crds};
 use testbed::topolvm::controller_socket;
@@ -37,7 +36,6 @@ const CONTENT: &str = "volumesnapshotcontent";
 
 fn take_turns(fixture: &Fixture) -> Result<()> {
     let cluster = &fixture.cluster;
-    apply_roles(fixture, &["embedded-provisioner", "embedded-snapshotter", "without-workloads"])?;
     let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
     let lvm = FakeLvm::new().with_group("myvg1", 100 * GIB);
     lvm.add_volume("myvg1", "pool0", FakeVolume::thin_pool(50 * GIB));
@@ -100,25 +98,12 @@ pub(crate) fn start_csi_snapshotter(fixture: &Fixture) -> Result<()> {
     fixture.cluster.spawn(SNAPSHOTTER.name(), &command)
 }
 
-/// Applies the objects of the manifests without pods.
-pub(crate) fn apply_roles(fixture: &Fixture, components: &[&str]) -> Result<()> {
-    let directory = fixture.cluster.directory().join("snapshotter");
-    let directory = Kustomization { base: "base", components, ..Kustomization::default() }.write(&directory)?;
-    let directory = directory.display().to_string();
-    fixture.kubectl(&["apply", "--server-side", "--force-conflicts", "-k", &directory]).map(drop)
-}
-
-/// Stops what creates snapshots, and removes the classes, the definitions of snapshots and the roles, so that other
+/// Stops what creates snapshots, and removes the classes and the definitions of snapshots, so that other
 /// tests find the cluster without them.
 pub(crate) fn clean_up(fixture: &Fixture, storage_classes: &[&str]) -> Result<()> {
     fixture.cluster.stop(SNAPSHOTTER.name(), Duration::ZERO)?;
     Sidecar::SnapshotController.stop(&fixture.cluster)?;
     fixture.kubectl(&[&["delete", "storageclass"], storage_classes].concat())?;
-    remove_definitions(fixture)?;
-    apply_roles(fixture, &["without-workloads"])
-}
-
-fn remove_definitions(fixture: &Fixture) -> Result<()> {
     let all = fixture.kubectl(&["get", "crd", "-o", "name"])?;
     let ours: Vec<_> = all.lines().filter(|name| name.ends_with("snapshot.storage.k8s.io")).collect();
     fixture.kubectl(&[&["delete", "--timeout=180s"], ours.as_slice()].concat()).map(drop)

@@ -14,6 +14,21 @@ use crate::sidecars::NAMESPACE;
 /// Name of its process, and of its log, `log/NAME.log` of the cluster.
 pub const CONTROLLER: &str = "topolvm-controller";
 
+/// Flags that do the work of the sidecars. A node of a test may need minutes for a volume, and faults that a test
+/// injects are retried after half a second.
+pub const EMBEDDED: [&str; 10] = [
+    "--controllers=provisioner,capacity,resizer,snapshotter",
+    "--provisioner-timeout=3m",
+    "--provisioner-retry-interval-start=500ms",
+    "--provisioner-retry-interval-max=5s",
+    "--resizer-timeout=3m",
+    "--resizer-retry-interval-start=500ms",
+    "--resizer-retry-interval-max=5s",
+    "--snapshotter-timeout=3m",
+    "--snapshotter-retry-interval-start=500ms",
+    "--snapshotter-retry-interval-max=5s",
+];
+
 /// Returns the path of the socket of the CSI controller service.
 pub fn controller_socket(cluster: &Cluster) -> PathBuf {
     cluster.directory().join("controller/csi.sock")
@@ -47,7 +62,8 @@ pub fn controller_command(cluster: &Cluster, spec: &TopolvmSpec, socket: &Path) 
     let mut command: Command = cluster.command(spec.programs.join(CONTROLLER));
     command.arg("--csi-socket").arg(socket);
     // A kubeconfig, unlike a pod, has no namespace
-    command.arg(format!("--leader-election-namespace={NAMESPACE}")).args(&spec.controller_arguments);
+    command.arg(format!("--leader-election-namespace={NAMESPACE}"));
+    command.args(EMBEDDED.iter().filter(|_| spec.embeds_controllers)).args(&spec.controller_arguments);
     command.env("POD_NAMESPACE", NAMESPACE);
     command.env("KUBECONFIG", controller_kubeconfig(cluster)).envs(spec.environment());
     Ok(command)

@@ -52,6 +52,8 @@ pub struct TopolvmSpec {
     pub manifests: PathBuf,
     /// The file lvmd.yaml of all nodes.
     pub lvmd_config: String,
+    /// True if topolvm-controller as a process does the work of the sidecars.
+    pub embeds_controllers: bool,
     /// The sidecars to start.
     pub sidecars: Vec<Sidecar>,
     /// Further arguments of topolvm-controller.
@@ -67,8 +69,8 @@ pub struct TopolvmSpec {
 }
 
 impl TopolvmSpec {
-    /// Returns a specification with this number of standard nodes, csi-provisioner and csi-resizer, and the programs in
-    /// this program's directory.
+    /// Returns a specification with this number of standard nodes, the programs in this program's directory, and no
+    /// sidecars: topolvm-controller does their work.
     pub fn nodes(number: u8) -> Result<Self> {
         Ok(Self {
             flavor: ApiFlavor::TopoLvm,
@@ -78,7 +80,8 @@ impl TopolvmSpec {
             node_script: String::new(),
             manifests: manifests().join("base"),
             lvmd_config: DEFAULT_LVMD_CONFIG.to_owned(),
-            sidecars: vec![Sidecar::Provisioner, Sidecar::Resizer],
+            embeds_controllers: true,
+            sidecars: Vec::new(),
             controller_arguments: Vec::new(),
             node_arguments: Vec::new(),
             embed_lvmd: false,
@@ -94,14 +97,28 @@ impl TopolvmSpec {
         self
     }
 
-    /// Adds snapshots: csi-snapshotter, snapshot-controller and their definitions.
+    /// Replaces the controllers in topolvm-controller by csi-provisioner, csi-resizer and, where there are snapshots,
+    /// csi-snapshotter.
     #[must_use]
-    pub fn with_snapshots(mut self) -> Self {
-        self.sidecars.extend([Sidecar::SnapshotController, Sidecar::Snapshotter]);
+    pub fn with_sidecars(mut self) -> Self {
+        self.embeds_controllers = false;
+        let has_snapshots = self.sidecars.contains(&Sidecar::SnapshotController);
+        self.sidecars.extend([Sidecar::Provisioner, Sidecar::Resizer]);
+        self.sidecars.extend(has_snapshots.then_some(Sidecar::Snapshotter));
         self
     }
 
-    /// Sets the flags of TopoLVM's chart for csi-provisioner: without `--strict-topology` above all.
+    /// Adds snapshots: snapshot-controller with its definitions, and csi-snapshotter unless topolvm-controller does its
+    /// work.
+    #[must_use]
+    pub fn with_snapshots(mut self) -> Self {
+        self.sidecars.push(Sidecar::SnapshotController);
+        self.sidecars.extend((!self.embeds_controllers).then_some(Sidecar::Snapshotter));
+        self
+    }
+
+    /// Sets the flags of TopoLVM's chart for csi-provisioner: without `--strict-topology` above all. After
+    /// [`with_sidecars`](Self::with_sidecars).
     #[must_use]
     pub fn with_upstream_provisioner(mut self) -> Self {
         for sidecar in &mut self.sidecars {

@@ -141,7 +141,7 @@ fn use_certificate_from_secret(shared: &TestCluster, node: &Node, scratch: &Path
 
 /// Applies the overlay of the older API group after the others, with storage capacity tracking again, so that the
 /// webhook must not be called any more; in a cluster without snapshots.
-pub(super) fn use_older_group(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
+pub(super) fn use_older_group(shared: &TestCluster, node: &Node) -> Result<()> {
     node.stop_kept(kube_scheduler::NAME)?;
     shared.cluster.spawn(SCHEDULER_PROCESS, &shared.cluster.scheduler_command())?;
     Commands::of("switching.md", "Switch over")?.run(&shared.cluster)?;
@@ -150,20 +150,15 @@ pub(super) fn use_older_group(shared: &TestCluster, node: &Node, scratch: &Path)
     let snapshots = ["volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"];
     let definitions = snapshots.map(|plural| format!("crd/{plural}.snapshot.storage.k8s.io"));
     shared.kubectl(&[&["delete", "--timeout=180s"][..], &definitions.each_ref().map(String::as_str)].concat())?;
-    let components = ["without-snapshots"];
-    let kustomization = Kustomization { base: "overlays/legacy", components: &components, ..Kustomization::default() };
-    topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("legacy"))?)?;
+    topolvm::roll_out(&shared.cluster, &manifests().join("overlays/legacy"))?;
     topolvm::wait_for_driver(&shared.cluster, node, Legacy)?;
     run_scenario(shared, node, Legacy).context("legacy")
 }
 
 /// Applies the overlay of TopoLVM's first guides as it is, with the shipped configuration of kube-scheduler for the
 /// older API group: the webhooks for pods and claims, the extender, and lvmd, which waits for that of the host.
-pub(super) fn use_oldest_guide(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
-    let components = ["without-snapshots"];
-    let kustomization =
-        Kustomization { base: "overlays/legacy-extender", components: &components, ..Kustomization::default() };
-    topolvm::roll_out(&shared.cluster, &kustomization.write(&scratch.join("guide"))?)?;
+pub(super) fn use_oldest_guide(shared: &TestCluster, node: &Node) -> Result<()> {
+    topolvm::roll_out(&shared.cluster, &manifests().join("overlays/legacy-extender"))?;
     shared.cluster.stop(SCHEDULER_PROCESS, Duration::ZERO)?;
     kube_scheduler::start(shared, node, "scheduler-config-legacy.yaml")?;
     kube_scheduler::wait_for_webhook(shared)?;

@@ -44,6 +44,28 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("topolvm-system:node: update logicalvolumes/status.topolvm.io", "TopoLVM's agents, while a cluster is switched"),
     ("topolvm-system:node: get csinodes.storage.k8s.io", "a Node that has no topology label, or has lost it"),
     ("topolvm-system:node: get csidrivers.storage.k8s.io", "TopoLVM's agents, while a cluster is switched"),
+    ("topolvm-system:provisioner: get volumeattributesclasses.storage.k8s.io", "a claim names such a class"),
+    ("topolvm-system:resizer: get volumeattributesclasses.storage.k8s.io", "a claim names such a class"),
+    (
+        "topolvm-system:snapshotter: get volumegroupsnapshotclasses.groupsnapshot.storage.k8s.io",
+        "a group of volumes has a snapshot",
+    ),
+    (
+        "topolvm-system:snapshotter: get volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io",
+        "a group of volumes has a snapshot",
+    ),
+    (
+        "topolvm-system:snapshotter: patch volumegroupsnapshotcontents.groupsnapshot.storage.k8s.io",
+        "a group of volumes has a snapshot",
+    ),
+    (
+        "topolvm-system:snapshotter: patch volumegroupsnapshotcontents/status.groupsnapshot.storage.k8s.io",
+        "a group of volumes has a snapshot",
+    ),
+];
+
+/// Further ones of the sidecars.
+pub(super) const OF_SIDECARS: &[(&str, &str)] = &[
     ("topolvm-system:csi-provisioner: patch events", "an Event that comes again is counted"),
     ("topolvm-system:csi-provisioner: get volumeattributesclasses.storage.k8s.io", "a claim names such a class"),
     ("topolvm-system:csi-provisioner: get persistentvolumeclaims", "its cache is older than a claim that it wrote"),
@@ -74,8 +96,8 @@ const EXPLAINED_ON_THE_OLDEST: [&str; 2] = [
     "topolvm-system:csi-resizer: watch volumeattributesclasses.storage.k8s.io",
 ];
 
-/// The role of the sidecars in the namespace of the product.
-const SIDECARS_ROLE: &str = "topolvm-sidecars";
+/// The role of the publisher of free space.
+const CAPACITY_ROLE: &str = "topolvm-capacity";
 
 #[derive(Deserialize)]
 struct List {
@@ -125,8 +147,8 @@ pub(super) fn check_explained(shared: &TestCluster) -> Result<()> {
     Ok(())
 }
 
-/// Checks that every right of every role was used, or is explained.
-pub(super) fn check_all_used(shared: &TestCluster) -> Result<()> {
+/// Checks that every right of every role was used, or is explained, here or among the further ones.
+pub(super) fn check_all_used(shared: &TestCluster, further: &[(&str, &str)]) -> Result<()> {
     let (requests, granted) = (read_requests(shared)?, list_granted(shared)?);
     let is_asked = |right: &Right| requests.iter().any(|request| right.allows(request));
     // client-go lists before it watches only where an API server cannot stream existing objects
@@ -137,23 +159,21 @@ pub(super) fn check_all_used(shared: &TestCluster) -> Result<()> {
     eprintln!("{} rights, not used: {unused:#?}", granted.len());
     let is_explained = |right: &String| {
         let is_too_new = assets::is_oldest_kubernetes() && EXPLAINED_ON_THE_OLDEST.contains(&right.as_str());
-        is_too_new || EXPLAINED.iter().any(|(explained, _)| right == explained)
+        is_too_new || EXPLAINED.iter().chain(further).any(|(explained, _)| right == explained)
     };
     let unexplained: Vec<_> = unused.iter().filter(|right| !is_explained(right)).collect();
     ensure!(unexplained.is_empty(), "granted, never used and not explained: {unexplained:#?}");
     Ok(())
 }
 
-/// Checks that since the mark topolvm-controller, which does the work of a sidecar, has used every right of the role
-/// that the sidecars share. Those for their Leases are not checked.
-pub(super) fn check_sidecars_role_used(shared: &TestCluster, since: LogMark) -> Result<()> {
+/// Checks that since the mark topolvm-controller has used every right to publish free space.
+pub(super) fn check_capacity_role_used(shared: &TestCluster, since: LogMark) -> Result<()> {
     let requests = requests(&read_audit_log(shared, since)?)?;
-    let is_used = |right: &Right| requests.iter().any(|request| right.allows_to(CONTROLLER, request));
-    let of_role = |right: &Right| right.role == SIDECARS_ROLE && right.resource != "leases";
+    let is_used = |right: &Right| requests.iter().any(|request| right.allows(request));
     let granted = list_granted(shared)?;
-    let unused: Vec<_> =
-        granted.iter().filter(|right| of_role(right) && !is_used(right)).map(Right::to_string).collect();
-    ensure!(unused.is_empty(), "granted for --embed=capacity and never used: {unused:?}");
+    let unused = granted.iter().filter(|right| right.role == CAPACITY_ROLE && !is_used(right));
+    let unused: Vec<_> = unused.map(Right::to_string).collect();
+    ensure!(unused.is_empty(), "granted for --controllers=capacity and never used: {unused:?}");
     Ok(())
 }
 

@@ -32,14 +32,10 @@ const OVERLAYS: [&str; 14] = [
     "storage-capacity",
     "systemd-lvmd",
 ];
-const COMPONENTS: [&str; 23] = [
+const COMPONENTS: [&str; 20] = [
     "certificate-cert-manager",
     "certificate-secret",
     "certificate-self-managed",
-    "embedded-capacity",
-    "embedded-provisioner",
-    "embedded-resizer",
-    "embedded-snapshotter",
     "extended-resources",
     "group-snapshots",
     "inventory",
@@ -51,6 +47,7 @@ const COMPONENTS: [&str; 23] = [
     "scheduler-daemonset",
     "scheduler-deployment",
     "secure-metrics",
+    "sidecars",
     "ui",
     "webhooks",
     "without-pod-io-limits",
@@ -91,16 +88,19 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
     for name in ["legacy", "lvmd", "embedded-lvmd", "objects", "legacy-objects"] {
         try_all(&format!("overlays/{name}"), &plain[..2])?;
     }
-    try_all("overlays/lvmd", &[&["embedded-provisioner", "legacy"], &["without-snapshots", "embedded-provisioner"]])?;
-    try_all("overlays/lvmd", &[&["embedded-resizer", "embedded-capacity"], &["embedded-resizer", "webhooks"]])?;
-    try_all("overlays/lvmd", &[&["embedded-snapshotter", "legacy"], &["webhooks", "embedded-snapshotter"]])?;
-    try_all("overlays/lvmd", &[&["group-snapshots", "legacy"], &["embedded-provisioner", "group-snapshots"]])?;
-    try_all("overlays/lvmd", &[&["group-snapshots", "embedded-resizer", "extended-resources"]])?;
+    try_all(
+        "overlays/lvmd",
+        &[&["sidecars", "legacy"], &["sidecars", "without-snapshots"], &["sidecars", "webhooks"]],
+    )?;
+    try_all(
+        "overlays/lvmd",
+        &[&["webhooks", "sidecars", "group-snapshots"], &["sidecars", "group-snapshots", "legacy"]],
+    )?;
+    try_all("overlays/lvmd", &[&["extended-resources", "sidecars", "ui"], &["node-label", "sidecars", "legacy"]])?;
     let alone: &[&[&str]] = &[&["rebuild"], &["extended-resources"], &["inventory", "ui"], &["without-pod-io-limits"]];
-    try_all("overlays/lvmd", &[&["node-label", "embedded-capacity", "legacy"]])?;
     try_all("overlays/lvmd", alone)?;
     for name in ["systemd-lvmd", "storage-capacity"] {
-        try_all(&format!("overlays/{name}"), &[&[], &["without-snapshots"], &["embedded-capacity", "legacy"]])?;
+        try_all(&format!("overlays/{name}"), &[&[], &["sidecars", "without-snapshots"], &["sidecars", "legacy"]])?;
     }
     for overlay in ["overlays/extender", "overlays/extender-cert-manager"] {
         try_all(overlay, hooked)?;
@@ -108,7 +108,7 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
     }
     for overlay in ["overlays/extender-manual-secret", "overlays/daemonset-scheduler", "overlays/deployment-scheduler"]
     {
-        try_all(overlay, &[&[], &["pvc-finalizer", "secure-metrics", "without-snapshots", "legacy"]])?;
+        try_all(overlay, &[&[], &["pvc-finalizer", "secure-metrics", "sidecars", "without-snapshots", "legacy"]])?;
     }
     for (index, overlay) in ["lvmd", "embedded-lvmd", "systemd-lvmd"].iter().enumerate() {
         for (other, certificate) in CERTIFICATES.iter().enumerate() {
@@ -124,17 +124,16 @@ pub(super) fn check_kustomizations(setup: &Setup) -> Result<()> {
         "pvc-finalizer",
         "secure-metrics",
         "scheduler-deployment",
+        "sidecars",
         "without-snapshots",
         "without-pod-io-limits",
         "monitoring",
-        "embedded-provisioner",
-        "embedded-resizer",
     ];
     try_all(
         "overlays/lvmd",
         &[&[&everything[..], &["legacy"]].concat(), &[&everything[..], &["without-workloads"]].concat()],
     )?;
-    try_all("overlays/legacy-extender", &[&[], &["secure-metrics"], &["without-snapshots"]])?;
+    try_all("overlays/legacy-extender", &[&[], &["secure-metrics"], &["sidecars", "without-snapshots"]])?;
     try_all("overlays/legacy-guide", &[&[]])
 }
 
@@ -239,10 +238,13 @@ impl Objects<'_> {
             if name == "topolvm-controller" {
                 let serves = program["args"].to_string().contains("--enable-webhooks");
                 ensure!(serves == self.webhooks().next().is_some(), "{program}");
-                let has_sidecar = pod["containers"].to_string().contains("csi-snapshotter");
-                let needs_none =
-                    ["without-snapshots", "embedded-snapshotter"].iter().any(|one| components.contains(one));
-                ensure!(has_sidecar != needs_none, "{pod}");
+                let has = |sidecar: &str| pod["containers"].to_string().contains(sidecar);
+                let wanted = components.contains(&"sidecars");
+                ensure!(has("csi-provisioner") == wanted && has("csi-resizer") == wanted, "{pod}");
+                ensure!(has("csi-snapshotter") == (wanted && !components.contains(&"without-snapshots")), "{pod}");
+                let controllers = if wanted { "capacity" } else { "provisioner,capacity,resizer,snapshotter" };
+                let variable = json!({"name": "CONTROLLERS", "value": controllers});
+                ensure!(program["env"].as_array().is_some_and(|env| env.contains(&variable)), "{program}");
             }
             if name == "topolvm-node" {
                 ensure!(program["args"].to_string().contains(driver.trim_matches('"')), "{program}");

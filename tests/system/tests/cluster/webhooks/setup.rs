@@ -54,7 +54,7 @@ impl Setup {
         let mut spec = TopolvmSpec::nodes(0)?;
         spec.manifests = self.scratch.join(overlay);
         write_manifests(&spec.manifests, overlay, endpoints)?;
-        spec.sidecars.clear();
+        spec.embeds_controllers = false;
         spec.controller_arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Ok(spec)
     }

@@ -1,11 +1,8 @@
 //! The two provisioners: the stock csi-provisioner, and the one in topolvm-controller.
 
-use std::path::Path;
-
 use anyhow::Result;
 use serde_json::Value;
-use system_tests::kustomization::Kustomization;
-use testbed::topolvm::{TopolvmSpec, manifests};
+use testbed::topolvm::TopolvmSpec;
 
 use crate::fixture::spec;
 
@@ -31,18 +28,10 @@ const EMBEDDED: [&str; 3] =
     ["--controllers=provisioner", "--provisioner-timeout=30s", "--provisioner-retry-interval-start=500ms"];
 
 /// Returns the specification of a cluster without nodes, with snapshots and the controller for this provisioner.
-/// Manifests are written into the directory.
-pub(super) fn provisioner_spec(is_embedded: bool, directory: &Path) -> Result<TopolvmSpec> {
+pub(super) fn provisioner_spec(is_embedded: bool) -> Result<TopolvmSpec> {
     let arguments: &[&str] = if is_embedded { &EMBEDDED } else { &[] };
     let controller_arguments = ELECTION.iter().chain(arguments).map(|&argument| argument.to_owned()).collect();
-    let manifests = if is_embedded {
-        let components = &["embedded-provisioner"];
-        let kustomization = Kustomization { base: "base", components, ..Kustomization::default() };
-        kustomization.write(&directory.join("embedded-provisioner"))?
-    } else {
-        manifests().join("base")
-    };
-    Ok(TopolvmSpec { manifests, controller_arguments, ..spec(&[])? }.with_snapshots())
+    Ok(TopolvmSpec { controller_arguments, ..spec(&[])? }.with_snapshots())
 }
 
 /// Returns true for Events of a provisioner: csi-provisioner reports as the driver with the identity of its

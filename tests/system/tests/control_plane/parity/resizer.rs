@@ -1,11 +1,8 @@
 //! The two resizers: the stock csi-resizer, and the one in topolvm-controller. Volumes are provisioned in the
 //! controller with both.
 
-use std::path::Path;
-
 use anyhow::Result;
 use serde_json::Value;
-use system_tests::kustomization::Kustomization;
 use testbed::sidecars::Sidecar;
 use testbed::topolvm::{CONTROLLER, TopolvmSpec};
 
@@ -24,20 +21,13 @@ const EMBEDDED: [&str; 4] = [
 /// Actions of the Events of the embedded resizer.
 const ACTIONS: [&str; 2] = ["Modify", "Resize"];
 
-/// Returns the specification of a cluster without nodes and the controller for this resizer. Manifests are written into
-/// the directory.
-pub(super) fn resizer_spec(is_embedded: bool, directory: &Path) -> Result<TopolvmSpec> {
-    let (name, components, arguments): (_, &[&str], &[&str]) = if is_embedded {
-        ("embedded-resizer", &["embedded-provisioner", "embedded-resizer"], &EMBEDDED)
-    } else {
-        ("stock-resizer", &["embedded-provisioner"], &[])
-    };
-    let kustomization = Kustomization { base: "base", components, ..Kustomization::default() };
-    let manifests = kustomization.write(&directory.join(name))?;
+/// Returns the specification of a cluster without nodes and the controller for this resizer.
+pub(super) fn resizer_spec(is_embedded: bool) -> Result<TopolvmSpec> {
+    let arguments: &[&str] = if is_embedded { &EMBEDDED } else { &[] };
     let arguments = ELECTION.iter().chain(&["--controllers=provisioner"]).chain(arguments);
     let controller_arguments = arguments.map(|&argument| argument.to_owned()).collect();
     // With the CRDs of snapshots, which the run watches
-    Ok(TopolvmSpec { manifests, controller_arguments, sidecars: vec![Sidecar::SnapshotController], ..spec(&[])? })
+    Ok(TopolvmSpec { controller_arguments, sidecars: vec![Sidecar::SnapshotController], ..spec(&[])? })
 }
 
 /// Returns true for Events of a resizer about claims.

@@ -63,8 +63,7 @@ pub(super) struct Report {
 /// Runs scenarios at the same time and then those that need the program under test for themselves, in a new cluster.
 /// The logs of the programs are copied to a directory.
 pub(super) fn run(tested: Tested, parallel: &[Scenario], alone: &[Scenario], logs: &Path) -> Result<Report> {
-    let manifests = tempfile::tempdir().context("create a directory")?;
-    let shared = TestCluster::up("parity", &tested.spec(manifests.path())?)?;
+    let shared = TestCluster::up("parity", &tested.spec()?)?;
     let done = run_in(&shared.cluster, tested, parallel, alone).with_state(|| last_lines(&shared.cluster));
     for name in PROGRAMS {
         // A sidecar may not run
@@ -78,7 +77,7 @@ fn run_in(cluster: &Cluster, tested: Tested, parallel: &[Scenario], alone: &[Sce
     // kube-scheduler selects nodes regardless of free space, so that the provisioner meets full ones
     let patch = json!({"spec": {"storageCapacity": false}}).to_string();
     cluster.kubectl_ok(["patch", "csidriver", "topolvm.io", "-p", &patch])?;
-    let nodes = FakeNodes::new(cluster, &tested.spec(cluster.directory())?)?;
+    let nodes = FakeNodes::new(cluster, &tested.spec()?)?;
     let own = parallel.iter().chain(alone).flat_map(|scenario| scenario.nodes.iter().copied());
     let lvms = [ALPHA, BETA].map(|name| ScenarioNode { name, free: 64 << 30, filled: 0 }).into_iter().chain(own);
     let lvms: BTreeMap<_, _> = lvms.map(|node| (node.name, fake_lvm(node))).collect();

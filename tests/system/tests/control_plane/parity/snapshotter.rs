@@ -1,11 +1,8 @@
 //! The two snapshotters: the stock csi-snapshotter, and the one in topolvm-controller. Volumes are provisioned in the
 //! controller with both.
 
-use std::path::Path;
-
 use anyhow::Result;
 use serde_json::Value;
-use system_tests::kustomization::Kustomization;
 use testbed::sidecars::Sidecar;
 use testbed::topolvm::{CONTROLLER, TopolvmSpec};
 
@@ -25,18 +22,11 @@ const EMBEDDED: [&str; 3] =
     ["--controllers=snapshotter", "--snapshotter-timeout=30s", "--snapshotter-retry-interval-start=500ms"];
 
 /// Returns the specification of a cluster without nodes, with snapshots and the controller for this snapshotter.
-/// Manifests are written into the directory.
-pub(super) fn snapshotter_spec(is_embedded: bool, directory: &Path) -> Result<TopolvmSpec> {
-    let (name, components, arguments): (_, &[&str], &[&str]) = if is_embedded {
-        ("embedded-snapshotter", &["embedded-provisioner", "embedded-snapshotter"], &EMBEDDED)
-    } else {
-        ("stock-snapshotter", &["embedded-provisioner", "group-snapshots"], &[])
-    };
-    let kustomization = Kustomization { base: "base", components, ..Kustomization::default() };
-    let manifests = kustomization.write(&directory.join(name))?;
+pub(super) fn snapshotter_spec(is_embedded: bool) -> Result<TopolvmSpec> {
+    let arguments: &[&str] = if is_embedded { &EMBEDDED } else { &[] };
     let arguments = ELECTION.iter().chain(&["--controllers=provisioner"]).chain(arguments);
     let controller_arguments = arguments.map(|&argument| argument.to_owned()).collect();
-    Ok(TopolvmSpec { manifests, controller_arguments, sidecars: vec![Sidecar::SnapshotController], ..spec(&[])? })
+    Ok(TopolvmSpec { controller_arguments, sidecars: vec![Sidecar::SnapshotController], ..spec(&[])? })
 }
 
 /// Returns true for Events of a snapshotter about contents of snapshots and of groups of them.

@@ -1,9 +1,9 @@
 //! The program that a run tests: a sidecar, or the controller of topolvm-controller that does its work.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use system_tests::kustomization::Kustomization;
 use testbed::cluster::Cluster;
 use testbed::sidecars::Sidecar;
 use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, controller_socket};
@@ -50,12 +50,12 @@ impl Tested {
         Self { is_embedded: !self.is_embedded, ..self }
     }
 
-    /// Returns the specification of its cluster, with manifests in the directory.
-    pub(super) fn spec(self, directory: &Path) -> Result<TopolvmSpec> {
+    /// Returns the specification of its cluster.
+    pub(super) fn spec(self) -> Result<TopolvmSpec> {
         match self.work {
-            Work::Provisioner => provisioner_spec(self.is_embedded, directory),
-            Work::Resizer => resizer_spec(self.is_embedded, directory),
-            Work::Snapshotter => snapshotter_spec(self.is_embedded, directory),
+            Work::Provisioner => provisioner_spec(self.is_embedded),
+            Work::Resizer => resizer_spec(self.is_embedded),
+            Work::Snapshotter => snapshotter_spec(self.is_embedded),
         }
     }
 
@@ -64,6 +64,9 @@ impl Tested {
         if self.is_embedded {
             return Ok(());
         }
+        let components = &["sidecars", "group-snapshots"];
+        let roles = Kustomization { base: "base", components, ..Kustomization::default() };
+        topolvm::apply_without_workloads(cluster, &roles.write(&cluster.directory().join("sidecars"))?)?;
         let (sidecar, arguments) = self.sidecar();
         let mut command = sidecar.command(cluster, &controller_socket(cluster));
         // The last ones count. It has the rights of its deployment
@@ -79,11 +82,7 @@ impl Tested {
 
     /// Starts it again after it was killed.
     pub(super) fn restart(self, cluster: &Cluster) -> Result<()> {
-        if self.is_embedded {
-            topolvm::start_controller(cluster, &self.spec(cluster.directory())?)
-        } else {
-            self.start(cluster)
-        }
+        if self.is_embedded { topolvm::start_controller(cluster, &self.spec()?) } else { self.start(cluster) }
     }
 
     /// Stops it, and starts the one that takes over with its controller.
@@ -93,9 +92,7 @@ impl Tested {
             self.sidecar().0.stop(cluster)?;
         }
         cluster.stop(CONTROLLER, GRACE)?;
-        let spec = other.spec(cluster.directory())?;
-        topolvm::apply_without_workloads(cluster, &spec.manifests)?;
-        topolvm::start_controller(cluster, &spec)?;
+        topolvm::start_controller(cluster, &other.spec()?)?;
         other.start(cluster)
     }
 
