@@ -65,7 +65,7 @@ version without the value. */}}
 {{/* true or false: whether topolvm-controller publishes free space, in the scheduling mode capacity */}}
 {{- define "topolvm.publishesCapacity" -}}
 {{- $tracking := .Values.controller.storageCapacityTracking -}}
-{{- $off := and (kindIs "bool" $tracking.enabled) (not $tracking.enabled) -}}
+{{- $off := and (kindIs "bool" $tracking.enabled) (not $tracking.enabled) (not (include "topolvm.hasWebhook" .)) -}}
 {{- $sidecar := and (eq ($tracking.publisher | default "topolvm-controller") "csi-provisioner") (ne (include "topolvm.provisions" .) "true") -}}
 {{- not (or $off $sidecar) -}}
 {{- end }}

@@ -100,9 +100,12 @@ fn plain(value: Value, name: &str) -> Result<Value> {
         Value::Object(members) => Value::Object(plain_members(members, name)?),
         Value::Array(items) => {
             let mut items = items.into_iter().map(|item| plain(item, name)).collect::<Result<Vec<_>>>()?;
-            // The first one is that of `kubectl logs`, and a patch of kustomize changes the order of the others
+            // A patch of kustomize changes the order. The first container is that of `kubectl logs`
             if let ("containers", [_, others @ ..]) = (name, items.as_mut_slice()) {
                 others.sort_by_key(|container| container["name"].to_string());
+            }
+            if name == "env" {
+                items.sort_by_key(|variable| variable["name"].to_string());
             }
             Value::Array(items)
         }
