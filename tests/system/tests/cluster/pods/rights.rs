@@ -26,6 +26,7 @@ const EXPLAINED: &[(&str, &str)] = &[
         "topolvm-system:controller: update logicalvolumes.topolvm.io",
         "TopoLVM's controller, which grows volumes while a cluster is switched",
     ),
+    ("topolvm-system:controller: get csidrivers.storage.k8s.io", "a sidecar calls Probe"),
     ("topolvm-controller-doctor: patch configmaps", "the checks find something else than before"),
     (
         "topolvm-system:controller-webhooks: get storageclasses.storage.k8s.io",

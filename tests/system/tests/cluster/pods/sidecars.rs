@@ -69,6 +69,7 @@ pub(super) fn with_sidecars() -> Kustomization<'static> {
 pub(super) fn use_and_replace(shared: &TestCluster, node: &Node, scratch: &Path) -> Result<()> {
     run_scenarios(shared, node)?;
     copies::create_copies(shared, node)?;
+    copies::delete_with_node(shared)?;
     rights::check_none_refused(shared, rights::LogMark::default())?;
     rights::check_all_used(shared, rights::OF_SIDECARS)?;
 
