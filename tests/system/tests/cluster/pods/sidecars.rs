@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use system_tests::commands::Commands;
 use system_tests::kustomization::{Kustomization, patch};
 use system_tests::manifests::{VolumeMode, claim, pod, storage_class};
 use system_tests::plugin;
@@ -44,7 +45,10 @@ pub(super) fn with_sidecars() -> Kustomization<'static> {
             },
         ]),
     );
-    let add_rule = |group: &str, resource: &str, verbs: &[&str]| json!({"op": "add", "path": "/rules/-", "value": {"apiGroups": [group], "resources": [resource], "verbs": verbs}});
+    let add_rule = |group: &str, resource: &str, verbs: &[&str]| {
+        let rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+        json!({"op": "add", "path": "/rules/-", "value": rule})
+    };
     let role = patch(
         "Role",
         Some("topolvm-sidecars"),
@@ -54,12 +58,10 @@ pub(super) fn with_sidecars() -> Kustomization<'static> {
             add_rule("apps", "replicasets", &["get"]),
         ]),
     );
-    let capacity = json!({
-        "target": {"kind": "Role|RoleBinding", "name": "topolvm-capacity"},
-        "patch": json!({
-            "$patch": "delete", "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "any"},
-        }).to_string(),
+    let delete = json!({
+        "$patch": "delete", "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "any"},
     });
+    let capacity = patch("Role|RoleBinding", Some("topolvm-capacity"), &delete);
     let thin = with_thin_class();
     let patches = thin.patches.into_iter().chain([controller, role, capacity]).collect();
     Kustomization { components: &["sidecars"], patches, ..thin }
@@ -78,6 +80,7 @@ pub(super) fn use_and_replace(shared: &TestCluster, node: &Node, scratch: &Path)
     check_publishing(shared, node, "handed-over", "448Mi")?;
     check_same(shared, &published)?;
     wait_for_old_controllers(shared)?;
+    Commands::of("embedded-controllers.md", "Change over")?.run(&shared.cluster)?;
     let ended = rights::mark_audit_log(shared)?;
     check_publishing(shared, node, "by-controller", "512Mi")?;
     // Not earlier: csi-provisioner may have created or deleted objects while it stopped
