@@ -4,6 +4,7 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use system_tests::manifests::VolumeMode;
+use testbed::sidecars::Sidecar;
 use testbed::topolvm::{self, CONTROLLER};
 
 use crate::Body;
@@ -33,7 +34,7 @@ fn expand_and_lead(fixture: &Fixture) -> Result<()> {
     fixture.apply_claim("nudged", "waiting", "64Mi")?;
     fixture.start_pod("nudged", VolumeMode::Filesystem)?;
     fixture.write_word("nudged", "kept")?;
-    // A replica that does not lead still creates and expands volumes
+    // A replica that does not lead still serves csi-resizer
     hold_lease(fixture, Some("another-holder"))?;
     let waiting = wait_leading(fixture, false).and_then(|()| expand_without_leader(fixture));
     hold_lease(fixture, None)?;
@@ -53,7 +54,10 @@ fn expand_and_lead(fixture: &Fixture) -> Result<()> {
 /// Expands the volume without a leader: the claim waits for kubelet, and the filesystem keeps its size.
 fn expand_without_leader(fixture: &Fixture) -> Result<()> {
     fixture.expand("nudged", "256Mi")?;
-    fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=180s"])?;
+    Sidecar::Resizer.start(&fixture.cluster, &topolvm::controller_socket(&fixture.cluster))?;
+    let pending = fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=180s"]);
+    Sidecar::Resizer.stop(&fixture.cluster)?;
+    pending?;
     let before = fixture.filesystem_mebibytes("nudged")?;
     ensure!(before < 100, "the filesystem has {before} MiB although kubelet was not triggered");
     let shown = fixture.value("pvc", "nudged", ".status.capacity.storage")?;

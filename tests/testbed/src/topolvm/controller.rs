@@ -39,7 +39,7 @@ pub fn is_leading(cluster: &Cluster, address: &str) -> Result<bool> {
     let url = format!("http://{address}/metrics");
     let output = cluster.command("curl").args(["-sf", "--max-time", "5", &url]).output().context("run curl")?;
     let metrics = String::from_utf8_lossy(&output.stdout);
-    let said = metrics.lines().find(|line| line.starts_with("leader_election_master_status{"));
+    let said = metrics.lines().find(|line| line.starts_with(r#"leader_election_master_status{name="topolvm"}"#));
     said.map(|line| line.ends_with(" 1")).with_context(|| format!("{address} does not say whether it leads"))
 }
 
