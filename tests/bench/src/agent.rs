@@ -24,7 +24,7 @@ use crate::figure::{Figure, Selector};
 use crate::memory::{AT_REST, ResidentMemory};
 
 /// Prefixes of the names of its figures.
-pub(crate) const FAMILIES: [&str; 2] = ["node.", "controller."];
+pub(crate) const FAMILIES: [&str; 2] = ["node.", "controller.rss_mib"];
 /// Number of volumes for which memory is measured, and of other nodes with a volume each.
 const VOLUMES: usize = 1000;
 const AT_ONCE: usize = 20;

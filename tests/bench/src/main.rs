@@ -4,6 +4,7 @@
 mod agent;
 mod capacity;
 mod cluster;
+mod controller_pod;
 mod create;
 mod figure;
 mod images;
@@ -12,6 +13,7 @@ mod io;
 mod lvmd;
 mod memory;
 mod metrics;
+mod pod_memory;
 mod scheduler;
 mod volume_metrics;
 mod web_page;
@@ -50,7 +52,7 @@ struct Part {
     measure: fn(&Path, &Selector<'_>) -> Result<Vec<Figure>>,
 }
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     Part { families: &lvmd::FAMILIES, measure: lvmd::run },
     Part { families: &["csi.create."], measure: |directory, _| create::run(directory) },
     Part { families: &agent::FAMILIES, measure: agent::run },
@@ -61,6 +63,7 @@ const PARTS: [Part; 11] = [
     Part { families: &[web_page::FAMILY], measure: |directory, _| web_page::run(directory) },
     Part { families: &images::FAMILIES, measure: |directory, _| images::run(directory) },
     Part { families: &install::FAMILIES, measure: |directory, _| install::run(directory) },
+    Part { families: &[controller_pod::FAMILY], measure: |directory, _| controller_pod::run(directory) },
     Part { families: &io::FAMILIES, measure: io::run },
 ];
 
