@@ -4,9 +4,11 @@ use std::fmt;
 
 /// Unit of the throughput of a volume divided by that of the bare device: more is better, and the goal is a lower
 /// bound.
-pub(crate) const SHARE: &str = "of raw";
+pub(crate) const OF_RAW: &str = "of raw";
+/// Unit of the throughput of a volume divided by that of an LV that was made by hand; a lower bound, too.
+pub(crate) const OF_LV: &str = "of LV";
 
-/// A measured figure and its goal, which is an upper bound except for a [`SHARE`].
+/// A measured figure and its goal, which is an upper bound except for [`OF_RAW`] and [`OF_LV`].
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     /// Dotted name, `csi.create.p50_ms`.
@@ -15,19 +17,19 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
     /// `ms`, `ratio`, `MiB`, ...
     pub(crate) unit: &'static str,
-    /// Largest value that meets the goal, of a [`SHARE`] the smallest; infinite for a figure without a goal, which is
-    /// for comparison.
+    /// Largest value that meets the goal, of [`OF_RAW`] and [`OF_LV`] the smallest; infinite for a figure without a
+    /// goal, which is for comparison.
     pub(crate) goal: f64,
 }
 
 impl fmt::Display for Figure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, value, unit, goal } = self;
-        let is_met = if *unit == SHARE { value >= goal } else { value <= goal };
-        let result = if is_met { "ok" } else { "short" };
         if goal.is_infinite() {
-            return write!(f, "bench {name} {value:.2} {unit} goal - {result}");
+            return write!(f, "bench {name} {value:.2} {unit} goal - ok");
         }
+        let is_met = if [OF_RAW, OF_LV].contains(unit) { value >= goal } else { value <= goal };
+        let result = if is_met { "ok" } else { "short" };
         write!(f, "bench {name} {value:.2} {unit} goal {goal} {result}")
     }
 }
@@ -50,11 +52,12 @@ mod tests {
         let figure = Figure { name: "a.b", value: 2.345, unit: "ms", goal: 3.0 };
         assert_eq!(figure.to_string(), "bench a.b 2.35 ms goal 3 ok");
         assert_eq!(Figure { goal: 2.0, ..figure }.to_string(), "bench a.b 2.35 ms goal 2 short");
-        let share = |value| Figure { unit: SHARE, value, goal: 0.98, ..figure }.to_string();
-        assert_eq!(
-            (share(0.99), share(0.97)),
-            ("bench a.b 0.99 of raw goal 0.98 ok".to_owned(), "bench a.b 0.97 of raw goal 0.98 short".to_owned(),)
-        );
+        for unit in [OF_RAW, OF_LV] {
+            let share = |value, goal| Figure { unit, value, goal, ..figure }.to_string();
+            assert_eq!(share(0.99, 0.98), format!("bench a.b 0.99 {unit} goal 0.98 ok"));
+            assert_eq!(share(0.97, 0.98), format!("bench a.b 0.97 {unit} goal 0.98 short"));
+            assert_eq!(share(0.97, f64::INFINITY), format!("bench a.b 0.97 {unit} goal - ok"));
+        }
         assert_eq!(Figure { goal: f64::INFINITY, ..figure }.to_string(), "bench a.b 2.35 ms goal - ok");
     }
 

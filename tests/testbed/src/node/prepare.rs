@@ -85,6 +85,7 @@ impl Node {
             ("AGENT_PORT", AGENT_PORT.to_string()),
             ("IMAGES", path(&root.join("images.tar"))),
             ("LABELS", labels.join(",")),
+            ("KUBELET_CONFIG", self.spec.kubelet_config.clone()),
             ("VG_DISKS", vg_disks.join(" ")),
         ];
         let mut text = String::new();

@@ -31,7 +31,13 @@ pub struct NodeSpec {
     pub cpu: Option<usize>,
     /// Labels of the Node, set by kubelet, which refuses most labels under `kubernetes.io`.
     pub labels: BTreeMap<String, String>,
+    /// Lines of kubelet's configuration in addition to those that the node needs.
+    pub kubelet_config: String,
 }
+
+/// Alpha calls of CSI, and volumes measured every 10 to 20 seconds, so that tests need not wait: by default a kubelet
+/// makes none and measures every one to two minutes.
+const KUBELET_CONFIG: &str = "featureGates: {CSIVolumeHealth: true}\nvolumeStatsAggPeriod: 10s\n";
 
 impl NodeSpec {
     /// Returns the specification of `node1` at 10.77.0.11, and so on up to 240: one disk of 8 GiB in `myvg1`, 2 GiB of
@@ -46,6 +52,7 @@ impl NodeSpec {
             raid6: false,
             cpu: None,
             labels: BTreeMap::new(),
+            kubelet_config: KUBELET_CONFIG.to_owned(),
         }
     }
 
