@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::api::storage::v1::CSINode;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -16,7 +17,8 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use testbed::cluster::Cluster;
 use testbed::kubeconfig::Credential;
-use testbed::topolvm::{NODE, TopolvmSpec, account_token};
+use testbed::sidecars::NAMESPACE;
+use testbed::topolvm::{NODE, TopolvmSpec};
 use tokio::runtime::{self, Runtime};
 use topolvm_api::ApiFlavor::TopoLvm;
 use topolvm_runtime::{CancellationToken, Tasks, grpc, unix};
@@ -144,11 +146,22 @@ impl<'a> FakeNodes<'a> {
     pub fn start_agent(&self, name: &str) -> Result<()> {
         let directory = self.cluster.directory();
         let kubeconfig = directory.join(format!("{name}.kubeconfig"));
-        let token = account_token(self.cluster, NODE, Some(name))?;
+        let token = self.runtime.block_on(self.create_token(name))?;
         self.cluster.write_kubeconfig(&kubeconfig, &Credential::Token(&token))?;
         let mut agent = self.agent_command(name, &directory.join(format!("{name}-csi.sock")));
         agent.env("KUBECONFIG", &kubeconfig);
         self.cluster.spawn(&process_name(name), &agent)
+    }
+
+    /// Creates a token of the agents' ServiceAccount that is bound to a node, as that of a pod is.
+    async fn create_token(&self, node: &str) -> Result<String> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), NAMESPACE);
+        let request = serde_json::from_value::<TokenRequest>(json!({"spec": {
+            "audiences": [], "expirationSeconds": 86400,
+            "boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }}))?;
+        let answer = accounts.create_token_request(NODE, &PostParams::default(), &request).await;
+        Ok(answer.context("create a token of the agent")?.status.context("no token in the answer")?.token)
     }
 
     fn lvmd_socket(&self, name: &str) -> PathBuf {
