@@ -6,9 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client};
 use serde_json::json;
 use testbed::cluster::Cluster;
 use testbed::process::Process;
@@ -19,6 +18,7 @@ use topolvm_proto::csi::DeleteVolumeRequest;
 use topolvm_proto::csi::controller_client::ControllerClient;
 use topolvm_runtime::{CancellationToken, Tasks};
 
+use crate::api_client;
 use crate::create;
 use crate::figure::{Figure, Selector};
 use crate::memory::{AT_REST, ResidentMemory};
@@ -124,7 +124,8 @@ impl ProgramMemory {
     }
 }
 
-fn pid(cluster: &Cluster, name: &str) -> Result<u32> {
+/// Returns the process id of a program of the cluster.
+pub(crate) fn pid(cluster: &Cluster, name: &str) -> Result<u32> {
     let file = cluster.directory().join("run").join(format!("{name}.pid"));
     Ok(Process::from_file(&file)?.with_context(|| format!("{name} does not run"))?.pid)
 }
@@ -138,9 +139,8 @@ async fn measure_foreign_bytes(cluster: &Cluster, csi: &ControllerClient<Channel
     let own_bytes = bytes_since(&before, &received_bytes(cluster)?);
     ensure!(own_bytes > 0.0, "the agent has made and removed a volume, and heard nothing of it");
 
-    let kubeconfig = Kubeconfig::read_from(cluster.inner_kubeconfig())?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let api: Api<topolvm_api::LogicalVolume> = Api::all(Client::try_from(config)?);
+    let client = api_client::connect(&cluster.inner_kubeconfig()).await?;
+    let api: Api<topolvm_api::LogicalVolume> = Api::all(client);
     let volumes = (0..VOLUMES).map(|number| {
         let (api, name) = (&api, format!("foreign{number}"));
         async move {

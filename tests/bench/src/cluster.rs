@@ -6,10 +6,8 @@ mod copies;
 mod pods;
 mod processes;
 mod setup;
-mod watching;
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -104,6 +102,3 @@ fn measure(topolvm: &Topolvm, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
         })
     })?
 }
-
-/// Timeout of every wait: longer than any takes on the slowest machine.
-const LIMIT: Duration = Duration::from_mins(2);

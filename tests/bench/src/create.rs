@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use lvm::Lvm;
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -25,6 +25,7 @@ use topolvm_proto::csi::{
 use topolvm_runtime::{CancellationToken, Tasks, grpc, unix};
 use topolvm_testkit::lvm::FakeLvm;
 
+use crate::api_client;
 use crate::figure::{Figure, median};
 
 pub(super) const NODE: &str = "bench";
@@ -108,9 +109,7 @@ pub(super) async fn serve_lvmd(socket: &Path, tasks: &Tasks, shutdown: &Cancella
 
 /// Returns the milliseconds of each create, and of three requests to the API server right after it.
 async fn take_samples(controller: &Path, kubeconfig: &Path) -> Result<Vec<(f64, f64)>> {
-    let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
-    let api = Api::default_namespaced(Client::try_from(config)?);
+    let api = Api::default_namespaced(api_client::connect(kubeconfig).await?);
     let channel = Endpoint::try_from(format!("unix:{}", controller.display()))?.connect().await?;
     let mut csi = ControllerClient::new(channel);
     let mut samples = Vec::with_capacity(CALLS);

@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "figures for a person in a terminal")]
 
 mod agent;
+mod api_client;
 mod capacity;
 mod cluster;
 mod controller_pod;
@@ -16,6 +17,7 @@ mod metrics;
 mod pod_memory;
 mod scheduler;
 mod volume_metrics;
+mod watching;
 mod web_page;
 
 use std::path::Path;

@@ -12,9 +12,9 @@ use topolvm_proto::csi::{
     CapacityRange, CreateVolumeRequest, DeleteVolumeRequest, Topology, TopologyRequirement, VolumeCapability,
 };
 
-use super::setup::{IMMEDIATE, Setup, VG, create, is_bound};
-use super::watching::time_until_all;
+use super::setup::{IMMEDIATE, Setup, VG, create};
 use crate::figure::{Figure, median};
+use crate::watching::{is_bound, time_until_all};
 use system_tests::manifests::{VolumeMode, claim};
 use testbed::topolvm::controller_socket;
 

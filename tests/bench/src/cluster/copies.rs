@@ -5,9 +5,9 @@ use std::cell::Cell;
 use anyhow::{Context as _, Result};
 use kube::api::DynamicObject;
 
-use super::setup::{SNAPSHOTS, Setup, THIN, create, is_bound, is_ready};
-use super::watching::time_until;
+use super::setup::{SNAPSHOTS, Setup, THIN, create, is_ready};
 use crate::figure::{Figure, median};
+use crate::watching::{is_bound, time_until};
 use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod, snapshot};
 
 const TIMES: u8 = 4;

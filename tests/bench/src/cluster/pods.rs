@@ -10,8 +10,8 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::setup::{Setup, WAITING, create, is_ready};
-use super::watching::{time_until, time_until_all};
 use crate::figure::{Figure, median};
+use crate::watching::{time_until, time_until_all};
 use system_tests::manifests::{VolumeMode, claim, pod};
 
 const TIMES: u8 = 5;

@@ -5,14 +5,15 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use std::time::Duration;
 
-use super::LIMIT;
 use super::copies::{time_restore, time_snapshot};
 use super::pods::has_size;
-use super::setup::{IMMEDIATE, Setup, THIN, create, is_bound, is_ready};
-use super::watching::time_until;
+use super::setup::{IMMEDIATE, Setup, THIN, create, is_ready};
 use crate::figure::Figure;
+use crate::watching::{is_bound, time_until};
 use system_tests::manifests::{DataSource, VolumeMode, claim, copied_claim, pod};
 
+/// Time in which kubelet requests the statistics of volumes: longer than it takes on the slowest machine.
+const LIMIT: Duration = Duration::from_mins(2);
 /// Interval between reads of the agent's count of calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 

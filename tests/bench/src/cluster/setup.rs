@@ -2,9 +2,8 @@
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -13,6 +12,7 @@ use testbed::node::Node;
 use testbed::topolvm::THIN_CLASS;
 use topolvm_api::ApiFlavor;
 
+use crate::api_client;
 use crate::metrics;
 use system_tests::manifests::{snapshot_class, storage_class};
 
@@ -38,9 +38,7 @@ pub(super) struct Setup<'a> {
 
 impl<'a> Setup<'a> {
     pub(super) async fn new(cluster: &'a Cluster, node: &'a Node) -> Result<Self> {
-        let kubeconfig = Kubeconfig::read_from(cluster.inner_kubeconfig())?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let client = Client::try_from(config)?;
+        let client = api_client::connect(&cluster.inner_kubeconfig()).await?;
         let classes = [
             storage_class(ApiFlavor::TopoLvm, IMMEDIATE, None, true),
             storage_class(ApiFlavor::TopoLvm, WAITING, None, false),
@@ -97,11 +95,6 @@ where
     let object = serde_json::from_value(object).context("make an object")?;
     api.create(&PostParams::default(), &object).await?;
     Ok(())
-}
-
-/// Returns true if a claim is Bound.
-pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
-    claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound"))
 }
 
 /// Returns true if a pod is Ready.
