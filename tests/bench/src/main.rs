@@ -15,11 +15,13 @@ mod lvmd;
 mod memory;
 mod metrics;
 mod pod_memory;
+mod scale;
 mod scheduler;
 mod volume_metrics;
 mod watching;
 mod web_page;
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -36,6 +38,11 @@ struct Args {
     /// programs, too, and io those of limits.
     #[arg(long, default_value = "")]
     only: String,
+
+    /// Divides the numbers of nodes and volumes of the figures that begin with scale, while a program is
+    /// developed; their goals are then meaningless.
+    #[arg(long, default_value = "1")]
+    divide: NonZeroUsize,
 }
 
 impl Args {
@@ -50,23 +57,24 @@ impl Args {
 struct Part {
     /// Prefixes of the figures' names.
     families: &'static [&'static str],
-    /// Measures the selected figures in an empty directory.
-    measure: fn(&Path, &Selector<'_>) -> Result<Vec<Figure>>,
+    /// Measures the selected figures in an empty directory, those of scale with divided numbers of objects.
+    measure: fn(&Path, &Selector<'_>, NonZeroUsize) -> Result<Vec<Figure>>,
 }
 
-const PARTS: [Part; 12] = [
-    Part { families: &lvmd::FAMILIES, measure: lvmd::run },
-    Part { families: &["csi.create."], measure: |directory, _| create::run(directory) },
-    Part { families: &agent::FAMILIES, measure: agent::run },
-    Part { families: &scheduler::FAMILIES, measure: |directory, _| scheduler::run(directory) },
-    Part { families: &capacity::FAMILIES, measure: capacity::run },
-    Part { families: &cluster::FAMILIES, measure: cluster::run },
-    Part { families: &[volume_metrics::FAMILY], measure: |directory, _| volume_metrics::run(directory) },
-    Part { families: &[web_page::FAMILY], measure: |directory, _| web_page::run(directory) },
-    Part { families: &images::FAMILIES, measure: |directory, _| images::run(directory) },
-    Part { families: &install::FAMILIES, measure: |directory, _| install::run(directory) },
-    Part { families: &[controller_pod::FAMILY], measure: |directory, _| controller_pod::run(directory) },
-    Part { families: &io::FAMILIES, measure: io::run },
+const PARTS: [Part; 13] = [
+    Part { families: &lvmd::FAMILIES, measure: |directory, wanted, _| lvmd::run(directory, wanted) },
+    Part { families: &["csi.create."], measure: |directory, _, _| create::run(directory) },
+    Part { families: &agent::FAMILIES, measure: |directory, wanted, _| agent::run(directory, wanted) },
+    Part { families: &scheduler::FAMILIES, measure: |directory, _, _| scheduler::run(directory) },
+    Part { families: &capacity::FAMILIES, measure: |directory, wanted, _| capacity::run(directory, wanted) },
+    Part { families: &cluster::FAMILIES, measure: |directory, wanted, _| cluster::run(directory, wanted) },
+    Part { families: &[volume_metrics::FAMILY], measure: |directory, _, _| volume_metrics::run(directory) },
+    Part { families: &[web_page::FAMILY], measure: |directory, _, _| web_page::run(directory) },
+    Part { families: &images::FAMILIES, measure: |directory, _, _| images::run(directory) },
+    Part { families: &install::FAMILIES, measure: |directory, _, _| install::run(directory) },
+    Part { families: &[controller_pod::FAMILY], measure: |directory, _, _| controller_pod::run(directory) },
+    Part { families: &scale::FAMILIES, measure: scale::run },
+    Part { families: &io::FAMILIES, measure: |directory, wanted, _| io::run(directory, wanted) },
 ];
 
 fn main() -> ExitCode {
@@ -94,7 +102,7 @@ fn run(args: &Args) -> Result<()> {
     }
     for part in parts {
         let directory = tempfile::Builder::new().prefix("topolvm-bench-").tempdir_in("/var/tmp")?;
-        let figures = (part.measure)(directory.path(), &wanted)?;
+        let figures = (part.measure)(directory.path(), &wanted, args.divide)?;
         for figure in figures.iter().filter(|figure| args.selects(figure.name)) {
             println!("{figure}");
         }

@@ -29,6 +29,9 @@ pub const API_SERVER_PROCESS: &str = crate::control_plane::API_SERVER_PROCESS;
 /// Name of kube-scheduler among the processes of a cluster.
 pub const SCHEDULER_PROCESS: &str = crate::control_plane::SCHEDULER_PROCESS;
 
+/// Address of etcd in the namespace of a cluster.
+pub const ETCD: &str = crate::control_plane::ETCD;
+
 /// Options of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterSpec {

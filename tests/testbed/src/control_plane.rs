@@ -22,6 +22,8 @@ use crate::processes::Processes;
 pub(crate) const API_SERVER_PROCESS: &str = "apiserver";
 /// Name of the process of kube-scheduler.
 pub(crate) const SCHEDULER_PROCESS: &str = "scheduler";
+/// Address of etcd in the network namespace.
+pub(crate) const ETCD: &str = "http://127.0.0.1:2379";
 /// Name of the audit log, among those of the programs.
 pub(crate) const AUDIT: &str = "audit";
 /// File with the audit policy, in the directory of a cluster that has one.

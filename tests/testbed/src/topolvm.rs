@@ -18,14 +18,15 @@ use crate::cluster::Cluster;
 use crate::node::Node;
 use crate::sidecars::{self, Sidecar};
 
-pub use self::controller::{CONTROLLER, EMBEDDED, controller_command, controller_socket, is_leading, start_controller};
+pub use self::controller::{
+    CONTROLLER, EMBEDDED, controller_command, controller_kubeconfig, controller_socket, is_leading, start_controller,
+};
 pub use self::kustomization::{account_token, apply_without_workloads, manifests, roll_out};
 pub use self::node_programs::{
     LVMD, LVMD_SOCKET, NODE, node_socket, start_agent, start_node_programs, stop_node_programs, wait_for_driver,
 };
 pub use self::spec::{RAID_CLASSES, THIN_CLASS, THIN_OVERPROVISION, THIN_POOL, THIN_VG, TopolvmSpec};
 
-use self::controller::controller_kubeconfig;
 use self::kustomization::write_account_kubeconfig;
 use self::node_programs::run_node_script;
 

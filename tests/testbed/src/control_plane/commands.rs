@@ -2,11 +2,10 @@
 
 use std::process::Command;
 
-use super::{AUDIT, AUDIT_POLICY, ControlPlane, SCHEDULER_CONFIG};
+use super::{AUDIT, AUDIT_POLICY, ControlPlane, ETCD, SCHEDULER_CONFIG};
 use crate::assets;
 use crate::network::{API_SERVER, SERVICES};
 
-const ETCD: &str = "http://127.0.0.1:2379";
 /// Issuer of the tokens of service accounts, and their audience.
 const ISSUER: &str = "https://kubernetes.default.svc";
 
@@ -18,7 +17,8 @@ impl ControlPlane {
     pub(super) fn etcd(&self) -> Command {
         let mut command = self.program("etcd");
         command.arg("--data-dir").arg(self.directory.join("etcd"));
-        command.args(["--unsafe-no-fsync", "--log-level", "warn"]);
+        // The default limit of 2 GiB is less than the objects of the largest benchmark
+        command.args(["--unsafe-no-fsync", "--log-level", "warn", "--quota-backend-bytes", "8589934592"]);
         command.args(["--listen-client-urls", ETCD, "--advertise-client-urls", ETCD]);
         command.args(["--listen-peer-urls", "http://127.0.0.1:2380"]);
         command

@@ -70,6 +70,6 @@ pub fn controller_command(cluster: &Cluster, spec: &TopolvmSpec, socket: &Path) 
 }
 
 /// Returns the path of the kubeconfig of its ServiceAccount.
-pub(super) fn controller_kubeconfig(cluster: &Cluster) -> PathBuf {
+pub fn controller_kubeconfig(cluster: &Cluster) -> PathBuf {
     cluster.directory().join("topolvm-controller.kubeconfig")
 }
