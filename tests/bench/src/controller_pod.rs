@@ -39,7 +39,7 @@ const LIMIT: Duration = Duration::from_mins(15);
 /// Components that replace the sidecars.
 const EMBEDDED: [&str; 3] = ["embedded-provisioner", "embedded-resizer", "embedded-snapshotter"];
 
-/// Who provisions, expands and takes snapshots.
+/// Programs that provision and expand volumes and take snapshots.
 #[derive(Clone, Copy)]
 enum Mode {
     Stock,
