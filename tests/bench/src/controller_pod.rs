@@ -36,11 +36,9 @@ const FOREIGN: usize = 20_000;
 const CONCURRENT_REQUESTS: usize = 32;
 /// Time for kube-controller-manager to bind all claims.
 const LIMIT: Duration = Duration::from_mins(15);
-/// Components that replace the sidecars.
-const EMBEDDED: [&str; 3] = ["embedded-provisioner", "embedded-resizer", "embedded-snapshotter"];
 
 /// Programs that provision and expand volumes and take snapshots.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Mode {
     Stock,
     Embedded,
@@ -50,7 +48,8 @@ enum Mode {
 pub(crate) fn run(directory: &Path) -> Result<Vec<Figure>> {
     // The stock sidecars need it
     let node = NodeSpec { memory: 4 * GIB, ..NodeSpec::number(1) };
-    let spec = product_images::in_pods(TopolvmSpec { nodes: vec![node], ..TopolvmSpec::nodes(1)? }, "overlays/lvmd")?;
+    let spec = TopolvmSpec { nodes: vec![node], ..TopolvmSpec::nodes(1)? };
+    let spec = product_images::in_pods(spec, kustomization(Mode::Stock).write(&directory.join("first"))?)?;
     let Topolvm { cluster, nodes } = fresh_cluster::up(&directory.join("c"), &spec)?;
     let measured = nodes.first().context("the cluster has no node").and_then(|node| measure(directory, &cluster, node));
     cluster.down(None)?;
@@ -77,18 +76,21 @@ fn measure(directory: &Path, cluster: &Cluster, node: &Node) -> Result<Vec<Figur
 
 /// Rolls the controllers out, and returns the MiB of the pod at rest.
 fn pod_mebibytes(directory: &Path, cluster: &Cluster, node: &Node, mode: Mode) -> Result<f64> {
-    let components: &[&str] = match mode {
-        Mode::Stock => &[],
-        Mode::Embedded => &EMBEDDED,
-    };
-    // A second replica would only take memory and time of the node
-    let replicas = json!([{"op": "replace", "path": "/spec/replicas", "value": 1}]);
-    let patches = vec![patch("Deployment", Some("topolvm-controller"), &replicas)];
-    let kustomization = Kustomization { base: "overlays/lvmd", components, patches, ..Kustomization::default() };
-    roll_out(cluster, &kustomization.write(&directory.join(format!("components-{}", components.len())))?)?;
+    roll_out(cluster, &kustomization(mode).write(&directory.join(format!("{mode:?}")))?)?;
     restarts::wait_for_old_pods(cluster, "app.kubernetes.io/component=controller")?;
     sleep(AT_REST);
     Ok(largest_pod(cluster, node, "controller")?.mebibytes())
+}
+
+/// Returns the manifests of the mode, with one replica: a second one would only take memory and time of the node.
+fn kustomization(mode: Mode) -> Kustomization<'static> {
+    let components: &[&str] = match mode {
+        Mode::Stock => &["sidecars"],
+        Mode::Embedded => &[],
+    };
+    let replicas = json!([{"op": "replace", "path": "/spec/replicas", "value": 1}]);
+    let patches = vec![patch("Deployment", Some("topolvm-controller"), &replicas)];
+    Kustomization { base: "overlays/lvmd", components, patches, ..Kustomization::default() }
 }
 
 /// Creates bound claims with volumes of the driver, on a node that is an object only.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use system_tests::kustomization::Kustomization;
 use testbed::cluster::Cluster;
 use testbed::sidecars::Sidecar;
-use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, controller_socket, manifests};
+use testbed::topolvm::{self, CONTROLLER, TopolvmSpec, controller_socket};
 
 /// Defaults of the flags that the test bed sets to other values.
 const DEFAULTS: [&str; 3] = ["--kube-api-qps=5", "--kube-api-burst=10", "-v=0"];
@@ -17,13 +17,11 @@ const CALL_DEFAULTS: [&str; 2] = ["--timeout=10s", "--retry-interval-start=1s"];
 const SIDECARS: [(Sidecar, &[&str]); 3] = [
     (
         Sidecar::UpstreamProvisioner,
-        &["--capacity-poll-interval=1m", "--kube-api-capacity-qps=1", "--kube-api-capacity-burst=5"],
+        &["--enable-capacity=false"],
     ),
     (Sidecar::Resizer, &["--retry-interval-max=5m"]),
     (Sidecar::Snapshotter, &["--feature-gates=CSIVolumeGroupSnapshot=false"]),
 ];
-/// Components with the rights of the embedded controllers.
-const COMPONENTS: [&str; 3] = ["embedded-provisioner", "embedded-resizer", "embedded-snapshotter"];
 /// Time for the controller to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -48,14 +46,14 @@ impl Provisioners {
     /// Returns the specification of a cluster without nodes and with the controller. Manifests are written into the
     /// directory.
     pub(super) fn spec(self, directory: &Path) -> Result<TopolvmSpec> {
-        let spec = TopolvmSpec { nodes: Vec::new(), sidecars: Vec::new(), ..TopolvmSpec::nodes(0)? };
-        if self == Self::Sidecars {
-            return Ok(TopolvmSpec { manifests: manifests().join("base"), ..spec });
-        }
-        let kustomization = Kustomization { base: "base", components: &COMPONENTS, ..Kustomization::default() };
-        let manifests = kustomization.write(&directory.join("embedded"))?;
-        let controller_arguments = vec!["--controllers=provisioner,capacity,resizer,snapshotter".to_owned()];
-        Ok(TopolvmSpec { manifests, controller_arguments, ..spec })
+        let (components, controllers): (&[&str], _) = match self {
+            Self::Sidecars => (&["sidecars"], "capacity"),
+            Self::Embedded => (&[], "provisioner,capacity,resizer,snapshotter"),
+        };
+        let kustomization = Kustomization { base: "base", components, ..Kustomization::default() };
+        let manifests = kustomization.write(&directory.join(self.name()))?;
+        let controller_arguments = vec![format!("--controllers={controllers}")];
+        Ok(TopolvmSpec { manifests, controller_arguments, embeds_controllers: false, ..TopolvmSpec::nodes(0)? })
     }
 
     /// Starts them in a cluster where the controller runs with other flags or not at all.
