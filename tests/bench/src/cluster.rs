@@ -1,5 +1,5 @@
-//! Measures the product in a whole cluster, with stock kubelet and sidecars and real LVM: times until objects are
-//! ready, and LVM processes of each operation.
+//! Measures the product in a whole cluster, with stock kubelet and snapshot-controller and real LVM: times until objects
+//! are ready, and LVM processes of each operation.
 
 mod bursts;
 mod copies;
@@ -12,9 +12,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use testbed::node::NodeSpec;
-use testbed::sidecars::{self, Sidecar};
 use testbed::size::GIB;
-use testbed::topolvm::{self, Topolvm, TopolvmSpec, controller_socket};
+use testbed::topolvm::{self, Topolvm, TopolvmSpec};
 use tokio::runtime;
 
 use self::setup::Setup;
@@ -30,11 +29,11 @@ pub(crate) const FAMILIES: [&str; 8] =
 /// Starts a cluster with one node and measures the selected figures.
 pub(crate) fn run(directory: &Path, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
     let node = NodeSpec { vg_disks: vec![VG_BYTES], ..NodeSpec::number(1) };
-    let spec = TopolvmSpec { nodes: vec![node], embeds_controllers: false, ..TopolvmSpec::nodes(1)? }.with_thin_class();
+    let spec = TopolvmSpec { nodes: vec![node], ..TopolvmSpec::nodes(1)? }.with_thin_class().with_snapshots();
     let (here, spec) = pin_nodes(spec)?;
     run_on_cpus(here.as_ref(), || {
         let topolvm = topolvm::up_with(&directory.join("c"), &spec)?;
-        let figures = start_sidecars(&topolvm).and_then(|()| measure(&topolvm, wanted));
+        let figures = measure(&topolvm, wanted);
         topolvm.cluster.down(None)?;
         figures
     })?
@@ -60,21 +59,6 @@ fn run_on_cpus<T>(cpus: Option<&CpuSet>, action: impl FnOnce() -> T) -> Result<T
     let done = action();
     sched_setaffinity(None, &before).context("move back to all CPUs")?;
     Ok(done)
-}
-
-/// Starts the sidecars with limits of requests to the API server that a hundred volumes at once do not reach.
-fn start_sidecars(topolvm: &Topolvm) -> Result<()> {
-    let cluster = &topolvm.cluster;
-    sidecars::apply_snapshot_crds(cluster)?;
-    for sidecar in [Sidecar::Provisioner, Sidecar::Resizer, Sidecar::SnapshotController, Sidecar::Snapshotter] {
-        let mut command = sidecar.command(cluster, &controller_socket(cluster));
-        command.args(["--kube-api-qps=1000", "--kube-api-burst=2000", "-v=1"]);
-        if sidecar == Sidecar::Provisioner {
-            command.arg("--worker-threads=100");
-        }
-        cluster.spawn(sidecar.name(), &command)?;
-    }
-    Ok(())
 }
 
 fn measure(topolvm: &Topolvm, wanted: &Selector<'_>) -> Result<Vec<Figure>> {
