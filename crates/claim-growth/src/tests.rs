@@ -110,7 +110,7 @@ fn context(server: &ApiServer, tasks: &Tasks, shutdown: &CancellationToken) -> G
     let capacity = Capacity::new(flavor, minimums, || jiff::Timestamp::UNIX_EPOCH);
     tasks.spawn("nodes", watch_nodes(capacity.clone(), client.clone(), shutdown.clone()));
     tasks.spawn("classes", watch_classes(capacity.clone(), client.clone(), shutdown.clone()));
-    let mut writer = LogicalVolumeWriter::default();
+    let mut writer = LogicalVolumeWriter::of_cluster();
     let (change, volumes_changed) = watch::channel(());
     let (volumes, reserved) = (writer.as_reader(), capacity.clone());
     let all = Api::<LogicalVolume>::all_with(client.clone(), &flavor);

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use kube::{Api, Client, ResourceExt as _};
-use topolvm_api::claim::{full_name, volume_name};
+use topolvm_api::claim::volume_name;
 use topolvm_api::{ApiFlavor, RebuildPolicies, RebuildPolicy, RebuildTrigger};
-use topolvm_kube::ReconcileError;
+use topolvm_kube::{CachedClaim, ReconcileError};
 
 /// Taint with which an administrator declares that a node is shut down and will not write to its volumes any more. The
 /// effect does not matter, as for Kubernetes' own pod garbage collector.
@@ -57,12 +57,13 @@ pub(super) async fn examine(
     client: &Client,
     flavor: ApiFlavor,
     policies: &RebuildPolicies,
-    seen: &PersistentVolumeClaim,
+    seen: &CachedClaim,
 ) -> Result<Examined, ReconcileError> {
-    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &seen.namespace().unwrap_or_default());
-    let found = claims.get_opt(&seen.name_any()).await.map_err(ReconcileError::api("read claim", full_name(seen)))?;
-    let is_same =
-        |claim: &PersistentVolumeClaim| claim.uid() == seen.uid() && claim.metadata.deletion_timestamp.is_none();
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), seen.namespace());
+    let found = claims.get_opt(seen.name()).await.map_err(ReconcileError::api("read claim", seen.full_name()))?;
+    let is_same = |claim: &PersistentVolumeClaim| {
+        claim.metadata.uid.as_deref() == seen.uid() && claim.metadata.deletion_timestamp.is_none()
+    };
     let Some(claim) = found.filter(is_same) else { return Ok(Examined::NotConcerned) };
     let (Some(volume), Ok(policy)) = (volume_name(&claim), policies.of(&claim)) else {
         return Ok(Examined::NotConcerned);

@@ -23,9 +23,9 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource as _, ResourceExt};
 use tokio::time::MissedTickBehavior;
-use topolvm_api::claim::{full_name, volume_name};
+use topolvm_api::claim::full_name;
 use topolvm_api::{ApiFlavor, RebuildPolicies, RebuildPolicy, RebuildTrigger};
-use topolvm_kube::{Cache, EventPublisher, LogicalVolumes, ReconcileError, ReconcileMetrics};
+use topolvm_kube::{Cache, CachedClaim, EventPublisher, LogicalVolumes, ReconcileError, ReconcileMetrics};
 use topolvm_runtime::error_chain;
 
 pub use args::RebuildArgs;
@@ -63,7 +63,7 @@ pub struct RebuildContext {
 pub struct Rebuild {
     context: RebuildContext,
     args: RebuildArgs,
-    claims: Cache<PersistentVolumeClaim>,
+    claims: Cache<CachedClaim>,
 }
 
 /// Memory from one check to the next.
@@ -81,7 +81,7 @@ struct Memory {
 impl Rebuild {
     /// Makes the controller. `claims` has the annotations and finalizers of all claims that may be concerned.
     #[must_use]
-    pub fn new(context: RebuildContext, args: RebuildArgs, claims: Cache<PersistentVolumeClaim>) -> Self {
+    pub fn new(context: RebuildContext, args: RebuildArgs, claims: Cache<CachedClaim>) -> Self {
         Self { context, args, claims }
     }
 
@@ -118,7 +118,8 @@ impl Rebuild {
     /// Releases the claims that an earlier setting, or another version, has held: no other component would.
     async fn release_all(&self) {
         for claim in self.claims.state().iter().filter(|claim| is_held(claim)) {
-            self.observe(claim, Box::pin(abandon_replacement(&self.context, claim))).await;
+            let claim = claim.to_object();
+            self.observe(&claim, Box::pin(abandon_replacement(&self.context, &claim))).await;
         }
     }
 
@@ -126,11 +127,12 @@ impl Rebuild {
     async fn check(&self, memory: &mut Memory) -> Result<(), ReconcileError> {
         self.announce(memory).await;
         let claims = self.claims.state();
-        for claim in claims.iter().filter(|claim| is_held(claim) && claim.metadata.deletion_timestamp.is_some()) {
-            self.observe(claim, Box::pin(finish_replacement(&self.context, claim))).await;
+        for claim in claims.iter().filter(|claim| is_held(claim) && claim.is_deleting()) {
+            let claim = claim.to_object();
+            self.observe(&claim, Box::pin(finish_replacement(&self.context, &claim))).await;
         }
         let policies = list_policies(&self.context).await?;
-        let live = || claims.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
+        let live = || claims.iter().filter(|claim| !claim.is_deleting());
         let mut candidates = Vec::new();
         for claim in live() {
             candidates.extend(self.find_candidate(claim, &policies, memory).await);
@@ -138,10 +140,11 @@ impl Rebuild {
         let lost: HashSet<_> = candidates.iter().filter_map(|candidate| candidate.claim.uid()).collect();
         memory.observations.retain(&lost);
         let uids: HashSet<_> = claims.iter().filter_map(|claim| claim.uid()).collect();
-        memory.refused.retain(|uid, _| uids.contains(uid));
+        memory.refused.retain(|uid, _| uids.contains(uid.as_str()));
         // A leader has ended between two writes, and the node has come back
-        for claim in live().filter(|claim| is_held(claim) && claim.uid().is_some_and(|uid| !lost.contains(&uid))) {
-            self.observe(claim, release_claim(&self.context, claim, &claim.metadata)).await;
+        for claim in live().filter(|claim| is_held(claim) && claim.uid().is_some_and(|uid| !lost.contains(uid))) {
+            let claim = claim.to_object();
+            self.observe(&claim, release_claim(&self.context, &claim, &claim.metadata)).await;
         }
         let blocker = self.find_blocker(&candidates).await?;
         for candidate in candidates {
@@ -158,14 +161,14 @@ impl Rebuild {
     /// Finds out whether the claim requests to be recreated, and whether its node seems to be lost.
     async fn find_candidate(
         &self,
-        claim: &PersistentVolumeClaim,
+        claim: &CachedClaim,
         policies: &RebuildPolicies,
         memory: &mut Memory,
     ) -> Option<Candidate> {
-        let policy = match policies.of(claim) {
+        let policy = match claim.rebuild_policy(policies) {
             Ok(policy) => policy,
             Err(error) => {
-                self.refuse(claim, &error.to_string(), memory).await;
+                self.refuse(&claim.to_object(), &error.to_string(), memory).await;
                 return None;
             }
         };
@@ -180,7 +183,7 @@ impl Rebuild {
             }
             Ok(Examined::NotConcerned) => None,
             Err(error) => {
-                let claim = full_name(claim);
+                let claim = claim.full_name();
                 tracing::warn!(
                     claim,
                     error = error_chain(&error),
@@ -193,8 +196,8 @@ impl Rebuild {
 
     /// Returns false where the watches have no hint that the node of a claim is lost, so that a cluster in which
     /// nothing happens costs no request. Taints are not watched: a Node that has not changed has no new one.
-    fn may_be_lost(&self, claim: &PersistentVolumeClaim, policy: RebuildPolicy, memory: &Memory) -> bool {
-        let Some(volume) = volume_name(claim) else { return false };
+    fn may_be_lost(&self, claim: &CachedClaim, policy: RebuildPolicy, memory: &Memory) -> bool {
+        let Some(volume) = claim.volume_name() else { return false };
         let Some(volume) = self.context.volumes.get(volume) else { return true };
         let node = volume.spec.node_name.as_str();
         let Some(found) = self.context.nodes.get(&ObjectRef::new(node)) else { return true };
@@ -284,13 +287,17 @@ impl Rebuild {
 
     /// Publishes on recreated claims that they are empty, and why.
     async fn announce(&self, memory: &mut Memory) {
+        if memory.replaced.is_empty() {
+            return;
+        }
         for claim in self.claims.state() {
-            let name = full_name(&claim);
-            if memory.replaced.get(&name).is_none_or(|(old, _)| *old == claim.uid()) {
+            let name = claim.full_name();
+            if memory.replaced.get(&name).is_none_or(|(old, _)| old.as_deref() == claim.uid()) {
                 continue;
             }
             if let Some((_, note)) = memory.replaced.remove(&name) {
-                self.context.events.publish_warning(&claim.object_ref(&()), "Rebuilt", "Rebuild", note).await;
+                let claim = claim.to_object().object_ref(&());
+                self.context.events.publish_warning(&claim, "Rebuilt", "Rebuild", note).await;
             }
         }
     }

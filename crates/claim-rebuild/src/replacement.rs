@@ -14,7 +14,7 @@ use serde_json::json;
 use topolvm_api::REBUILDING_FINALIZERS;
 use topolvm_api::claim::{full_name, is_mounted_by};
 use topolvm_kube::{
-    ReconcileError, add_finalizer, has_finalizer, json_patch, list_in_pages, none_if_deleted, none_if_not_found,
+    CachedClaim, ReconcileError, add_finalizer, json_patch, list_in_pages, none_if_deleted, none_if_not_found,
     remove_finalizers,
 };
 
@@ -68,8 +68,8 @@ pub(super) async fn finish_replacement(
 }
 
 /// Returns whether a claim has our finalizer, also that of the other API group.
-pub(super) fn is_held(claim: &PersistentVolumeClaim) -> bool {
-    REBUILDING_FINALIZERS.iter().any(|name| has_finalizer(&claim.metadata, name))
+pub(super) fn is_held(claim: &CachedClaim) -> bool {
+    REBUILDING_FINALIZERS.iter().any(|name| claim.has_finalizer(name))
 }
 
 /// Releases a claim if claims are not to be recreated any more. Its pods are deleted first, if the component `rebuild`

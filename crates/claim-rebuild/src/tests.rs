@@ -4,7 +4,7 @@ use prometheus_client::registry::Registry;
 use rstest::rstest;
 use serde_json::{Value, json};
 use topolvm_api::LogicalVolume;
-use topolvm_kube::{CacheWriter, LogicalVolumeWriter, watch_all};
+use topolvm_kube::{CacheWriter, CachedClaim, LogicalVolumeWriter, watch_all};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Failure;
@@ -42,7 +42,7 @@ impl Harness {
         let tasks = Tasks::new(shutdown.clone());
         let client = server.client();
         let (mut nodes, mut claims) = (CacheWriter::default(), CacheWriter::default());
-        let mut volumes = LogicalVolumeWriter::default();
+        let mut volumes = LogicalVolumeWriter::of_cluster();
         let events = EventPublisher::new(client.clone(), "tester", "me".to_owned());
         let metrics = ReconcileMetrics::register(&mut Registry::default());
         let context = RebuildContext {
@@ -61,7 +61,8 @@ impl Harness {
         let apply_volume = move |event| drop(volumes.apply(event));
         tasks.spawn("volumes", watch_all("LogicalVolumes", all_volumes, end(), apply_volume));
         let all_claims = Api::<PersistentVolumeClaim>::all(client);
-        tasks.spawn("claims", watch_all("claims", all_claims, end(), move |event| claims.apply(&event)));
+        let apply_claim = move |event| claims.apply(&CachedClaim::from_event(flavor, &event));
+        tasks.spawn("claims", watch_all("claims", all_claims, end(), apply_claim));
         let end = end();
         tasks.spawn("rebuild", async move {
             end.run_until_cancelled(rebuild.run()).await;

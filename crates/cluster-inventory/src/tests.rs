@@ -106,7 +106,7 @@ impl Setup {
 
     /// Asks all agents for the volumes. There is a volume on the node n9.
     async fn ask(&self, flags: &[&str]) -> (StatusCode, Value, Value) {
-        let mut volumes = LogicalVolumeWriter::default();
+        let mut volumes = LogicalVolumeWriter::of_cluster();
         volumes.apply(kube::runtime::watcher::Event::Apply(logical_volume("pvc-1").on("n9").build()));
         let access = self.program(flags).access;
         let inventory = Inventory::new(access, self.api.client(), "topolvm-system", volumes.as_reader());
@@ -180,7 +180,7 @@ async fn without_what_agents_are_asked_with_the_answer_names_the_flag(#[case] fl
         "--inventory-token-file" => access.inventory_token_file = path,
         _ => access.inventory_agents_ca = path.display().to_string(),
     }
-    let volumes = LogicalVolumeWriter::default().as_reader();
+    let volumes = LogicalVolumeWriter::of_cluster().as_reader();
     let inventory = Inventory::new(access, setup.api.client(), "topolvm-system", volumes);
     let error = inventory.ask_all(InventoryList::Volumes).await.err().unwrap();
     assert!(error.to_string().contains(flag), "{error}");

@@ -28,7 +28,7 @@ impl Harness {
         let tasks = Tasks::new(shutdown.clone());
         let (flavor, client) = (ApiFlavor::TopoLvm, server.client());
         let mut registry = Registry::default();
-        let mut volumes = LogicalVolumeWriter::default();
+        let mut volumes = LogicalVolumeWriter::of_cluster();
         let sources = DoctorSources {
             client: client.clone(),
             flavor,

@@ -7,7 +7,7 @@ use kube::{Api, Client, Resource as _, ResourceExt as _};
 use topolvm_api::CREATED_BY;
 use topolvm_api::claim::full_name;
 use topolvm_kube::{
-    Cache, ReconcileError, add_finalizer, has_finalizer, json_patch, none_if_not_found, remove_finalizers,
+    Cache, CachedClaim, ReconcileError, add_finalizer, has_finalizer, json_patch, none_if_not_found, remove_finalizers,
 };
 use topolvm_runtime::error_chain;
 
@@ -50,16 +50,16 @@ impl Provisioner {
 
 /// Releases all claims that a provisioner has held which does not run any more. `claims` has the finalizers of all
 /// claims of the driver.
-pub async fn release_held_claims(client: Client, claims: Cache<PersistentVolumeClaim>) {
+pub async fn release_held_claims(client: Client, claims: Cache<CachedClaim>) {
     // False only when the process ends
     if !claims.wait_until_listed().await {
         return;
     }
-    for claim in claims.state().iter().filter(|claim| is_held(claim)) {
-        match release(&client, claim).await {
-            Ok(_) => tracing::info!(claim = full_name(claim), "released a claim of the embedded provisioner"),
+    for claim in claims.state().iter().filter(|claim| claim.has_finalizer(FINALIZER)) {
+        match release(&client, &claim.to_object()).await {
+            Ok(_) => tracing::info!(claim = claim.full_name(), "released a claim of the embedded provisioner"),
             Err(error) => {
-                tracing::warn!(claim = full_name(claim), error = error_chain(&error), "cannot release a claim");
+                tracing::warn!(claim = claim.full_name(), error = error_chain(&error), "cannot release a claim");
             }
         }
     }

@@ -33,6 +33,9 @@ pub struct LogicalVolume {
     /// Observed state; written by the node agent only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<LogicalVolumeStatus>,
+    /// Annotations that [`pack_annotations`](Self::pack_annotations) has taken out of the metadata.
+    #[serde(skip)]
+    pub packed_annotations: Box<[(Box<str>, Box<str>)]>,
 }
 
 /// Desired state.
@@ -126,6 +129,7 @@ impl LogicalVolume {
             metadata: ObjectMeta { name: Some(spec.name.clone()), ..ObjectMeta::default() },
             spec,
             status: None,
+            packed_annotations: Box::default(),
         }
     }
 
@@ -173,7 +177,18 @@ impl LogicalVolume {
 
     /// Returns the value of an annotation; an empty one counts as none.
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
+        let packed = self.packed_annotations.iter().find(|(name, _)| **name == *key).map(|(_, value)| &**value);
+        let value = packed.or_else(|| self.metadata.annotations.as_ref()?.get(key).map(String::as_str));
+        value.filter(|value| !value.is_empty())
+    }
+
+    /// Makes the object smaller for a cache: the map of annotations in the metadata takes 560 bytes for up to eleven.
+    /// An empty one stays, so that a patch that adds an annotation overwrites no other.
+    pub fn pack_annotations(&mut self) {
+        if let Some(annotations) = &mut self.metadata.annotations {
+            let packed = std::mem::take(annotations).into_iter();
+            self.packed_annotations = packed.map(|(key, value)| (key.into(), value.into())).collect();
+        }
     }
 
     /// Returns namespace and name of the claim that the volume was created for; `None` if the object does not name it.
@@ -269,6 +284,21 @@ mod tests {
         assert_eq!(volume.claim(ApiFlavor::Legacy), None);
         volume.metadata.annotations = None;
         assert_eq!(volume.claim(ApiFlavor::TopoLvm), None);
+    }
+
+    #[test]
+    fn packed_annotations_are_read_and_leave_an_empty_map() {
+        let mut volume: LogicalVolume = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "pvc-1", "annotations": {"topolvm.io/claim": "shop/data", "empty": ""}},
+        }))
+        .unwrap();
+        volume.pack_annotations();
+        assert_eq!(volume.claim(ApiFlavor::TopoLvm), Some(("shop", "data")));
+        assert_eq!((volume.annotation("empty"), volume.annotation("other")), (None, None));
+        assert_eq!(volume.metadata.annotations, Some([].into()));
+        volume.metadata.annotations = None;
+        volume.pack_annotations();
+        assert_eq!(volume.metadata.annotations, None);
     }
 
     #[test]

@@ -73,9 +73,18 @@ impl RebuildPolicies {
 
     /// Returns the policy of a claim: each of its annotations counts more than the parameter of its StorageClass.
     pub fn of(&self, claim: &PersistentVolumeClaim) -> Result<RebuildPolicy, RebuildPolicyError> {
-        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_ref());
+        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
+        self.of_fields(class, |key| claim.annotations().get(key).map(String::as_str))
+    }
+
+    /// Returns the policy of the claim with this StorageClass and these annotations.
+    pub fn of_fields<'a>(
+        &'a self,
+        class: Option<&str>,
+        annotation: impl Fn(&str) -> Option<&'a str>,
+    ) -> Result<RebuildPolicy, RebuildPolicyError> {
         let parameters = class.and_then(|class| self.parameters.get(class));
-        let find = |key: &str| claim.annotations().get(key).or_else(|| parameters?.get(key)).map(String::as_str);
+        let find = |key: &str| annotation(key).or_else(|| parameters?.get(key).map(String::as_str));
         let trigger = parse(self.flavor.rebuild(), find(self.flavor.rebuild()), &VALUES)?;
         let flags = [("true", true), ("false", false)];
         let keeps_volume = parse(self.flavor.rebuild_keep(), find(self.flavor.rebuild_keep()), &flags)?;

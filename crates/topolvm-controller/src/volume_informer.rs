@@ -33,11 +33,11 @@ impl VolumeInformer {
     ) -> (Self, impl Future<Output = anyhow::Result<()>> + Send) {
         // The sender lives in the task: waiters notice when it ends
         let (change, changed) = watch::channel(());
-        let mut writer = LogicalVolumeWriter::default();
+        let mut writer = LogicalVolumeWriter::of_cluster();
         let informer = Self { cache: writer.as_reader(), changed };
-        let task = watch_all("LogicalVolumes", api, shutdown, move |event| {
+        let task = watch_all("LogicalVolumes", api, shutdown, move |mut event| {
             capacity.apply_volume(&event);
-            writer.apply(event);
+            writer.store(&mut event);
             change.send_replace(());
         });
         (informer, task)

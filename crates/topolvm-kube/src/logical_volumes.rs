@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
+use tokio::sync::watch;
 use topolvm_api::LogicalVolume;
 
 use crate::{Cache, CacheWriter};
@@ -17,22 +17,42 @@ pub struct LogicalVolumes(Cache<LogicalVolume>);
 
 /// Keeps the cache up to date. Each watch has its own writer.
 #[derive(Debug, Default)]
-pub struct LogicalVolumeWriter(CacheWriter<LogicalVolume>);
+pub struct LogicalVolumeWriter {
+    cache: CacheWriter<LogicalVolume>,
+    /// Drops what only the agent of the volume's node reads, too.
+    is_of_cluster: bool,
+}
 
 impl LogicalVolumeWriter {
+    /// Makes the writer of a cache of the objects of all nodes. It also drops labels, `spec.name` and the condition of
+    /// a healthy volume, which only the agent of the volume's node reads, and packs the annotations: half of what would
+    /// be left.
+    #[must_use]
+    pub fn of_cluster() -> Self {
+        Self { cache: CacheWriter::default(), is_of_cluster: true }
+    }
+
     /// Returns a reader of the cache.
     #[must_use]
     pub fn as_reader(&self) -> LogicalVolumes {
-        LogicalVolumes(self.0.as_reader())
+        LogicalVolumes(self.cache.as_reader())
     }
 
-    /// Applies an event of the watch, and returns the names of the objects of which there is something new: all of them
+    /// Stores an event of the watch.
+    pub fn store(&mut self, event: &mut Event<LogicalVolume>) {
+        if let Event::Apply(volume) | Event::InitApply(volume) = event {
+            prune(volume);
+            if self.is_of_cluster {
+                prune_for_cluster(volume);
+            }
+        }
+        self.cache.apply(event);
+    }
+
+    /// Stores an event of the watch, and returns the names of the objects of which there is something new: all of them
     /// when a list is complete.
     pub fn apply(&mut self, mut event: Event<LogicalVolume>) -> Vec<String> {
-        if let Event::Apply(volume) | Event::InitApply(volume) = &mut event {
-            prune(volume);
-        }
-        self.0.apply(&event);
+        self.store(&mut event);
         match event {
             Event::Apply(volume) | Event::Delete(volume) => vec![volume.name().to_owned()],
             Event::InitDone => self.as_reader().names(),
@@ -47,6 +67,12 @@ impl LogicalVolumes {
         self.0.wait_until_listed().await
     }
 
+    /// Returns what becomes true when all objects have been listed once.
+    #[must_use]
+    pub fn listed(&self) -> watch::Receiver<bool> {
+        self.0.listed()
+    }
+
     /// Returns whether all objects have been listed once.
     #[must_use]
     pub fn is_listed(&self) -> bool {
@@ -56,7 +82,7 @@ impl LogicalVolumes {
     /// Returns the object of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<LogicalVolume>> {
-        self.0.get(&ObjectRef::new(name))
+        self.0.get_by_name("", name)
     }
 
     /// Returns the object with this UID or, where there is none, one with this CSI volume id: no object passes for
@@ -88,9 +114,21 @@ fn prune(volume: &mut LogicalVolume) {
     }
 }
 
+/// Drops fields that only the agent of the volume's node reads. The status shows without the condition that a volume is
+/// ready.
+fn prune_for_cluster(volume: &mut LogicalVolume) {
+    volume.metadata.labels = None;
+    volume.pack_annotations();
+    volume.spec.name = String::new();
+    if let Some(status) = &mut volume.status {
+        status.conditions.retain(|condition| condition.type_ != "Ready" || condition.status != "True");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+    use topolvm_api::{ApiFlavor, Readiness, ready_condition};
     use topolvm_testkit::fixtures::logical_volume;
 
     use super::*;
@@ -157,6 +195,58 @@ mod tests {
         let mut kept = builder.build();
         kept.types = None;
         assert_eq!(writer.as_reader().get("pvc-1").as_deref(), Some(&kept));
+    }
+
+    #[test]
+    fn cluster_cache_lacks_what_only_the_agent_reads() {
+        let mut volume =
+            logical_volume("pvc-1").uid("u").annotation("topolvm.io/claim", "a/b").ready("u", "1Gi").build();
+        volume.metadata.labels = Some([("app".to_owned(), "x".to_owned())].into());
+        let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
+        let cached = |volume: &LogicalVolume, is_lost: bool| {
+            let mut volume = volume.clone();
+            let mut status = volume.status.take().unwrap();
+            status.conditions = vec![ready_condition(&volume, &status, is_lost, now)];
+            volume.status = Some(status);
+            let mut writer = LogicalVolumeWriter::of_cluster();
+            writer.store(&mut Event::Apply(volume));
+            LogicalVolume::clone(&writer.as_reader().get("pvc-1").unwrap())
+        };
+        let healthy = cached(&volume, false);
+        assert_eq!((healthy.readiness(), healthy.volume_id()), (Readiness::VolumeReady, Some("u")));
+        assert_eq!(healthy.claim(ApiFlavor::TopoLvm), Some(("a", "b")));
+        assert_eq!((healthy.metadata.labels, healthy.spec.name.as_str()), (None, ""));
+        assert_eq!(healthy.status.unwrap().conditions, []);
+        assert_eq!(cached(&volume, true).readiness(), Readiness::VolumeLost);
+    }
+
+    #[test]
+    fn cluster_cache_takes_1300_bytes_for_a_volume() {
+        let uid = "0c54f5f8-52f1-4f38-9a27-3e5a1d7f6f10";
+        let name = format!("pvc-{uid}");
+        let mut volume = logical_volume(&name).uid(uid).on("node-0123").class("ssd").ready(uid, "1Gi").build();
+        let annotations = [("topolvm.io/claim", "default/data-db-0"), ("topolvm.io/filesystem", "ext4")];
+        let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        volume.metadata.annotations = Some(annotations.into());
+        volume.metadata.finalizers = Some(vec!["topolvm.io/logicalvolume".to_owned()]);
+        volume.metadata.resource_version = Some("123456789".to_owned());
+        let mut writer = LogicalVolumeWriter::of_cluster();
+        writer.store(&mut Event::Apply(volume));
+        let cached = writer.as_reader().get(&name).unwrap();
+        let (metadata, spec, status) = (&cached.metadata, &cached.spec, cached.status.as_ref().unwrap());
+        let version = metadata.resource_version.as_ref().unwrap();
+        let mut texts: Vec<&str> = vec![&name, uid, version, &spec.node_name, &spec.device_class, &spec.size.0];
+        texts.extend([&status.volume_id, &status.current_size.as_ref().unwrap().0].map(String::as_str));
+        texts.extend(metadata.finalizers.iter().flatten().map(String::as_str));
+        texts.extend(cached.packed_annotations.iter().flat_map(|(key, value)| [&**key, &**value]));
+        // As malloc(3) rounds the pieces, and the two counts of an Arc
+        let heap = |bytes: usize| (bytes + 8).next_multiple_of(16).max(32);
+        let lists = heap(size_of::<String>()) + heap(size_of_val(&*cached.packed_annotations));
+        let bytes =
+            heap(size_of::<LogicalVolume>() + 16) + lists + texts.iter().map(|text| heap(text.len())).sum::<usize>();
+        assert!(bytes <= 1300, "{bytes}");
+        assert_eq!((metadata.labels.as_ref(), spec.name.as_str(), status.conditions.len()), (None, "", 0));
+        assert_eq!(texts.len(), 13);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::runtime::watcher::Event;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tonic::Code;
-use topolvm_kube::CacheWriter;
+use topolvm_api::ApiFlavor;
+use topolvm_kube::{CacheWriter, CachedClaim};
 use topolvm_testkit::fixtures::node;
 
 use super::driver::{Answer, FakeDriver};
@@ -284,11 +284,11 @@ async fn held_claim_is_released_where_no_provisioner_runs() {
     bench.driver.answer(&[Answer::Fails(Code::Aborted)]);
     bench.apply(claim("data", json!({}))).await;
     let server = bench.stop().await;
-    let mut writer = CacheWriter::<PersistentVolumeClaim>::default();
+    let mut writer = CacheWriter::default();
     let held = serde_json::from_value(server.get_json(CLAIMS, "default", "data").unwrap()).unwrap();
     let cache = writer.as_reader();
     for event in [Event::Init, Event::InitApply(held), Event::InitDone] {
-        writer.apply(&event);
+        writer.apply(&CachedClaim::from_event(ApiFlavor::TopoLvm, &event));
     }
     release_held_claims(server.client(), cache).await;
     let claim = server.get_json(CLAIMS, "default", "data").unwrap();

@@ -13,13 +13,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::Api;
 use kube::api::{ListParams, PatchParams};
-use kube::{Api, ResourceExt as _};
 use tokio::time::{Interval, MissedTickBehavior};
 use topolvm_api::LogicalVolume;
-use topolvm_api::claim::{full_name, volume_name};
-use topolvm_kube::{Cache, ReconcileError, json_patch, list_in_pages, none_if_not_found, set_annotation};
+use topolvm_kube::{Cache, CachedClaim, ReconcileError, json_patch, list_in_pages, none_if_not_found, set_annotation};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
@@ -37,7 +36,7 @@ const PAGE: u32 = 200;
 /// The controller of claim annotations.
 pub(super) struct ClaimAnnotation {
     pub(super) shared: Controllers,
-    pub(super) claims: Cache<PersistentVolumeClaim>,
+    pub(super) claims: Cache<CachedClaim>,
 }
 
 /// Number of searches in vain, by the UID of the LogicalVolume.
@@ -77,7 +76,7 @@ impl ClaimAnnotation {
                 continue;
             }
             if self.has_volume(&claim, &volume).await? {
-                let name = full_name(&claim);
+                let name = claim.full_name();
                 self.shared.metrics.observe("claimannotation", self.annotate(&volume, &name)).await?;
             } else {
                 refuted.insert(pair);
@@ -88,27 +87,24 @@ impl ClaimAnnotation {
 
     /// Returns the volume of the name of the PersistentVolume to which a claim is bound, if its annotation names
     /// another claim.
-    fn moved_volume(
-        &self,
-        claim: Arc<PersistentVolumeClaim>,
-    ) -> Option<(Pair, Arc<LogicalVolume>, Arc<PersistentVolumeClaim>)> {
-        let volume = self.shared.volumes.cache.get(volume_name(&claim)?)?;
+    fn moved_volume(&self, claim: Arc<CachedClaim>) -> Option<(Pair, Arc<LogicalVolume>, Arc<CachedClaim>)> {
+        let volume = self.shared.volumes.cache.get(claim.volume_name()?)?;
         let named = volume.claim(self.shared.flavor)?;
-        let is_moved = named != (claim.namespace()?.as_str(), claim.name_any().as_str());
-        let is_live = !volume.is_deleting() && claim.metadata.deletion_timestamp.is_none();
-        let pair = (volume.uid().to_owned(), claim.uid()?);
+        let is_moved = named != (claim.namespace(), claim.name());
+        let is_live = !volume.is_deleting() && !claim.is_deleting();
+        let pair = (volume.uid().to_owned(), claim.uid()?.to_owned());
         (is_moved && is_live && !volume.is_snapshot()).then_some((pair, volume, claim))
     }
 
     /// Reads from the API server whether a claim has the PersistentVolume of a volume.
-    async fn has_volume(&self, claim: &PersistentVolumeClaim, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
+    async fn has_volume(&self, claim: &CachedClaim, volume: &LogicalVolume) -> Result<bool, ReconcileError> {
         let api: Api<PersistentVolume> = Api::all(self.shared.client.clone());
         // Listing is all that the ClusterRole allows
         let named = ListParams::default().fields(&format!("metadata.name={}", volume.name()));
         let found = api.list(&named).await.map_err(ReconcileError::api("read PersistentVolume", volume.name()))?;
         let Some(persistent) = found.items.into_iter().next() else { return Ok(false) };
         let owner = persistent.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
-        let is_bound = owner.is_some_and(|owner| owner.uid.is_some() && owner.uid == claim.metadata.uid);
+        let is_bound = owner.is_some_and(|owner| owner.uid.is_some() && owner.uid.as_deref() == claim.uid());
         Ok(is_bound && self.claim_of(&persistent).is_some_and(|(id, _)| volume.volume_id() == Some(id)))
     }
 

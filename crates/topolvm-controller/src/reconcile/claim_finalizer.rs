@@ -22,7 +22,9 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use topolvm_api::claim::{full_name, is_mounted_by};
-use topolvm_kube::{Cache, ReconcileError, json_patch, list_in_pages, none_if_not_found, remove_finalizers};
+use topolvm_kube::{
+    Cache, CachedClaim, ReconcileError, json_patch, list_in_pages, none_if_not_found, remove_finalizers,
+};
 use topolvm_runtime::error_chain;
 
 use super::Controllers;
@@ -50,13 +52,17 @@ impl ClaimFinalizer {
     /// Runs for as long as claims come.
     pub(super) async fn run(
         self,
-        claims: Cache<PersistentVolumeClaim>,
+        claims: Cache<CachedClaim>,
         removals: mpsc::UnboundedReceiver<ObjectRef<PersistentVolumeClaim>>,
     ) {
         let queue = UnboundedReceiverStream::new(removals);
         let this = &self;
         let reconcile = async |claim: Arc<PersistentVolumeClaim>| this.reconcile(&claim).await;
-        reconcile_all("persistentvolumeclaim", &self.shared.metrics, claims, queue, reconcile).await;
+        let find = |claim: &ObjectRef<PersistentVolumeClaim>| {
+            let found = claims.get_by_name(claim.namespace.as_deref().unwrap_or_default(), &claim.name);
+            found.map(|claim| Arc::new(claim.to_object()))
+        };
+        reconcile_all("persistentvolumeclaim", &self.shared.metrics, find, queue, reconcile).await;
     }
 
     /// Removes the finalizers that are due for removal.

@@ -3,15 +3,13 @@
 //!
 //! Cached are only the claims of this driver, and of them only the fields that the controllers read.
 
-use std::sync::Arc;
-
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::Event;
 use tokio::sync::mpsc;
-use topolvm_api::claim::{PROVISIONER, provisioner, selected_node, volume_name};
-use topolvm_api::{ApiFlavor, REBUILDING_FINALIZERS, SELECTED_NODE};
-use topolvm_kube::{Cache, CacheWriter, has_finalizer};
+use topolvm_api::claim::{provisioner, selected_node, volume_name};
+use topolvm_api::{ApiFlavor, REBUILDING_FINALIZERS};
+use topolvm_kube::{Cache, CacheWriter, CachedClaim, has_finalizer};
 
 use super::leader_task::ClaimSubscriber;
 use super::pending_resize::ResizeEvent;
@@ -23,7 +21,7 @@ pub(super) struct ClaimInformer {
     /// Keeps the cache current until it is dropped, when this replica's term as leader ends.
     pub(super) subscription: Subscription,
     /// The claims that are of this driver or may be.
-    pub(super) cache: Cache<PersistentVolumeClaim>,
+    pub(super) cache: Cache<CachedClaim>,
     /// The events of claims, as far as they are about the size of filesystems.
     pub(super) resizes: mpsc::UnboundedReceiver<ResizeEvent>,
     /// Claims with a finalizer to remove.
@@ -35,7 +33,7 @@ impl ClaimInformer {
     pub(super) fn new(
         claims: &ClaimWatch,
         policy: FinalizerPolicy,
-        mut writer: CacheWriter<PersistentVolumeClaim>,
+        mut writer: CacheWriter<CachedClaim>,
         mut subscribers: Vec<ClaimSubscriber>,
     ) -> Self {
         let flavor = policy.flavor;
@@ -50,16 +48,18 @@ impl ClaimInformer {
             for subscriber in &mut subscribers {
                 subscriber(&event);
             }
-            let Some(event) = filter_and_prune(flavor, event) else { return };
+            let Some(event) = to_cached(flavor, &event) else { return };
             writer.apply(&event);
-            // Reconciles begin with what the store has, which shows a list only when it is complete
-            let changed = match event {
-                Event::Apply(claim) => vec![Arc::new(claim)],
-                Event::InitDone => store.state(),
-                Event::InitApply(_) | Event::Delete(_) | Event::Init => Vec::new(),
+            let send_if_due = |claim: &CachedClaim| {
+                if policy.is_removal_due(claim) {
+                    drop(removal_sender.send(ObjectRef::new(claim.name()).within(claim.namespace())));
+                }
             };
-            for claim in changed.iter().filter(|claim| policy.is_removal_due(claim)) {
-                drop(removal_sender.send(ObjectRef::from_obj(&**claim)));
+            // Reconciles begin with what the store has, which shows a list only when it is complete
+            match &event {
+                Event::Apply(claim) => send_if_due(claim),
+                Event::InitDone => store.state().iter().for_each(|claim| send_if_due(claim)),
+                Event::InitApply(_) | Event::Delete(_) | Event::Init => {}
             }
         });
         Self { subscription, cache, resizes, finalizer_removals }
@@ -67,14 +67,13 @@ impl ClaimInformer {
 }
 
 /// Turns an event of the watch into one for the cache. A claim that is not, or no longer, of interest is a deleted one.
-fn filter_and_prune(flavor: ApiFlavor, event: Event<PersistentVolumeClaim>) -> Option<Event<PersistentVolumeClaim>> {
-    match event {
-        Event::Apply(claim) if !is_of_interest(flavor, &claim) => Some(Event::Delete(claim)),
-        Event::InitApply(claim) if !is_of_interest(flavor, &claim) => None,
-        Event::Apply(claim) => Some(Event::Apply(prune(flavor, claim))),
-        Event::InitApply(claim) => Some(Event::InitApply(prune(flavor, claim))),
-        other @ (Event::Delete(_) | Event::Init | Event::InitDone) => Some(other),
+fn to_cached(flavor: ApiFlavor, event: &Event<PersistentVolumeClaim>) -> Option<Event<CachedClaim>> {
+    if let Event::Apply(claim) | Event::InitApply(claim) = event
+        && !is_of_interest(flavor, claim)
+    {
+        return matches!(event, Event::Apply(_)).then(|| Event::Delete(CachedClaim::new(flavor, claim)));
     }
+    Some(CachedClaim::from_event(flavor, event))
 }
 
 fn is_of_interest(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> bool {
@@ -87,45 +86,24 @@ fn is_of_interest(flavor: ApiFlavor, claim: &PersistentVolumeClaim) -> bool {
     may_be_ours || ours.any(|name| has_finalizer(&claim.metadata, name))
 }
 
-/// Drops what no controller reads.
-fn prune(flavor: ApiFlavor, mut claim: PersistentVolumeClaim) -> PersistentVolumeClaim {
-    claim.metadata.managed_fields = None;
-    claim.metadata.labels = None;
-    claim.metadata.owner_references = None;
-    if let Some(annotations) = &mut claim.metadata.annotations {
-        let read = [SELECTED_NODE, flavor.rebuild(), flavor.rebuild_keep()];
-        annotations.retain(|key, _| read.contains(&key.as_str()) || PROVISIONER.contains(&key.as_str()));
-    }
-    claim.spec = claim.spec.map(|spec| PersistentVolumeClaimSpec {
-        storage_class_name: spec.storage_class_name,
-        volume_name: spec.volume_name,
-        ..PersistentVolumeClaimSpec::default()
-    });
-    claim.status = None;
-    claim
-}
-
 #[cfg(test)]
 mod tests {
     use kube::ResourceExt as _;
+    use topolvm_api::claim::PROVISIONER;
     use topolvm_testkit::fixtures::claim;
 
     use super::*;
 
     #[test]
-    fn claim_cache_holds_only_read_fields_of_own_claims() {
+    fn claim_cache_holds_only_own_claims() {
         let ours = claim("a").class("fast").selected_node("n1").bound_to("pvc-1").build();
-        let Some(Event::Apply(cached)) = filter_and_prune(ApiFlavor::TopoLvm, Event::Apply(ours)) else {
-            panic!("dropped")
-        };
-        assert_eq!(selected_node(&cached), Some("n1"));
-        assert_eq!(volume_name(&cached), Some("pvc-1"));
-        assert_eq!(cached.status, None);
+        let Some(Event::Apply(cached)) = to_cached(ApiFlavor::TopoLvm, &Event::Apply(ours)) else { panic!("dropped") };
+        assert_eq!((cached.selected_node(), cached.volume_name()), (Some("n1"), Some("pvc-1")));
 
         let mut foreign = claim("b").selected_node("n1").build();
         foreign.annotations_mut().insert(PROVISIONER[0].to_owned(), "ebs.example".to_owned());
         // It may have been ours a moment ago
-        assert!(matches!(filter_and_prune(ApiFlavor::TopoLvm, Event::Apply(foreign.clone())), Some(Event::Delete(_))));
-        assert!(filter_and_prune(ApiFlavor::TopoLvm, Event::InitApply(foreign)).is_none());
+        assert!(matches!(to_cached(ApiFlavor::TopoLvm, &Event::Apply(foreign.clone())), Some(Event::Delete(_))));
+        assert!(to_cached(ApiFlavor::TopoLvm, &Event::InitApply(foreign)).is_none());
     }
 }

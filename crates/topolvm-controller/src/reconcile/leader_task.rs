@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::runtime::watcher::Event;
-use topolvm_kube::Cache;
+use topolvm_kube::{Cache, CachedClaim};
 
 /// A function that takes the events of the watch of claims.
 pub(super) type ClaimSubscriber = Box<dyn FnMut(&Event<PersistentVolumeClaim>) + Send>;
@@ -16,7 +16,7 @@ pub(crate) type LeaderTask = Arc<dyn Fn(&mut Term) -> BoxFuture<'static, ()> + S
 /// One term of this replica as the leader, which its tasks share.
 pub(crate) struct Term {
     /// The claims that are of this driver or may be.
-    pub(crate) claims: Cache<PersistentVolumeClaim>,
+    pub(crate) claims: Cache<CachedClaim>,
     subscribers: Vec<ClaimSubscriber>,
 }
 
@@ -30,7 +30,7 @@ impl Term {
 /// Starts tasks for a term, which share this cache of claims. Returns them, and their subscribers to events of claims.
 pub(super) fn start_all(
     tasks: &[LeaderTask],
-    claims: Cache<PersistentVolumeClaim>,
+    claims: Cache<CachedClaim>,
 ) -> (Vec<BoxFuture<'static, ()>>, Vec<ClaimSubscriber>) {
     let mut term = Term { claims, subscribers: Vec::new() };
     let started = tasks.iter().map(|start| start(&mut term)).collect();

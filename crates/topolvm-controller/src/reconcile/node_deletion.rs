@@ -13,13 +13,14 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, PatchParams, Preconditions};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _, ResourceExt};
 use topolvm_api::claim::{full_name, provisioner, selected_node, volume_name};
 use topolvm_api::{LogicalVolume, RebuildPolicies, RebuildPolicy, SELECTED_NODE};
 use topolvm_capacity::NodeMeta;
 use topolvm_kube::{
-    Cache, ReconcileError, json_patch, list_selected, none_if_deleted, none_if_not_found, remove_annotation,
-    remove_finalizers, set_annotation,
+    Cache, CachedClaim, ReconcileError, json_patch, list_selected, none_if_deleted, none_if_not_found,
+    remove_annotation, remove_finalizers, set_annotation,
 };
 
 use super::Controllers;
@@ -30,7 +31,7 @@ use keepers::Keepers;
 /// The controller of deleted Nodes.
 pub(super) struct NodeDeletion {
     pub(super) shared: Controllers,
-    pub(super) claims: Cache<PersistentVolumeClaim>,
+    pub(super) claims: Cache<CachedClaim>,
 }
 
 impl NodeDeletion {
@@ -38,7 +39,8 @@ impl NodeDeletion {
     pub(super) async fn run(self) {
         let (this, nodes) = (&self, &self.shared.nodes);
         let reconcile = async |node: Arc<NodeMeta>| this.reconcile(&node).await;
-        reconcile_all("node", &self.shared.metrics, nodes.cache.clone(), nodes.awaiting_finalizer(), reconcile).await;
+        let find = |node: &ObjectRef<NodeMeta>| nodes.cache.get(node);
+        reconcile_all("node", &self.shared.metrics, find, nodes.awaiting_finalizer(), reconcile).await;
     }
 
     /// Deletes claims and volumes of a deleted Node, and takes the finalizer off it.
@@ -122,10 +124,10 @@ impl NodeDeletion {
         }
         let policies = RebuildPolicies::new(self.shared.flavor, self.list_classes().await?.iter());
         // A value that cannot be understood may have meant it
-        let is_rebuilt = |claim: &PersistentVolumeClaim| policies.of(claim).map_or(true, RebuildPolicy::is_on);
+        let is_rebuilt = |claim: &CachedClaim| claim.rebuild_policy(&policies).map_or(true, RebuildPolicy::is_on);
         let claims = self.claims.state();
         let rebuilt = claims.iter().filter(|claim| is_rebuilt(claim));
-        Ok(rebuilt.filter_map(|claim| volume_name(claim).map(str::to_owned)).collect())
+        Ok(rebuilt.filter_map(|claim| claim.volume_name().map(str::to_owned)).collect())
     }
 
     /// Deletes the claims that are bound to one of these volumes of the node, and removes the node from those that wait
@@ -139,8 +141,8 @@ impl NodeDeletion {
         is_bound_here: impl Fn(&str) -> bool,
     ) -> Result<(), ReconcileError> {
         // A claim that was bound immediately, or by hand, has no node on it
-        let may_be_here = |claim: &PersistentVolumeClaim| {
-            selected_node(claim) == Some(node) || volume_name(claim).is_some_and(&is_bound_here)
+        let may_be_here = |claim: &CachedClaim| {
+            claim.selected_node() == Some(node) || claim.volume_name().is_some_and(&is_bound_here)
         };
         let mut claims = self.claims.state();
         claims.retain(|claim| may_be_here(claim));
@@ -174,13 +176,13 @@ impl NodeDeletion {
     /// Reads a claim from the API server; `None` if it is gone, being deleted, of another driver or of another node.
     async fn read_claim(
         &self,
-        seen: &PersistentVolumeClaim,
+        seen: &CachedClaim,
         node: &str,
         volumes: &[LogicalVolume],
         classes: &HashSet<String>,
     ) -> Result<Option<PersistentVolumeClaim>, ReconcileError> {
-        let found = self.claim_api(seen).get_opt(&seen.name_any()).await;
-        let found = found.map_err(ReconcileError::api("read claim", full_name(seen)))?;
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.shared.client.clone(), seen.namespace());
+        let found = api.get_opt(seen.name()).await.map_err(ReconcileError::api("read claim", seen.full_name()))?;
         let is_live = |claim: &PersistentVolumeClaim| claim.metadata.deletion_timestamp.is_none();
         let Some(claim) = found.filter(is_live) else { return Ok(None) };
         let is_here = match volume_name(&claim) {

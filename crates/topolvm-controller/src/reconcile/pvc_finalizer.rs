@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
 use topolvm_api::ApiFlavor;
-use topolvm_kube::has_finalizer;
+use topolvm_kube::{CachedClaim, has_finalizer};
 
 /// The claim finalizers of both API groups.
 pub(super) const PVC_FINALIZERS: [&str; 2] = [ApiFlavor::TopoLvm.pvc_finalizer(), ApiFlavor::Legacy.pvc_finalizer()];
@@ -18,8 +18,9 @@ pub(super) struct FinalizerPolicy {
 
 impl FinalizerPolicy {
     /// Returns whether the claim has a finalizer to remove now.
-    pub(super) fn is_removal_due(self, claim: &PersistentVolumeClaim) -> bool {
-        self.obsolete().iter().any(|name| has_finalizer(&claim.metadata, name)) || self.is_last(claim)
+    pub(super) fn is_removal_due(self, claim: &CachedClaim) -> bool {
+        PVC_FINALIZERS.iter().any(|name| claim.has_finalizer(name))
+            && (self.obsolete().iter().any(|name| claim.has_finalizer(name)) || self.is_last(&claim.to_object()))
     }
 
     /// Returns the finalizers to remove from every claim. TopoLVM left some on a claim more than once.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::Stream;
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
-use topolvm_kube::{Cache, ReconcileError, ReconcileMetrics, WorkQueueConfig, reconcile_changes};
+use topolvm_kube::{ReconcileError, ReconcileMetrics, WorkQueueConfig, reconcile_changes};
 use topolvm_runtime::{Backoff, error_chain};
 
 /// Concurrency and back-off of all controllers.
@@ -19,12 +19,12 @@ pub(super) const WORK_QUEUE: WorkQueueConfig = WorkQueueConfig {
     backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
 };
 
-/// Calls `reconcile` for each object that `queue` names, as `store` has it, for as long as the queue lasts.
-/// `controller` is the name in the log and in the metrics.
+/// Calls `reconcile` for each object that `queue` names, as `find` returns it from a cache, for as long as the queue
+/// lasts. `controller` is the name in the log and in the metrics.
 pub(super) async fn reconcile_all<K, F>(
     controller: &'static str,
     metrics: &ReconcileMetrics,
-    store: Cache<K>,
+    find: impl Fn(&ObjectRef<K>) -> Option<Arc<K>>,
     queue: impl Stream<Item = ObjectRef<K>>,
     reconcile: impl Fn(Arc<K>) -> F,
 ) where
@@ -32,7 +32,7 @@ pub(super) async fn reconcile_all<K, F>(
     K::DynamicType: Debug + Eq + Hash + Clone,
     F: Future<Output = Result<(), ReconcileError>>,
 {
-    let reconcile_one = async |object: ObjectRef<K>| match store.get(&object) {
+    let reconcile_one = async |object: ObjectRef<K>| match find(&object) {
         Some(object) => metrics.observe(controller, reconcile(object)).await,
         None => Ok(()),
     };

@@ -59,7 +59,7 @@ impl ContentSource {
 
     /// Reads the annotation of a copy. Those that TopoLVM made have none.
     pub(super) fn from_annotations(flavor: ApiFlavor, object: &LogicalVolume) -> Option<Self> {
-        let annotation = |key: &str| object.metadata.annotations.as_ref()?.get(key).cloned();
+        let annotation = |key: &str| object.annotation(key).map(str::to_owned);
         let snapshot = annotation(flavor.source_snapshot_id()).map(Self::Snapshot);
         snapshot.or_else(|| annotation(flavor.source_volume_id()).map(Self::Volume))
     }

@@ -36,7 +36,7 @@ impl Harness {
     pub(super) fn new(nodes: Vec<Node>, volumes: Vec<LogicalVolume>) -> Self {
         let minimums = MinimumAllocation { block: 0, ext4: 0, xfs: 0, btrfs: 0 };
         let (server, shutdown, checked) = (ApiServer::new(), CancellationToken::new(), watch::Sender::default());
-        let (volume_writer, node_writer) = (LogicalVolumeWriter::default(), CacheWriter::default());
+        let (volume_writer, node_writer) = (LogicalVolumeWriter::of_cluster(), CacheWriter::default());
         let (changed, volumes_changed) = watch::channel(());
         let cluster = Cluster {
             flavor: ApiFlavor::TopoLvm,
