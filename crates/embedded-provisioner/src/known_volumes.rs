@@ -1,5 +1,5 @@
 //! The PersistentVolumes of this driver, from one watch of all of them, and the names of others that a volume of this
-//! provisioner could have.
+//! provisioner could have. Of most PersistentVolumes nothing is due: of these only what identifies them is kept.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::known_volume::KnownVolume;
 use crate::volume_request::claim_uid;
+use crate::volume_step::is_settled;
 
 /// The PersistentVolumes of this driver. Clones share them.
 #[derive(Clone)]
@@ -36,9 +37,20 @@ struct State {
 /// PersistentVolumes, by name.
 #[derive(Default)]
 struct Known {
-    volumes: HashMap<String, Arc<KnownVolume>>,
+    /// Those of which something is due, or was done that the watch has yet to show.
+    due: HashMap<String, Arc<KnownVolume>>,
+    settled: HashMap<Box<str>, SettledVolume>,
     /// Names of others that begin as those of this provisioner's volumes.
     others: HashSet<String>,
+}
+
+/// A PersistentVolume of which nothing is due, with what identifies it.
+#[derive(Debug)]
+struct SettledVolume {
+    /// The CSI id of its volume.
+    handle: Box<str>,
+    /// The UID of its claim; empty without a claim.
+    claim_uid: Box<str>,
 }
 
 /// The owner of the name of a claim's PersistentVolume.
@@ -63,7 +75,7 @@ impl KnownVolumes {
     pub(crate) fn connect(&self, queue: mpsc::UnboundedSender<String>, deletions: mpsc::UnboundedSender<String>) {
         let mut state = self.state.lock();
         (state.queue, state.deletions) = (Some(queue), Some(deletions));
-        state.known.volumes.keys().for_each(|name| state.enqueue(name));
+        state.known.due.keys().for_each(|name| state.enqueue(name));
     }
 
     /// Forgets that the PersistentVolumes have been listed: another watch of them begins, and an earlier one may have
@@ -77,19 +89,18 @@ impl KnownVolumes {
         self.listed.subscribe().wait_for(|listed| *listed).await.is_ok()
     }
 
-    /// Returns the PersistentVolume of this name.
+    /// Returns the PersistentVolume of this name, if something is due.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<KnownVolume>> {
-        self.state.lock().known.volumes.get(name).cloned()
+        self.state.lock().known.due.get(name).cloned()
     }
 
     /// Returns the owner of the name of the PersistentVolume of the claim with this UID.
     pub(crate) fn name_owner(&self, name: &str, claim_uid: &str) -> NameOwner {
         let state = self.state.lock();
-        match state.known.volumes.get(name) {
-            Some(volume) => {
-                let claim = volume.claim.as_ref().map(|claim| claim.uid.as_str()).filter(|uid| !uid.is_empty());
-                if claim.is_none_or(|uid| uid == claim_uid) { NameOwner::Claim } else { NameOwner::Other }
-            }
+        match state.known.claim_uid(name) {
+            Some("") => NameOwner::Claim,
+            Some(uid) if uid == claim_uid => NameOwner::Claim,
+            Some(_) => NameOwner::Other,
             None if state.known.others.contains(name) => NameOwner::Other,
             None => NameOwner::None,
         }
@@ -98,21 +109,25 @@ impl KnownVolumes {
     /// Returns the name of a PersistentVolume that refers to the volume with this CSI id.
     pub(crate) fn name_of_handle(&self, handle: &str) -> Option<String> {
         let state = self.state.lock();
-        state.known.volumes.values().find(|volume| volume.handle == handle).map(|volume| volume.name.clone())
+        let due = state.known.due.values().map(|volume| (volume.name.as_str(), volume.handle.as_str()));
+        let settled = state.known.settled.iter().map(|(name, volume)| (&**name, &*volume.handle));
+        due.chain(settled).find(|(_, of_volume)| *of_volume == handle).map(|(name, _)| name.to_owned())
     }
 
     /// Keeps a PersistentVolume as the API server has returned it, which the watch has yet to show.
     pub(crate) fn note_written(&self, volume: &PersistentVolume) {
         let mut state = self.state.lock();
-        if let Some(known) = state.read(&self.driver, volume) {
-            state.known.volumes.entry(known.name.clone()).or_insert(known);
+        if let Some(read) = state.read(&self.driver, volume)
+            && state.known.claim_uid(&read.name).is_none()
+        {
+            state.known.insert(read);
         }
     }
 
     /// Notes that the volume of this PersistentVolume is deleted.
     pub(crate) fn set_finished(&self, volume: &KnownVolume) {
         let mut state = self.state.lock();
-        if let Some(known) = state.known.volumes.get_mut(&volume.name).filter(|known| known.uid == volume.uid) {
+        if let Some(known) = state.known.due.get_mut(&volume.name).filter(|known| known.uid == volume.uid) {
             Arc::make_mut(known).is_finished = true;
         }
     }
@@ -126,7 +141,9 @@ impl KnownVolumes {
                 let read = state.read(&self.driver, &volume);
                 let is_other = read.is_none() && self.may_name(&volume);
                 let listing = state.listing.get_or_insert_default();
-                listing.volumes.extend(read.map(|read| (read.name.clone(), read)));
+                if let Some(read) = read {
+                    listing.insert(read);
+                }
                 listing.others.extend(is_other.then(|| volume.name_any()));
             }
             Event::InitDone => {
@@ -134,21 +151,22 @@ impl KnownVolumes {
                 let before = std::mem::replace(&mut state.known, listed);
                 let gone = before.names().filter(|name| !state.known.has(name));
                 gone.for_each(|name| state.note_deleted(name));
-                state.known.volumes.keys().for_each(|name| state.enqueue(name));
+                state.known.due.keys().for_each(|name| state.enqueue(name));
                 drop(state);
                 self.listed.send_replace(true);
             }
             Event::Apply(volume) => {
                 if let Some(read) = state.read(&self.driver, &volume) {
-                    state.enqueue(&read.name);
-                    state.known.volumes.insert(read.name.clone(), read);
+                    if state.known.insert(read) {
+                        state.enqueue(&volume.name_any());
+                    }
                 } else if self.may_name(&volume) {
                     state.known.others.insert(volume.name_any());
                 }
             }
             Event::Delete(volume) => {
                 let name = volume.name_any();
-                if state.known.volumes.remove(&name).is_some() || state.known.others.remove(&name) {
+                if state.known.remove(&name) {
                     state.note_deleted(&name);
                 }
             }
@@ -162,22 +180,48 @@ impl KnownVolumes {
 }
 
 impl Known {
-    fn has(&self, name: &str) -> bool {
-        self.volumes.contains_key(name) || self.others.contains(name)
+    /// Keeps what is needed of a PersistentVolume. Returns whether something is due.
+    fn insert(&mut self, volume: KnownVolume) -> bool {
+        if volume.is_finished || !is_settled(&volume) {
+            self.settled.remove(volume.name.as_str());
+            self.due.insert(volume.name.clone(), Arc::new(volume));
+            return true;
+        }
+        self.due.remove(&volume.name);
+        let claim_uid = volume.claim.map(|claim| claim.uid.into_boxed_str()).unwrap_or_default();
+        let settled = SettledVolume { handle: volume.handle.into_boxed_str(), claim_uid };
+        self.settled.insert(volume.name.into_boxed_str(), settled);
+        false
     }
 
-    fn names(&self) -> impl Iterator<Item = &String> {
-        self.volumes.keys().chain(&self.others)
+    /// Forgets a PersistentVolume. Returns whether it was known.
+    fn remove(&mut self, name: &str) -> bool {
+        self.due.remove(name).is_some() || self.settled.remove(name).is_some() || self.others.remove(name)
+    }
+
+    /// Returns the UID of the claim of the PersistentVolume of this driver with this name, empty if it has none.
+    fn claim_uid(&self, name: &str) -> Option<&str> {
+        let due = self.due.get(name).map(|volume| volume.claim.as_ref().map_or("", |claim| claim.uid.as_str()));
+        due.or_else(|| self.settled.get(name).map(|volume| &*volume.claim_uid))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.claim_uid(name).is_some() || self.others.contains(name)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let (due, others) = (self.due.keys().map(String::as_str), self.others.iter().map(String::as_str));
+        due.chain(self.settled.keys().map(|name| &**name)).chain(others)
     }
 }
 
 impl State {
     /// Reads a PersistentVolume; `None` if it is of another driver.
-    fn read(&self, driver: &str, volume: &PersistentVolume) -> Option<Arc<KnownVolume>> {
+    fn read(&self, driver: &str, volume: &PersistentVolume) -> Option<KnownVolume> {
         let mut read = KnownVolume::from_object(driver, volume)?;
         read.is_finished =
-            self.known.volumes.get(&read.name).is_some_and(|known| known.uid == read.uid && known.is_finished);
-        Some(Arc::new(read))
+            self.known.due.get(&read.name).is_some_and(|known| known.uid == read.uid && known.is_finished);
+        Some(read)
     }
 
     fn enqueue(&self, name: &str) {
@@ -199,16 +243,27 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::known_volume::PROVISIONED_BY;
+    use crate::known_volume::{PROVISIONED_BY, VOLUME_FINALIZER};
 
+    /// Returns a PersistentVolume whose finalizer is due.
     #[expect(clippy::needless_pass_by_value, reason = "callers write the JSON in the call")]
     fn volume(name: &str, driver: &str, annotations: Value) -> PersistentVolume {
         let object = json!({
             "metadata": {"name": name, "uid": format!("uid-{name}"), "annotations": annotations},
-            "spec": {"csi": {"driver": driver, "volumeHandle": format!("id-{name}")}},
+            "spec": {"csi": {"driver": driver, "volumeHandle": format!("id-{name}")},
+                     "persistentVolumeReclaimPolicy": "Delete"},
             "status": {"phase": "Bound"},
         });
         serde_json::from_value(object).unwrap()
+    }
+
+    /// Returns the PersistentVolume of a claim of which nothing is due.
+    fn settled(name: &str, claim_uid: &str) -> PersistentVolume {
+        let mut settled = volume(name, "topolvm.io", json!({}));
+        settled.metadata.finalizers = Some(vec![VOLUME_FINALIZER.to_owned()]);
+        let claim = json!({"namespace": "default", "name": "data", "uid": claim_uid});
+        settled.spec.as_mut().unwrap().claim_ref = Some(serde_json::from_value(claim).unwrap());
+        settled
     }
 
     #[test]
@@ -274,6 +329,52 @@ mod tests {
         assert_eq!(owner(), NameOwner::None);
         let names: Vec<_> = std::iter::from_fn(|| deleted.try_recv().ok()).collect();
         assert_eq!(names, ["pvc-1", "pvc-1", "pvc-1"]);
+    }
+
+    #[test]
+    fn settled_volume_is_known_by_name_handle_and_claim() {
+        let volumes = KnownVolumes::new("topolvm.io".to_owned(), "pvc".to_owned());
+        let ((queue, mut queued), (deletions, mut deleted)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+        volumes.connect(queue, deletions);
+        for event in [Event::Init, Event::InitApply(settled("pvc-1", "1")), Event::InitDone] {
+            volumes.apply(event);
+        }
+        volumes.apply(Event::Apply(settled("pvc-2", "2")));
+        let owners = || ["1", "2"].map(|uid| volumes.name_owner("pvc-1", uid));
+        assert_eq!(owners(), [NameOwner::Claim, NameOwner::Other]);
+        assert_eq!(volumes.name_of_handle("id-pvc-2").as_deref(), Some("pvc-2"));
+        assert!(volumes.get("pvc-1").is_none() && queued.try_recv().is_err());
+        // It is released, and then bound again
+        let changed = |phase: &str, policy: &str| {
+            let mut changed = settled("pvc-1", "1");
+            changed.status.as_mut().unwrap().phase = Some(phase.to_owned());
+            changed.spec.as_mut().unwrap().persistent_volume_reclaim_policy = Some(policy.to_owned());
+            changed
+        };
+        volumes.apply(Event::Apply(changed("Released", "Delete")));
+        assert_eq!(
+            (queued.try_recv().as_deref(), volumes.get("pvc-1").unwrap().phase.as_str()),
+            (Ok("pvc-1"), "Released")
+        );
+        assert_eq!(owners(), [NameOwner::Claim, NameOwner::Other]);
+        volumes.apply(Event::Apply(settled("pvc-1", "1")));
+        assert!(volumes.get("pvc-1").is_none() && queued.try_recv().is_err());
+        volumes.note_written(&changed("Released", "Delete"));
+        assert!(volumes.get("pvc-1").is_none(), "the watch knows more");
+        volumes.apply(Event::Delete(settled("pvc-1", "1")));
+        for event in [Event::Init, Event::InitDone] {
+            volumes.apply(event);
+        }
+        assert_eq!(owners(), [NameOwner::None, NameOwner::None]);
+        let names: Vec<_> = std::iter::from_fn(|| deleted.try_recv().ok()).collect();
+        assert_eq!(names, ["pvc-1", "pvc-2"]);
+    }
+
+    #[test]
+    fn settled_volume_takes_a_quarter_of_a_kilobyte() {
+        // The name, the handle and the UID of a claim have up to 40 bytes, for which malloc(3) takes 48
+        let bytes = size_of::<(Box<str>, SettledVolume)>() + 3 * 48;
+        assert!(bytes <= 192, "{bytes}");
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! `next_step` decides about a claim. `preparation` turns it into a request, with the pure parts in `volume_request`,
 //! `topology` and `secret_reference`; `provisioning` sends it and saves the PersistentVolume that `persistent_volume`
 //! builds. If a term ends in the middle of that, `progress` remembers it; if the process ends, `held_claims` does.
-//! `deletion` deletes what is released. `content_source`, `source_protection` and `copies` are about copies.
+//! `deletion` deletes what is released, as `volume_step` decides. `content_source`, `source_protection` and `copies`
+//! are about copies.
 
 mod args;
 mod attempt;
@@ -32,6 +33,7 @@ mod storage_classes;
 mod topology;
 mod volume_request;
 mod volume_snapshot;
+mod volume_step;
 
 use std::sync::Arc;
 use std::time::Duration;
