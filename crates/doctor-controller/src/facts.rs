@@ -12,7 +12,8 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use topolvm_api::{ApiFlavor, SNAPSHOT_GROUP, SnapshotContent};
 use topolvm_doctor::{
-    CsiPersistentVolume, Facts, ReadError, ReadResult, prune_capacity, prune_claim, prune_csi_node, prune_node,
+    BoundClaims, CsiPersistentVolume, Facts, ReadError, ReadResult, prune_capacity, prune_claim, prune_csi_node,
+    prune_node,
 };
 use topolvm_kube::{ExtenderState, ReconcileError, list_in_pages};
 
@@ -48,7 +49,8 @@ pub(super) async fn read(doctor: &Doctor) -> Result<Facts, ReconcileError> {
     .await?;
     let all = || ListParams::default().limit(OBJECTS);
     facts.classes = list(Api::<StorageClass>::all(client.clone()), all(), |_| true).await?;
-    facts.claims = read_claims(client, &facts).await?;
+    let (claims, bound) = read_claims(client, &facts).await?;
+    facts.claims = claims;
     let capacities = Api::<CSIStorageCapacity>::namespaced(client.clone(), &context.namespace);
     facts.capacities = list(capacities, all(), keep(prune_capacity)).await?;
     let persistent = Api::<PersistentVolume>::all(client.clone());
@@ -59,6 +61,7 @@ pub(super) async fn read(doctor: &Doctor) -> Result<Facts, ReconcileError> {
     let prune = |node: &mut Node| prune_node(flavor, node);
     facts.nodes = list(Api::<Node>::all(client.clone()), all().limit(NODES), keep(prune)).await?;
     facts.volumes = Ok(sources.volumes.state());
+    bound.add_referenced_to(&mut facts);
     Ok(facts)
 }
 
@@ -78,18 +81,26 @@ async fn read_snapshot_contents(
     .await
 }
 
-/// Lists the claims of our StorageClasses.
-async fn read_claims(client: &Client, facts: &Facts) -> Result<ReadResult<Vec<PersistentVolumeClaim>>, ReconcileError> {
+/// Lists the claims of our StorageClasses. Those that are bound are returned apart.
+async fn read_claims(
+    client: &Client,
+    facts: &Facts,
+) -> Result<(ReadResult<Vec<PersistentVolumeClaim>>, BoundClaims), ReconcileError> {
     let classes = facts.classes.as_deref().unwrap_or_default();
     let ours = classes.iter().filter(|class| class.provisioner == facts.flavor.driver_name());
     let ours: Vec<_> = ours.filter_map(|class| class.metadata.name.as_deref()).collect();
-    let params = ListParams::default().limit(OBJECTS);
-    list(Api::<PersistentVolumeClaim>::all(client.clone()), params, |claim| {
-        prune_claim(claim);
+    let mut bound = BoundClaims::default();
+    let (api, plural) = (Api::all(client.clone()), PersistentVolumeClaim::plural(&()));
+    let take = |mut claim: PersistentVolumeClaim| {
         let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
-        class.is_some_and(|class| ours.contains(&class))
-    })
-    .await
+        if !class.is_some_and(|class| ours.contains(&class)) || bound.add(&claim) {
+            return None;
+        }
+        prune_claim(&mut claim);
+        Some(claim)
+    };
+    let claims = read_pages(&api, &plural, ListParams::default().limit(OBJECTS), take).await?;
+    Ok((claims, bound))
 }
 
 /// Returns a function that prunes each object and keeps it.
@@ -117,7 +128,7 @@ async fn read_pages<K, T>(
     api: &Api<K>,
     plural: &str,
     params: ListParams,
-    take: impl Fn(K) -> Option<T>,
+    mut take: impl FnMut(K) -> Option<T>,
 ) -> Result<ReadResult<Vec<T>>, ReconcileError>
 where
     K: Clone + DeserializeOwned + Debug,

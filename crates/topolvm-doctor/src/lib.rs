@@ -3,6 +3,7 @@
 //! This crate is pure: [`Facts`] are what the caller has listed, a check is a function of them, and [`examine`] runs
 //! all checks.
 
+mod bound_claims;
 mod check;
 mod checked;
 mod checks;
@@ -25,6 +26,7 @@ mod volume_problem;
 mod webhooks;
 mod workloads;
 
+pub use bound_claims::BoundClaims;
 pub use checked::Checked;
 pub use csi_persistent_volume::CsiPersistentVolume;
 pub use facts::Facts;

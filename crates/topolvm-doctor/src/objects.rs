@@ -98,6 +98,17 @@ pub(crate) fn class_of<'a>(claim: &PersistentVolumeClaim, classes: &[&'a Storage
     classes.iter().copied().find(|class| class.metadata.name.as_ref() == Some(name))
 }
 
+/// Returns kind, namespace and name of the source of a claim that is a copy.
+pub(crate) fn source_of(claim: &PersistentVolumeClaim) -> Option<(&str, String, &str)> {
+    let spec = claim.spec.as_ref()?;
+    let own = claim.namespace().unwrap_or_default();
+    if let Some(source) = &spec.data_source_ref {
+        let namespace = source.namespace.clone().unwrap_or(own);
+        return Some((&source.kind, namespace, &source.name));
+    }
+    spec.data_source.as_ref().map(|source| (source.kind.as_str(), own, source.name.as_str()))
+}
+
 /// Returns true if the claim has no volume yet and is not on its way out.
 pub(crate) fn is_unbound(claim: &PersistentVolumeClaim) -> bool {
     let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();

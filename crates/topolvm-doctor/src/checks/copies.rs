@@ -8,7 +8,7 @@ use topolvm_api::parse_bytes;
 
 use crate::facts::Facts;
 use crate::finding::Finding;
-use crate::objects::{class_of, device_class, full_name, is_unbound};
+use crate::objects::{class_of, device_class, full_name, is_unbound, source_of};
 use crate::read_error::{ReadError, read};
 use crate::snapshots::Snapshot;
 
@@ -20,17 +20,6 @@ struct Source<'a> {
     size: Option<&'a Quantity>,
     /// The claim of which it is a copy in the end.
     claim: Option<&'a PersistentVolumeClaim>,
-}
-
-/// Kind, namespace and name of the source of a claim.
-fn reference(claim: &PersistentVolumeClaim) -> Option<(&str, String, &str)> {
-    let spec = claim.spec.as_ref()?;
-    let own = claim.namespace().unwrap_or_default();
-    if let Some(source) = &spec.data_source_ref {
-        let namespace = source.namespace.clone().unwrap_or(own);
-        return Some((&source.kind, namespace, &source.name));
-    }
-    spec.data_source.as_ref().map(|source| (source.kind.as_str(), own, source.name.as_str()))
 }
 
 fn find_claim<'a>(facts: &'a Facts, namespace: &str, name: &str) -> Option<&'a PersistentVolumeClaim> {
@@ -69,7 +58,7 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let mut findings = Vec::new();
     for claim in read(&facts.claims)?.iter().filter(|claim| is_unbound(claim)) {
         let Some(class) = class_of(claim, &classes) else { continue };
-        let Some((kind, namespace, name)) = reference(claim) else { continue };
+        let Some((kind, namespace, name)) = source_of(claim) else { continue };
         if kind == "VolumeSnapshot" {
             let _all = snapshots.as_ref().map_err(Clone::clone)?;
         } else if kind != "PersistentVolumeClaim" {

@@ -64,7 +64,7 @@ fn find_reference(facts: &Facts, orphan: &OrphanedVolume) -> Option<(String, Str
     let made_for = Some(orphan.logical_volume.clone()).filter(|name| !name.is_empty());
     let persistent = facts.persistent.iter().flatten().find(|one| same_lv(&one.volume_handle, &orphan.lv));
     if let Some(one) = persistent {
-        return Some((format!("PersistentVolume {}", one.name), made_for.unwrap_or_else(|| one.name.clone())));
+        return Some((format!("PersistentVolume {}", one.name), made_for.unwrap_or_else(|| one.name.to_string())));
     }
     let driver = facts.flavor.driver_name();
     let mut contents = facts.snapshot_contents.iter().flatten();
@@ -74,7 +74,7 @@ fn find_reference(facts: &Facts, orphan: &OrphanedVolume) -> Option<(String, Str
 
 /// Returns the flags of `orphans restore` that follow from what is left of the volume: its PersistentVolume and claim.
 fn restore_flags(facts: &Facts, orphan: &OrphanedVolume) -> Vec<String> {
-    let is_of_orphan = |one: &&CsiPersistentVolume| one.name == orphan.logical_volume;
+    let is_of_orphan = |one: &&CsiPersistentVolume| *one.name == orphan.logical_volume;
     let old = facts.persistent.iter().flatten().find(is_of_orphan);
     let claim = claim_of(facts, orphan, old).map(|(namespace, claim)| {
         let is_it =
@@ -88,21 +88,21 @@ fn restore_flags(facts: &Facts, orphan: &OrphanedVolume) -> Vec<String> {
     };
     // Its name and its handle are those of the volume that is gone, and cannot be changed
     let name = format!("--name {}", quote(&format!("{}-restored", old.name)));
-    let class = Some(old.storage_class.as_str()).filter(|class| !class.is_empty());
+    let class = Some(&*old.storage_class).filter(|class| !class.is_empty());
     let class = class.map(|class| format!("--storage-class {}", quote(class)));
     let content = if old.is_block {
         Some("--block".to_owned())
     } else {
         // The first is the default of the flag
-        FILESYSTEMS.iter().skip(1).find(|known| **known == old.fs_type).map(|known| format!("--filesystem {known}"))
+        old.filesystem.filter(|known| FILESYSTEMS.first() != Some(known)).map(|known| format!("--filesystem {known}"))
     };
     claim.into_iter().chain([name]).chain(class).chain(content).collect()
 }
 
 /// Returns namespace and name of the claim that had the volume.
 fn claim_of(facts: &Facts, orphan: &OrphanedVolume, old: Option<&CsiPersistentVolume>) -> Option<(String, String)> {
-    if let Some(reserved) = old.and_then(|old| old.claim.clone()) {
-        return Some(reserved);
+    if let Some((namespace, name)) = old.and_then(CsiPersistentVolume::claim) {
+        return Some((namespace.to_owned(), name.to_owned()));
     }
     let names =
         |volume: Option<&str>| volume.is_some_and(|volume| !volume.is_empty() && volume == orphan.logical_volume);

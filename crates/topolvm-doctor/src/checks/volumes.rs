@@ -1,6 +1,6 @@
 //! Checks of LogicalVolumes, PersistentVolumes and nodes that belong together.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use jiff::SignedDuration;
 use kube_core::ResourceExt;
@@ -20,8 +20,8 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
     let volumes = read(&facts.volumes)?;
     let persistent = read(&facts.persistent)?;
     let nodes: BTreeSet<_> = read(&facts.nodes)?.iter().map(ResourceExt::name_any).collect();
-    let handles: BTreeSet<_> = persistent.iter().map(|one| one.volume_handle.as_str()).collect();
-    let names: BTreeSet<_> = persistent.iter().map(|one| one.name.as_str()).collect();
+    let handles: BTreeSet<_> = persistent.iter().map(|one| &*one.volume_handle).collect();
+    let names: BTreeSet<_> = persistent.iter().map(|one| &*one.name).collect();
     let is_bound = |volume: &LogicalVolume| {
         volume.volume_id().is_some_and(|id| handles.contains(id)) || names.contains(volume.name())
     };
@@ -31,10 +31,10 @@ pub(super) fn check(facts: &Facts) -> Result<Vec<Finding>, ReadError> {
         let is_owned = if volume.is_snapshot() { contents.refer_to(volume) } else { is_bound(volume) };
         findings.extend(find_volume_problem(facts, volume, &nodes, is_owned));
     }
-    let by_name: BTreeMap<_, _> = volumes.iter().map(|volume| (volume.name(), volume)).collect();
+    let names_of_volumes: BTreeSet<_> = volumes.iter().map(|volume| volume.name()).collect();
     let ids: BTreeSet<_> = volumes.iter().filter_map(|volume| volume.volume_id()).collect();
     for one in persistent {
-        let is_made = ids.contains(one.volume_handle.as_str()) || by_name.contains_key(one.name.as_str());
+        let is_made = ids.contains(&*one.volume_handle) || names_of_volumes.contains(&*one.name);
         // One that is on its way out loses its volume first
         if !is_made && one.is_in_use {
             let found = format!("PersistentVolume {} has no LogicalVolume", one.name);
