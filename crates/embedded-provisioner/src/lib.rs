@@ -44,7 +44,7 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use topolvm_kube::{Cache, EventPublisher, ReconcileMetrics, WorkQueueConfig, reconcile_changes, watch_all};
 use topolvm_proto::csi::controller_server::Controller;
@@ -78,6 +78,8 @@ pub struct ProvisionerContext {
     pub topology_key: String,
     /// The Controller service of the driver.
     pub controller: Arc<dyn Controller>,
+    /// Becomes true when the driver has listed what it needs to answer calls.
+    pub driver_ready: watch::Receiver<bool>,
     /// The cache of Nodes, with at least this label.
     pub nodes: Cache<PartialObjectMeta<Node>>,
     /// The identity of this process, which PersistentVolumes name.
@@ -169,7 +171,10 @@ impl Provisioner {
         let (claim_queue, claims) = mpsc::unbounded_channel();
         let (volume_queue, volumes) = mpsc::unbounded_channel();
         let (deletion_queue, deletions) = mpsc::unbounded_channel();
-        let is_listed = self.volumes.wait_until_listed().await
+        let mut driver_ready = self.context.driver_ready.clone();
+        // False only when the process ends
+        let is_listed = driver_ready.wait_for(|ready| *ready).await.is_ok()
+            && self.volumes.wait_until_listed().await
             && self.classes.wait_until_listed().await
             && self.registered.wait_until_listed().await
             && self.context.nodes.wait_until_listed().await

@@ -32,7 +32,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::Client;
 use kube::runtime::watcher::Event;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use topolvm_api::ApiFlavor;
 use topolvm_kube::{EventPublisher, ReconcileMetrics, WorkQueueConfig, reconcile_changes};
@@ -57,6 +57,8 @@ pub struct ResizerContext {
     pub flavor: ApiFlavor,
     /// The CSI Controller service, which is called in this process.
     pub controller: Arc<dyn Controller>,
+    /// Becomes true when the driver has listed what it needs to answer calls.
+    pub driver_ready: watch::Receiver<bool>,
     /// The publisher of Events about claims.
     pub events: EventPublisher,
     /// The metric of reconciles.
@@ -87,11 +89,11 @@ impl Resizer {
         move |event| claims.apply(event)
     }
 
-    /// Expands and modifies volumes as claims request it, until `term` is cancelled. What runs then is dropped wherever
-    /// it is: all of it can be repeated.
+    /// Expands and modifies volumes as claims request it when the driver is ready, until `term` is cancelled. What runs
+    /// then is dropped wherever it is: all of it can be repeated.
     pub async fn run(self, term: CancellationToken) {
         let Self { context, args, claims } = self;
-        let ResizerContext { client, flavor, controller, events, metrics, now } = context;
+        let ResizerContext { client, flavor, controller, mut driver_ready, events, metrics, now } = context;
         let (sender, changed) = mpsc::unbounded_channel();
         let (delayed, due) = mpsc::unbounded_channel();
         claims.connect(sender.clone());
@@ -120,7 +122,12 @@ impl Resizer {
         let config = WorkQueueConfig { concurrency: 1, backoff };
         let changed = UnboundedReceiverStream::new(changed);
         let reconciling = reconcile_changes(changed, config, |task| task.claim.clone(), reconcile, failed);
-        let working = async { tokio::join!(reconciling, send_when_due(due, sender)) };
+        let working = async {
+            // An error only when the process ends
+            if driver_ready.wait_for(|ready| *ready).await.is_ok() {
+                tokio::join!(reconciling, send_when_due(due, sender));
+            }
+        };
         Box::pin(term.run_until_cancelled(working)).await;
     }
 }

@@ -35,7 +35,7 @@ use std::time::Duration;
 use csi_calls::{CsiController, CsiGroupController};
 use jiff::Timestamp;
 use kube::Client;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use topolvm_api::{ApiFlavor, SnapshotContent};
 use topolvm_kube::{EventPublisher, ReconcileMetrics, WorkQueueConfig, reconcile_changes, watch_and_reconcile};
@@ -67,6 +67,8 @@ pub struct SnapshotterContext {
     pub controller: Arc<dyn Controller>,
     /// The CSI GroupController service, which is called in this process.
     pub group_controller: Arc<dyn GroupController>,
+    /// Becomes true when the driver has listed what it needs to answer calls.
+    pub driver_ready: watch::Receiver<bool>,
     /// The publisher of Events about contents.
     pub events: EventPublisher,
     /// The metric of reconciles.
@@ -96,8 +98,8 @@ impl Snapshotter {
         Self { context, args }
     }
 
-    /// Creates and deletes snapshots as the contents request it, until `term` is cancelled. What runs then is dropped
-    /// wherever it is: all of it can be repeated.
+    /// Creates and deletes snapshots as the contents request it when the driver is ready, until `term` is cancelled.
+    /// What runs then is dropped wherever it is: all of it can be repeated.
     pub async fn run(self, term: CancellationToken) -> anyhow::Result<()> {
         let args = self.args.clone();
         let snapshots = SnapshotNames {
@@ -110,7 +112,14 @@ impl Snapshotter {
         };
         let snapshots = Box::pin(self.handle_contents::<SnapshotContent>(snapshots, &term));
         let groups = Box::pin(self.handle_contents::<GroupSnapshotContent>(groups, &term));
-        let working = async { tokio::try_join!(snapshots, groups).map(drop) };
+        let mut driver_ready = self.context.driver_ready.clone();
+        let working = async {
+            // An error only when the process ends
+            if driver_ready.wait_for(|ready| *ready).await.is_err() {
+                return Ok(());
+            }
+            tokio::try_join!(snapshots, groups).map(drop)
+        };
         term.run_until_cancelled(working).await.unwrap_or(Ok(()))
     }
 

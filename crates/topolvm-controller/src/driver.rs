@@ -173,6 +173,7 @@ impl Driver {
             driver: flavor.driver_name().to_owned(),
             topology_key: flavor.topology_key().to_owned(),
             controller: Arc::new(self.controller.clone()),
+            driver_ready: self.volumes().listed(),
             nodes: controllers.nodes.cache.clone(),
             identity,
             events: controllers.events.clone(),
@@ -187,6 +188,7 @@ impl Driver {
             client: controllers.client.clone(),
             flavor: controllers.flavor,
             controller: Arc::new(self.controller.clone()),
+            driver_ready: self.volumes().listed(),
             events: controllers.events.clone(),
             metrics: controllers.metrics.clone(),
             now: controllers.now,
@@ -201,6 +203,7 @@ impl Driver {
             flavor: controllers.flavor,
             controller: Arc::new(self.controller.clone()),
             group_controller: Arc::new(self.controller.clone()),
+            driver_ready: self.volumes().listed(),
             events: controllers.events.clone(),
             metrics: controllers.metrics.clone(),
             now: controllers.now,
@@ -221,5 +224,54 @@ impl Driver {
     /// Checks that the driver can answer calls; the error names the missing part.
     pub fn ready(&self) -> Result<(), String> {
         self.identity.check_synced()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use prometheus_client::registry::Registry;
+    use topolvm_testkit::ApiServer;
+
+    use super::*;
+
+    const LVS: &str = "logicalvolumes.topolvm.io";
+
+    #[tokio::test(start_paused = true)]
+    async fn embedded_controllers_wait_for_the_list_of_volumes() {
+        let (server, shutdown) = (ApiServer::new(), CancellationToken::new());
+        server.fail_next("list", LVS, 3, 500);
+        let tasks = Tasks::new(shutdown.clone());
+        let settings = DriverSettings {
+            minimums: MinimumAllocation { block: 0, ext4: 0, xfs: 0, btrfs: 0 },
+            node_labels: NodeSelection::default(),
+            node_strategy: None,
+            snapshots: true,
+        };
+        let now = || Timestamp::UNIX_EPOCH;
+        let driver = Driver::start(server.client(), ApiFlavor::TopoLvm, settings, now, &tasks, &shutdown);
+        let controllers = driver.controllers(
+            ControllerSettings { skip_node_finalize: false, pvc_finalizer: false },
+            CleanupSettings { stale_period: Duration::from_hours(24), cleanup_interval: Duration::from_mins(10) },
+            "me".to_owned(),
+            ReconcileMetrics::register(&mut Registry::default()),
+            Scheduling::default(),
+            "system".to_owned(),
+        );
+        let ready = [
+            driver.provisioner_context("me".to_owned(), &controllers).driver_ready,
+            driver.resizer_context(&controllers).driver_ready,
+            driver.snapshotter_context(&controllers).driver_ready,
+        ];
+        server.wait_for_requests("list", LVS, 1).await;
+        assert!(ready.iter().all(|ready| !*ready.borrow()));
+        for mut ready in ready {
+            tokio::time::timeout(Duration::from_mins(1), ready.wait_for(|ready| *ready)).await.unwrap().unwrap();
+        }
+        assert_eq!(server.count("list", LVS), 4);
+        shutdown.cancel();
+        tasks.wait().await.unwrap();
     }
 }

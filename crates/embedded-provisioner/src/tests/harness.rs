@@ -10,6 +10,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use topolvm_kube::{CacheWriter, EventPublisher, ReconcileMetrics, watch_all};
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
@@ -45,6 +46,15 @@ impl Bench {
 
     /// Starts it over this server and driver.
     pub(super) async fn start_with(server: ApiServer, driver: Arc<FakeDriver>) -> Self {
+        Self::start_when(watch::channel(true).1, server, driver).await
+    }
+
+    /// Starts it over this server and a driver that is ready when this becomes true.
+    pub(super) async fn start_when(
+        driver_ready: watch::Receiver<bool>,
+        server: ApiServer,
+        driver: Arc<FakeDriver>,
+    ) -> Self {
         let shutdown = CancellationToken::new();
         let tasks = Tasks::new(shutdown.clone());
         let client = server.client();
@@ -57,6 +67,7 @@ impl Bench {
             driver: DRIVER.to_owned(),
             topology_key: "topology.topolvm.io/node".to_owned(),
             controller: driver.clone(),
+            driver_ready,
             nodes: cache,
             identity: "me".to_owned(),
             events: EventPublisher::new(client.clone(), "tester", "me".to_owned()),

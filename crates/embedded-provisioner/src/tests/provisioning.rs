@@ -1,6 +1,10 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use rstest::rstest;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use topolvm_proto::csi::Topology;
 use topolvm_testkit::api_server::Failure;
 use topolvm_testkit::fixtures::node;
@@ -23,6 +27,18 @@ async fn claim_with_a_node_gets_a_volume_with_three_requests() {
     assert_eq!((writes, bench.server.requests().len()), ([1, 2], 3), "{:?}", bench.server.requests());
     // The claim is bound, and the watch shows it
     bench.apply(claim("data", json!({"spec": {"volumeName": "pvc-uid-data"}}))).await;
+    assert_eq!(bench.created(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn provisioning_begins_when_the_driver_is_ready() {
+    let (ready, driver_ready) = watch::channel(false);
+    let bench = Bench::start_when(driver_ready, server(), Arc::default()).await;
+    bench.apply(claim("data", json!({}))).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!((bench.created(), bench.events()), (0, Vec::new()));
+    ready.send_replace(true);
+    settle().await;
     assert_eq!(bench.created(), 1);
 }
 
@@ -91,7 +107,7 @@ async fn immediate_claims_are_spread_over_all_nodes() {
     server.apply_json(node("n2").build());
     server.apply_json(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "without-driver"}}));
     server.apply_json(class("now", json!({"volumeBindingMode": "Immediate"})));
-    let bench = Bench::start_with(server, std::sync::Arc::default()).await;
+    let bench = Bench::start_with(server, Arc::default()).await;
     let now = json!({"spec": {"storageClassName": "now"},
                      "metadata": {"annotations": {"volume.kubernetes.io/selected-node": null}}});
     for name in ["www-web-0", "www-web-1"] {
@@ -116,7 +132,7 @@ async fn allowed_topologies_may_name_any_label_of_a_node() {
     let terms = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["z2"]}]}]);
     server.apply_json(class("zoned", json!({"allowedTopologies": terms})));
     server.apply_json(class("now", json!({"allowedTopologies": terms, "volumeBindingMode": "Immediate"})));
-    let bench = Bench::start_with(server, std::sync::Arc::default()).await;
+    let bench = Bench::start_with(server, Arc::default()).await;
     let on = |node: Option<&str>, class: &str| {
         json!({"spec": {"storageClassName": class},
                "metadata": {"annotations": {"volume.kubernetes.io/selected-node": node}}})
@@ -178,7 +194,7 @@ async fn volume_of_an_earlier_process_is_not_created_again() {
         "spec": {"csi": {"driver": "topolvm.io", "volumeHandle": "id"},
                  "claimRef": {"namespace": "default", "name": "data", "uid": "uid-data"}},
     }));
-    let bench = Bench::start_with(server, std::sync::Arc::default()).await;
+    let bench = Bench::start_with(server, Arc::default()).await;
     assert_eq!((bench.created(), bench.server.count("get", VOLUMES)), (1, 0));
     assert_eq!(bench.driver.created.lock()[0].name, "pvc-uid-new");
 }
@@ -227,7 +243,7 @@ async fn persistent_volume_is_created_until_it_is_saved(#[case] failure: Failure
     let bench = Bench::start().await;
     bench.server.inject("create", VOLUMES, 2, failure);
     bench.apply(claim("data", json!({}))).await;
-    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(bench.volume("pvc-uid-data").unwrap()["spec"]["claimRef"]["uid"], "uid-data");
     assert!(bench.reasons().contains(&"ProvisioningSucceeded".to_owned()));
     assert_eq!(bench.deleted(), [""; 0]);

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tonic::Code;
 use topolvm_proto::csi::volume_capability::AccessType;
 use topolvm_proto::csi::volume_capability::access_mode::Mode;
@@ -51,6 +52,20 @@ async fn device_is_expanded_without_the_kubelet() {
     let server = &harness.server;
     assert_eq!((server.count("get", CLAIMS), server.count("patch", CLAIMS)), (0, 2));
     assert_eq!((server.count("get", VOLUMES), server.count("patch", VOLUMES)), (1, 1));
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn expansion_begins_when_the_driver_is_ready() {
+    let (server, driver) = Harness::start_with_block().end().await;
+    let (ready, driver_ready) = watch::channel(false);
+    let harness = Harness::start_when(driver_ready, server, driver);
+    harness.request("3Gi");
+    harness.wait(60).await;
+    assert_eq!((harness.driver.sizes(), harness.server.count("patch", CLAIMS)), (vec![], 0));
+    ready.send_replace(true);
+    harness.wait(1).await;
+    assert_eq!((harness.driver.sizes(), harness.progress()), (vec![3], triple("3Gi", "3Gi", "")));
     harness.end().await;
 }
 

@@ -1,4 +1,5 @@
 use serde_json::json;
+use tokio::sync::watch;
 use tonic::Code;
 
 use super::content::dynamic_json;
@@ -34,6 +35,20 @@ async fn snapshot_is_created_with_parameters_and_names() {
     assert_eq!((harness.driver.summary(), harness.events()), (vec![CREATE.to_owned()], vec![]));
     // The annotation, the status, and the end of the annotation
     assert_eq!(harness.server.count("patch", CONTENTS), 3);
+    harness.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn creation_begins_when_the_driver_is_ready() {
+    let (server, driver) = Harness::start(&[]).end().await;
+    let (ready, driver_ready) = watch::channel(false);
+    let harness = Harness::start_when(driver_ready, server, driver);
+    harness.server.apply_json(dynamic_json(&[]));
+    harness.wait(60).await;
+    assert_eq!((harness.driver.summary(), harness.is_being_created()), (vec![], false));
+    ready.send_replace(true);
+    harness.wait(1).await;
+    assert_eq!((harness.driver.summary(), harness.is_being_created()), (vec![CREATE.to_owned()], false));
     harness.end().await;
 }
 

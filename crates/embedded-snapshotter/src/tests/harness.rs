@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use topolvm_api::ApiFlavor;
 use topolvm_kube::{EventPublisher, ReconcileMetrics};
 use topolvm_runtime::{CancellationToken, Tasks};
@@ -57,11 +58,17 @@ impl Harness {
 
     /// Starts another process with what is there.
     pub(super) fn start_on(server: ApiServer, driver: FakeDriver) -> Self {
+        Self::start_when(watch::channel(true).1, server, driver)
+    }
+
+    /// Starts with what is there, and a driver that is ready when this becomes true.
+    pub(super) fn start_when(driver_ready: watch::Receiver<bool>, server: ApiServer, driver: FakeDriver) -> Self {
         let context = SnapshotterContext {
             client: server.client(),
             flavor: ApiFlavor::TopoLvm,
             controller: std::sync::Arc::new(driver.clone()),
             group_controller: std::sync::Arc::new(driver.clone()),
+            driver_ready,
             events: EventPublisher::new(server.client(), "tester", "me".to_owned()),
             metrics: ReconcileMetrics::register(&mut Registry::default()),
             now: || jiff::Timestamp::UNIX_EPOCH,
