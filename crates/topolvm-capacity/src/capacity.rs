@@ -52,6 +52,15 @@ struct State {
     stale_at: Option<Instant>,
 }
 
+/// The effect of an event.
+#[derive(Clone, Copy)]
+struct Change {
+    /// True if the totals may be others.
+    of_totals: bool,
+    /// True if those who wait for a change are notified in any case.
+    is_reported: bool,
+}
+
 /// A node and its free bytes for volumes of certain classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeNode {
@@ -112,11 +121,12 @@ impl Capacity {
 
     /// Applies an event of the watch of `LogicalVolume`s.
     pub fn apply_volume(&self, event: &Event<LogicalVolume>) {
-        self.apply(|state, now| {
-            state.reservations.apply_volume(event, now);
+        self.apply_event(event, |state, now| {
+            let is_changed = state.reservations.apply_volume(event, now);
+            let key = |volume: &LogicalVolume| VolumeKey::from_name(volume.name());
             // It may have been asked of another replica
-            matches!(event, Event::Apply(volume) if state.avoidances.end(&VolumeKey::from_name(volume.name())))
-                || matches!(event, Event::InitDone)
+            let ends = matches!(event, Event::Apply(volume) if state.avoidances.end(&key(volume)));
+            Change { of_totals: is_changed || ends, is_reported: ends || matches!(event, Event::InitDone) }
         });
     }
 
@@ -125,11 +135,13 @@ impl Capacity {
     pub fn apply_claim(&self, event: &Event<PersistentVolumeClaim>) -> Option<Box<str>> {
         let wall_now = (self.shared.now)();
         let mut given_back_from = None;
-        self.apply(|state, now| {
-            given_back_from = state.reservations.apply_claim(event, now, wall_now);
-            let uid = |claim: &PersistentVolumeClaim| claim.metadata.uid.clone().unwrap_or_default();
-            matches!(event, Event::Delete(claim) if state.avoidances.end(&VolumeKey::from_uid(&uid(claim))))
-                || matches!(event, Event::InitDone)
+        self.apply_event(event, |state, now| {
+            let change = state.reservations.apply_claim(event, now, wall_now);
+            given_back_from = change.given_back_from;
+            let key =
+                |claim: &PersistentVolumeClaim| VolumeKey::from_uid(claim.metadata.uid.as_deref().unwrap_or_default());
+            let ends = matches!(event, Event::Delete(claim) if state.avoidances.end(&key(claim)));
+            Change { of_totals: change.is_changed || ends, is_reported: ends || matches!(event, Event::InitDone) }
         });
         given_back_from
     }
@@ -140,6 +152,24 @@ impl Capacity {
             state.reservations.apply_class(event);
             true
         });
+    }
+
+    /// Applies an event, and notifies those who wait for a change. Most events change no total, above all while a large
+    /// cluster is listed. What an entry of a list changes is computed when it is read, or at the end of the list.
+    fn apply_event<K>(&self, event: &Event<K>, change: impl FnOnce(&mut State, Instant) -> Change) {
+        let now = Instant::now();
+        let mut state = self.shared.state.lock();
+        let Change { of_totals, mut is_reported } = change(&mut state, now);
+        if of_totals && matches!(event, Event::InitApply(_)) {
+            state.stale_at = Some(now);
+            is_reported = true;
+        } else if of_totals || state.is_stale(now) {
+            is_reported |= state.refresh(now);
+        }
+        drop(state);
+        if is_reported {
+            self.shared.changed.send_replace(());
+        }
     }
 
     /// Changes the state, and notifies those who wait for a change.
@@ -158,7 +188,7 @@ impl Capacity {
     fn read<T>(&self, read: impl FnOnce(&State, Instant) -> T) -> T {
         let now = Instant::now();
         let mut state = self.shared.state.lock();
-        if state.stale_at.is_some_and(|stale_at| stale_at <= now) {
+        if state.is_stale(now) {
             state.refresh(now);
         }
         read(&state, now)
@@ -336,6 +366,10 @@ impl Capacity {
 }
 
 impl State {
+    fn is_stale(&self, now: Instant) -> bool {
+        self.stale_at.is_some_and(|stale_at| stale_at <= now)
+    }
+
     /// Computes the totals again, and returns whether they have changed.
     fn refresh(&mut self, now: Instant) -> bool {
         let has_changed = self.reservations.refresh(now) | self.avoidances.expire(now) | self.end_useless_avoidances();

@@ -1,8 +1,8 @@
 //! Derives from claims and `LogicalVolume`s the reserved bytes of each node. Pure.
 //!
 //! A volume is counted once: as its `LogicalVolume` from the moment that there is one, before as the request that
-//! creates it, and before that as its claim. Totals are computed again from the present objects after each change, so
-//! that the order of the changes does not matter.
+//! creates it, and before that as its claim. Totals are computed again from the present objects after each change of
+//! what is reserved, so that the order of the changes does not matter.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -86,6 +86,16 @@ struct Sibling {
     until: Instant,
 }
 
+/// The effect of an event of a claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClaimChange {
+    /// False if all totals are what they were.
+    pub(crate) is_changed: bool,
+    /// The node that was selected for the claim, if the claim has been returned to the scheduler: external-provisioner
+    /// does so with a claim whose volume was refused there.
+    pub(crate) given_back_from: Option<Box<str>>,
+}
+
 /// The reserved bytes, and the objects from which they follow.
 #[derive(Clone, Debug)]
 pub(crate) struct Reservations {
@@ -158,94 +168,110 @@ impl Reservations {
         }
     }
 
-    /// Records a claim. `wall_now` is compared with the API server's clock. Returns the node that was selected for the
-    /// claim, if the claim has been returned to the scheduler: external-provisioner does so with a claim whose volume
-    /// was refused there.
+    /// Records a claim. `wall_now` is compared with the API server's clock.
     pub(crate) fn apply_claim(
         &mut self,
         event: &Event<PersistentVolumeClaim>,
         now: Instant,
         wall_now: Timestamp,
-    ) -> Option<Box<str>> {
+    ) -> ClaimChange {
         let key =
             |claim: &PersistentVolumeClaim| VolumeKey::from_uid(claim.metadata.uid.as_deref().unwrap_or_default());
         match event {
-            Event::Init => self.claim_listing.begin(),
+            Event::Init => {
+                self.claim_listing.begin();
+                ClaimChange::default()
+            }
             Event::InitDone => {
                 let listed = self.claim_listing.end();
                 self.claims.retain(|key, _| listed.contains(key));
+                ClaimChange { is_changed: true, given_back_from: None }
             }
             Event::Delete(claim) => {
-                self.claims.remove(&key(claim));
-                self.siblings.remove(&key(claim));
+                let waited = self.claims.remove(&key(claim)).is_some();
+                let is_changed = self.siblings.remove(&key(claim)).is_some() || waited;
+                ClaimChange { is_changed, given_back_from: None }
             }
-            Event::Apply(claim) => return self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT),
+            Event::Apply(claim) => self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT),
             Event::InitApply(claim) => {
                 // This process may be younger than the choice of the node
                 let age = selection_age(claim, wall_now).unwrap_or_default();
                 self.claim_listing.add(key(claim));
-                return self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT.saturating_sub(age));
+                self.set_claim(key(claim), claim, now + CLAIM_TIMEOUT.saturating_sub(age))
             }
         }
-        None
     }
 
-    /// Stores a claim, and returns the node of which the claim was returned to the scheduler.
-    fn set_claim(&mut self, key: VolumeKey, claim: &PersistentVolumeClaim, until: Instant) -> Option<Box<str>> {
+    /// Stores a claim.
+    fn set_claim(&mut self, key: VolumeKey, claim: &PersistentVolumeClaim, until: Instant) -> ClaimChange {
         let Some(claim) = PendingClaim::from_claim(self.flavor, claim) else {
-            self.claims.remove(&key);
-            return None;
+            return ClaimChange { is_changed: self.claims.remove(&key).is_some(), given_back_from: None };
         };
         // The time counts from the choice of the node, whatever else changes
         let known = self.claims.remove(&key);
         let until = known.as_ref().filter(|known| known.claim.node == claim.node).map_or(until, |known| known.until);
+        let is_changed = known.as_ref().is_none_or(|known| known.claim != claim || known.until != until);
         let given_back_from = known.and_then(|known| known.claim.node).filter(|_| claim.node.is_none());
         if given_back_from.is_some() {
             self.siblings.remove(&key);
         }
         self.claims.insert(key, WaitingClaim { claim, until });
-        given_back_from
+        ClaimChange { is_changed, given_back_from }
     }
 
-    pub(crate) fn apply_volume(&mut self, event: &Event<LogicalVolume>, now: Instant) {
+    /// Records a volume. Returns false if all totals are what they were.
+    pub(crate) fn apply_volume(&mut self, event: &Event<LogicalVolume>, now: Instant) -> bool {
         match event {
-            Event::Init => self.volume_listing.begin(),
+            Event::Init => {
+                self.volume_listing.begin();
+                false
+            }
             Event::InitDone => {
                 let listed = self.volume_listing.end();
                 self.volumes.retain(|name, _| listed.contains(name));
                 self.volume_keys = listed.iter().map(|name| VolumeKey::from_name(name)).collect();
+                true
             }
             Event::Delete(volume) => {
                 self.volumes.remove(volume.name());
                 self.volume_keys.remove(&VolumeKey::from_name(volume.name()));
                 let classes = VolumeClasses::new(&volume.spec.device_class, &volume.spec.lvcreate_option_class);
                 self.unsettled.remove(&volume.spec.node_name, &classes, VolumeBytes::from_object(volume).on_disk);
+                true
             }
             Event::Apply(volume) => self.set_volume(volume, true, now),
             Event::InitApply(volume) => {
                 // The age of those in the first list is unknown
                 let is_later = self.volume_listing.is_complete();
-                self.set_volume(volume, is_later, now);
                 self.volume_listing.add(volume.name().into());
+                self.set_volume(volume, is_later, now)
             }
         }
     }
 
-    fn set_volume(&mut self, volume: &LogicalVolume, may_be_fresh: bool, now: Instant) {
+    /// Stores a volume. Returns false if all totals are what they were.
+    fn set_volume(&mut self, volume: &LogicalVolume, may_be_fresh: bool, now: Instant) -> bool {
         let bytes = VolumeBytes::from_object(volume);
-        let is_new = self.volume_keys.insert(VolumeKey::from_name(volume.name()));
-        let before = match self.volumes.remove(volume.name()) {
+        let key = VolumeKey::from_name(volume.name());
+        let is_awaited =
+            self.claims.contains_key(&key) || self.creations.contains_key(&key) || self.siblings.contains_key(&key);
+        let is_new = self.volume_keys.insert(key);
+        let known = self.volumes.remove(volume.name());
+        let before = match &known {
             Some(known) => known.on_disk,
             None if is_new && may_be_fresh => 0,
             None => bytes.on_disk,
         };
         let node = volume.spec.node_name.as_str();
         let classes = VolumeClasses::new(&volume.spec.device_class, &volume.spec.lvcreate_option_class);
-        self.unsettled.add(node, &classes, bytes.on_disk.saturating_sub(before), now);
-        if bytes.may_grow {
-            let reservation = Reservation { node: node.into(), classes, bytes: bytes.pending };
+        let added = bytes.on_disk.saturating_sub(before);
+        self.unsettled.add(node, &classes, added, now);
+        let reservation = bytes.may_grow.then(|| Reservation { node: node.into(), classes, bytes: bytes.pending });
+        let is_changed = known.map(|known| known.reservation) != reservation;
+        if let Some(reservation) = reservation {
             self.volumes.insert(volume.name().into(), Volume { reservation, on_disk: bytes.on_disk });
         }
+        is_changed || added > 0 || (is_awaited && is_new)
     }
 
     /// Reserves for a `LogicalVolume` that is about to be created.

@@ -300,13 +300,14 @@ enum Object {
 }
 
 impl Object {
-    fn apply(&self, reservations: &mut Reservations, now: Instant) {
+    /// Applies it, and returns false if all totals are what they were.
+    fn apply(&self, reservations: &mut Reservations, now: Instant) -> bool {
         match *self {
             Self::Claim { uid, node, gib, is_bound } => {
                 let claim = claim(&format!("data-{uid}")).class("fast").sized(&format!("{gib}Gi"));
                 let claim = claim.selected_node(&format!("n{node}"));
                 let claim = if is_bound { claim.bound_to("pv") } else { claim };
-                reservations.apply_claim(&Event::Apply(with_uid(&uid.to_string(), claim)), now, wall(0));
+                reservations.apply_claim(&Event::Apply(with_uid(&uid.to_string(), claim)), now, wall(0)).is_changed
             }
             Self::Volume { uid, node, gib, state } => {
                 let volume = volume(&uid.to_string()).on(&format!("n{node}")).sized(&format!("{gib}Gi"));
@@ -316,7 +317,7 @@ impl Object {
                     2 => volume.ready("u", "1Gi"),
                     _ => volume.ready("u", &format!("{gib}Gi")),
                 };
-                reservations.apply_volume(&Event::Apply(volume.build()), now);
+                reservations.apply_volume(&Event::Apply(volume.build()), now)
             }
         }
     }
@@ -345,7 +346,7 @@ impl Object {
     }
 }
 
-fn objects() -> impl Strategy<Value = (Vec<Object>, Vec<Object>)> {
+fn object() -> impl Strategy<Value = Object> {
     let claim = (0..5_u8, 0..2_u8, 1..4_u64, any::<bool>()).prop_map(|(uid, node, gib, is_bound)| Object::Claim {
         uid,
         node,
@@ -358,7 +359,11 @@ fn objects() -> impl Strategy<Value = (Vec<Object>, Vec<Object>)> {
         gib,
         state,
     });
-    proptest::collection::vec(prop_oneof![claim, volume], 0..12).prop_flat_map(|mut objects| {
+    prop_oneof![claim, volume]
+}
+
+fn objects() -> impl Strategy<Value = (Vec<Object>, Vec<Object>)> {
+    proptest::collection::vec(object(), 0..12).prop_flat_map(|mut objects| {
         // Each object as it is in the end
         objects.sort_by_key(Object::key);
         objects.dedup_by_key(|object| object.key());
@@ -394,4 +399,31 @@ proptest! {
         prop_assert_eq!(&one, &other);
         prop_assert_eq!(one, expected);
     }
+
+    #[test]
+    fn totals_stay_after_events_that_change_none(objects in proptest::collection::vec(object(), 0..24)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().start_paused(true).enable_time().build().unwrap();
+        let _guard = runtime.enter();
+        let mut world = World::new();
+        world.reservations.refresh(world.now);
+        for object in objects {
+            let is_changed = object.apply(&mut world.reservations, world.now);
+            let has_changed = world.reservations.refresh(world.now);
+            prop_assert!(is_changed || !has_changed, "{object:?}");
+            // The same again
+            prop_assert!(!object.apply(&mut world.reservations, world.now), "{object:?}");
+        }
+    }
+}
+
+/// Totals would be computed for each of hundreds of thousands of volumes when a controller starts.
+#[tokio::test(start_paused = true)]
+async fn settled_volumes_and_bound_claims_of_a_list_change_no_total() {
+    let (mut reservations, now) = (Reservations::new(ApiFlavor::TopoLvm, MINIMUMS), Instant::now());
+    let bound = with_uid("1", claim("data-1").class("fast").selected_node("n1").bound_to("pvc-1"));
+    assert!(!reservations.apply_claim(&Event::InitApply(bound), now, wall(0)).is_changed);
+    assert!(!reservations.apply_volume(&Event::InitApply(volume("1").ready("u", "2Gi").build()), now));
+    assert!(reservations.apply_claim(&Event::InitApply(selected("2", "n1")), now, wall(0)).is_changed);
+    assert!(reservations.apply_volume(&Event::InitApply(volume("2").ready("v", "2Gi").build()), now));
+    assert!(reservations.apply_volume(&Event::InitApply(volume("3").build()), now));
 }
