@@ -15,10 +15,7 @@ const DEFAULTS: [&str; 3] = ["--kube-api-qps=5", "--kube-api-burst=10", "-v=0"];
 const CALL_DEFAULTS: [&str; 2] = ["--timeout=10s", "--retry-interval-start=1s"];
 /// The sidecars, with the same of theirs alone and with flags of the manifests that the test bed does not set.
 const SIDECARS: [(Sidecar, &[&str]); 3] = [
-    (
-        Sidecar::UpstreamProvisioner,
-        &["--enable-capacity=false"],
-    ),
+    (Sidecar::UpstreamProvisioner, &["--enable-capacity=false"]),
     (Sidecar::Resizer, &["--retry-interval-max=5m"]),
     (Sidecar::Snapshotter, &["--feature-gates=CSIVolumeGroupSnapshot=false"]),
 ];

@@ -53,9 +53,10 @@ fn expand_and_lead(fixture: &Fixture) -> Result<()> {
 
 /// Expands the volume without a leader: the claim waits for kubelet, and the filesystem keeps its size.
 fn expand_without_leader(fixture: &Fixture) -> Result<()> {
-    fixture.expand("nudged", "256Mi")?;
     Sidecar::Resizer.start(&fixture.cluster, &topolvm::controller_socket(&fixture.cluster))?;
-    let pending = fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=180s"]);
+    let pending = fixture.expand("nudged", "256Mi").and_then(|()| {
+        fixture.kubectl(&["wait", "--for=condition=FileSystemResizePending", "pvc/nudged", "--timeout=180s"])
+    });
     Sidecar::Resizer.stop(&fixture.cluster)?;
     pending?;
     let before = fixture.filesystem_mebibytes("nudged")?;
