@@ -1,5 +1,5 @@
-//! Measures the product in a whole cluster, with stock kubelet and snapshot-controller and real LVM: times until objects
-//! are ready, and LVM processes of each operation.
+//! Measures the product in a whole cluster, with stock kubelet and snapshot-controller and real LVM: times until
+//! objects are ready, and LVM processes of each operation.
 
 mod bursts;
 mod copies;
