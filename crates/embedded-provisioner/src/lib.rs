@@ -48,6 +48,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use topolvm_kube::{Cache, EventPublisher, ReconcileMetrics, WorkQueueConfig, reconcile_changes, watch_all};
 use topolvm_proto::csi::controller_server::Controller;
+use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 pub use args::ProvisionerArgs;
@@ -88,6 +89,8 @@ pub struct ProvisionerContext {
     pub events: EventPublisher,
     /// The metric of reconciles.
     pub metrics: ReconcileMetrics,
+    /// The metrics of calls.
+    pub calls: RpcMetrics,
     /// The memory of what was begun, which outlives the provisioner.
     pub progress: Progress,
 }
@@ -126,7 +129,7 @@ impl Provisioner {
             topologies,
         };
         Self {
-            csi: CsiController::new(context.controller.clone(), settings.provisioner_timeout),
+            csi: CsiController::new(context.controller.clone(), settings.provisioner_timeout, context.calls.clone()),
             preparation,
             claims: PendingClaims::new(driver()),
             classes: StorageClasses::new(driver()),

@@ -37,6 +37,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use topolvm_api::ApiFlavor;
 use topolvm_kube::{EventPublisher, ReconcileMetrics, WorkQueueConfig, reconcile_changes};
 use topolvm_proto::csi::controller_server::Controller;
+use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 pub use args::ResizerArgs;
@@ -63,6 +64,8 @@ pub struct ResizerContext {
     pub events: EventPublisher,
     /// The metric of reconciles.
     pub metrics: ReconcileMetrics,
+    /// The metrics of calls.
+    pub calls: RpcMetrics,
     /// The wall clock.
     pub now: fn() -> Timestamp,
 }
@@ -93,13 +96,13 @@ impl Resizer {
     /// then is dropped wherever it is: all of it can be repeated.
     pub async fn run(self, term: CancellationToken) {
         let Self { context, args, claims } = self;
-        let ResizerContext { client, flavor, controller, mut driver_ready, events, metrics, now } = context;
+        let ResizerContext { client, flavor, controller, mut driver_ready, events, metrics, calls, now } = context;
         let (sender, changed) = mpsc::unbounded_channel();
         let (delayed, due) = mpsc::unbounded_channel();
         claims.connect(sender.clone());
         let attempt = Attempt {
             objects: Objects { client, driver: flavor.driver_name() },
-            csi: CsiController::new(controller, args.resizer_timeout),
+            csi: CsiController::new(controller, args.resizer_timeout, calls),
             claims,
             events,
             delayed,

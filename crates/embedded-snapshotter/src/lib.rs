@@ -41,6 +41,7 @@ use topolvm_api::{ApiFlavor, SnapshotContent};
 use topolvm_kube::{EventPublisher, ReconcileMetrics, WorkQueueConfig, reconcile_changes, watch_and_reconcile};
 use topolvm_proto::csi::controller_server::Controller;
 use topolvm_proto::csi::group_controller_server::GroupController;
+use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{Backoff, CancellationToken, error_chain};
 
 pub use args::SnapshotterArgs;
@@ -73,6 +74,8 @@ pub struct SnapshotterContext {
     pub events: EventPublisher,
     /// The metric of reconciles.
     pub metrics: ReconcileMetrics,
+    /// The metrics of calls.
+    pub calls: RpcMetrics,
     /// The wall clock.
     pub now: fn() -> Timestamp,
 }
@@ -157,11 +160,11 @@ impl Snapshotter {
     }
 
     fn attempt(&self, objects: Objects, names: SnapshotNames) -> Attempt {
-        let SnapshotterContext { controller, group_controller, events, now, .. } = self.context.clone();
+        let SnapshotterContext { controller, group_controller, events, calls, now, .. } = self.context.clone();
         let timeout = self.args.snapshotter_timeout;
         let csi = Csi {
-            controller: CsiController::new(controller, timeout),
-            groups: CsiGroupController::new(group_controller, timeout),
+            controller: CsiController::new(controller, timeout, calls.clone()),
+            groups: CsiGroupController::new(group_controller, timeout, calls),
         };
         Attempt { objects, csi, names, events: ContentEvents(events), now }
     }

@@ -16,6 +16,7 @@ use topolvm_kube::{EventPublisher, LogicalVolumes, ReconcileMetrics};
 use topolvm_proto::csi::controller_server::ControllerServer;
 use topolvm_proto::csi::group_controller_server::GroupControllerServer;
 use topolvm_proto::csi::identity_server::IdentityServer;
+use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_ui::{Cluster, WebPage};
 
@@ -166,7 +167,12 @@ impl Driver {
 
     /// Returns the dependencies of the embedded provisioner, which calls the Controller service without a socket.
     /// `identity` is that of this process in PersistentVolumes.
-    pub(crate) fn provisioner_context(&self, identity: String, controllers: &Controllers) -> ProvisionerContext {
+    pub(crate) fn provisioner_context(
+        &self,
+        identity: String,
+        controllers: &Controllers,
+        calls: RpcMetrics,
+    ) -> ProvisionerContext {
         let flavor = controllers.flavor;
         ProvisionerContext {
             client: controllers.client.clone(),
@@ -178,12 +184,13 @@ impl Driver {
             identity,
             events: controllers.events.clone(),
             metrics: controllers.metrics.clone(),
+            calls,
             progress: Progress::default(),
         }
     }
 
     /// Returns the dependencies of the embedded resizer, which calls the Controller service without a socket.
-    pub(crate) fn resizer_context(&self, controllers: &Controllers) -> ResizerContext {
+    pub(crate) fn resizer_context(&self, controllers: &Controllers, calls: RpcMetrics) -> ResizerContext {
         ResizerContext {
             client: controllers.client.clone(),
             flavor: controllers.flavor,
@@ -191,13 +198,14 @@ impl Driver {
             driver_ready: self.volumes().listed(),
             events: controllers.events.clone(),
             metrics: controllers.metrics.clone(),
+            calls,
             now: controllers.now,
         }
     }
 
     /// Returns the dependencies of the embedded snapshotter, which calls the Controller and GroupController services
     /// without a socket.
-    pub(crate) fn snapshotter_context(&self, controllers: &Controllers) -> SnapshotterContext {
+    pub(crate) fn snapshotter_context(&self, controllers: &Controllers, calls: RpcMetrics) -> SnapshotterContext {
         SnapshotterContext {
             client: controllers.client.clone(),
             flavor: controllers.flavor,
@@ -206,6 +214,7 @@ impl Driver {
             driver_ready: self.volumes().listed(),
             events: controllers.events.clone(),
             metrics: controllers.metrics.clone(),
+            calls,
             now: controllers.now,
         }
     }
@@ -260,10 +269,11 @@ mod tests {
             Scheduling::default(),
             "system".to_owned(),
         );
+        let calls = RpcMetrics::register(&mut Registry::default());
         let ready = [
-            driver.provisioner_context("me".to_owned(), &controllers).driver_ready,
-            driver.resizer_context(&controllers).driver_ready,
-            driver.snapshotter_context(&controllers).driver_ready,
+            driver.provisioner_context("me".to_owned(), &controllers, calls.clone()).driver_ready,
+            driver.resizer_context(&controllers, calls.clone()).driver_ready,
+            driver.snapshotter_context(&controllers, calls).driver_ready,
         ];
         server.wait_for_requests("list", LVS, 1).await;
         assert!(ready.iter().all(|ready| !*ready.borrow()));

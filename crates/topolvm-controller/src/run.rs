@@ -83,16 +83,25 @@ impl Program for Args {
         add_doctor(&mut controllers, doctor);
         let mut embedded = Vec::new();
         if let Some(EmbeddedConfig { lease, timing, settings }) = config.provisioner {
-            let context = driver.provisioner_context(provisioner_identity(flavor, now()), &controllers);
+            let context =
+                driver.provisioner_context(provisioner_identity(flavor, now()), &controllers, rpc_metrics.clone());
             embedded.push(embed_provisioner(context, settings, elect(lease, timing)));
         } else {
             add_release_of_claims(&mut controllers);
         }
         if let Some(EmbeddedConfig { lease, timing, settings }) = config.resizer {
-            embedded.push(embed_resizer(driver.resizer_context(&controllers), settings, elect(lease, timing)));
+            embedded.push(embed_resizer(
+                driver.resizer_context(&controllers, rpc_metrics.clone()),
+                settings,
+                elect(lease, timing),
+            ));
         }
         if let Some(EmbeddedConfig { lease, timing, settings }) = config.snapshotter {
-            embedded.push(embed_snapshotter(driver.snapshotter_context(&controllers), settings, elect(lease, timing)));
+            embedded.push(embed_snapshotter(
+                driver.snapshotter_context(&controllers, rpc_metrics.clone()),
+                settings,
+                elect(lease, timing),
+            ));
         }
         run_leader_work(LeaderWork { controllers, publisher, embedded }, election, &tasks, &shutdown);
 

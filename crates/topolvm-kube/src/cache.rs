@@ -1,7 +1,7 @@
 //! A cache of watched objects, or of what is kept of each, and waiting for its first list.
 //!
-//! kube's reflector store has keys that are as large as a small object, and holds everything twice while another list
-//! replaces the first. Here the objects are their own keys, and those that a list shows unchanged are shared.
+//! The keys of kube's reflector store take about 400 bytes for each object, and it holds everything twice while another
+//! list replaces the first. Here the objects are their own keys, and those that a list shows unchanged are shared.
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher as _, RandomState};

@@ -56,7 +56,7 @@ const ALLOWED: [(&str, &[&str]); 39] = [
     ("claim-rebuild", &["topolvm-api", "topolvm-kube", "topolvm-runtime"]),
     ("cluster-inventory", &["topolvm-kube", "topolvm-runtime"]),
     ("doctor-controller", &["topolvm-api", "topolvm-doctor", "topolvm-kube", "topolvm-runtime"]),
-    ("csi-calls", &["topolvm-proto"]),
+    ("csi-calls", &["topolvm-proto", "topolvm-runtime"]),
     ("embedded-provisioner", &["csi-calls", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     ("embedded-resizer", &["csi-calls", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),
     ("embedded-snapshotter", &["csi-calls", "topolvm-api", "topolvm-kube", "topolvm-proto", "topolvm-runtime"]),

@@ -1,9 +1,10 @@
-//! Time limit, error and Secrets of the calls of all services.
+//! Time limit, metrics, error and Secrets of the calls of all services.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tonic::{Code, Request, Response, Status};
+use topolvm_runtime::grpc::RpcMetrics;
 
 /// Contents of a Secret for a call.
 pub type Secrets = HashMap<String, String>;
@@ -47,29 +48,66 @@ impl From<Status> for CallError {
     }
 }
 
-/// The longest time that a call takes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallTimeout(pub(crate) Duration);
+/// Makes calls with a deadline, and records them like those over a socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    /// The longest time that a call takes.
+    pub(crate) timeout: Duration,
+    pub(crate) metrics: RpcMetrics,
+}
 
-impl CallTimeout {
-    /// Makes a call with its deadline, which the service obeys as that of a call over a socket, and awaits the answer
+impl Caller {
+    /// Calls a method with its deadline, which the service obeys as that of a call over a socket, and awaits the answer
     /// until then.
-    pub(crate) async fn call<M, T, F>(&self, message: M, call: impl FnOnce(Request<M>) -> F) -> Result<T, CallError>
+    pub(crate) async fn call<M, T, F>(
+        &self,
+        method: &str,
+        message: M,
+        call: impl FnOnce(Request<M>) -> F,
+    ) -> Result<T, CallError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        let start = Instant::now();
         let mut request = Request::new(message);
-        request.set_timeout(self.0);
-        match tokio::time::timeout(self.0, call(request)).await {
-            Ok(answer) => Ok(answer?.into_inner()),
+        request.set_timeout(self.timeout);
+        let answer = match tokio::time::timeout(self.timeout, call(request)).await {
+            Ok(answer) => answer.map(Response::into_inner).map_err(CallError::from),
             Err(_elapsed) => Err(CallError::new(Code::DeadlineExceeded, "the driver did not answer in time")),
-        }
+        };
+        let code = answer.as_ref().err().map_or(Code::Ok, CallError::code);
+        self.metrics.record(method, code, start.elapsed());
+        answer
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_are_recorded_by_method_and_code() {
+        let mut registry = Registry::default();
+        let caller = Caller { timeout: Duration::from_secs(10), metrics: RpcMetrics::register(&mut registry) };
+        let ok = caller.call("CreateVolume", (), async |_| Ok(Response::new(7))).await;
+        let failed: Result<(), _> = caller.call("CreateVolume", (), async |_| Err(Status::aborted("busy"))).await;
+        let silent: Result<(), _> = caller.call("DeleteVolume", (), |_| std::future::pending()).await;
+        assert_eq!((ok.unwrap(), failed.unwrap_err().code()), (7, Code::Aborted));
+        assert_eq!(silent.unwrap_err().code(), Code::DeadlineExceeded);
+        let mut page = String::new();
+        encode(&mut page, &registry).unwrap();
+        for line in [
+            r#"topolvm_grpc_handled_total{method="CreateVolume",code="Ok"} 1"#,
+            r#"topolvm_grpc_handled_total{method="CreateVolume",code="Aborted"} 1"#,
+            r#"topolvm_grpc_handled_total{method="DeleteVolume",code="DeadlineExceeded"} 1"#,
+            r#"topolvm_grpc_seconds_count{method="CreateVolume"} 2"#,
+        ] {
+            assert!(page.contains(line), "{line}: {page}");
+        }
+    }
 
     #[test]
     fn call_error_reads_as_that_of_a_sidecar() {

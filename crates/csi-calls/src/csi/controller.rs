@@ -12,8 +12,9 @@ use topolvm_proto::csi::{
     CreateSnapshotRequest, CreateVolumeRequest, DeleteSnapshotRequest, DeleteVolumeRequest, ListSnapshotsRequest,
     Snapshot, Volume, VolumeCapability,
 };
+use topolvm_runtime::grpc::RpcMetrics;
 
-use super::call::{CallError, CallTimeout, Secrets};
+use super::call::{CallError, Caller, Secrets};
 
 /// Capabilities of the Controller service that decide about requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,13 +41,13 @@ pub struct Expanded {
 #[derive(Clone)]
 pub struct CsiController {
     service: Arc<dyn Controller>,
-    timeout: CallTimeout,
+    caller: Caller,
 }
 
 impl CsiController {
     /// Makes the service, of which each call may take so long.
-    pub fn new(service: Arc<dyn Controller>, timeout: Duration) -> Self {
-        Self { service, timeout: CallTimeout(timeout) }
+    pub fn new(service: Arc<dyn Controller>, timeout: Duration, metrics: RpcMetrics) -> Self {
+        Self { service, caller: Caller { timeout, metrics } }
     }
 
     /// Returns what the service can do.
@@ -67,7 +68,10 @@ impl CsiController {
 
     async fn announced(&self) -> Result<Vec<rpc::Type>, CallError> {
         let request = ControllerGetCapabilitiesRequest {};
-        let answer = self.timeout.call(request, |request| self.service.controller_get_capabilities(request)).await?;
+        let answer = self
+            .caller
+            .call("ControllerGetCapabilities", request, |request| self.service.controller_get_capabilities(request))
+            .await?;
         let kinds = answer.capabilities.into_iter().filter_map(|capability| match capability.r#type? {
             Kind::Rpc(announced) => Some(announced.r#type()),
         });
@@ -76,14 +80,14 @@ impl CsiController {
 
     /// Creates a volume, or returns the existing one of this name.
     pub async fn create_volume(&self, request: CreateVolumeRequest) -> Result<Volume, CallError> {
-        let answer = self.timeout.call(request, |request| self.service.create_volume(request)).await?;
+        let answer = self.caller.call("CreateVolume", request, |request| self.service.create_volume(request)).await?;
         answer.volume.ok_or_else(|| CallError::new(Code::Unavailable, "CreateVolume returned no volume"))
     }
 
     /// Deletes a volume; one that does not exist is deleted.
     pub async fn delete_volume(&self, id: &str, secrets: Secrets) -> Result<(), CallError> {
         let request = DeleteVolumeRequest { volume_id: id.to_owned(), secrets };
-        self.timeout.call(request, |request| self.service.delete_volume(request)).await.map(drop)
+        self.caller.call("DeleteVolume", request, |request| self.service.delete_volume(request)).await.map(drop)
     }
 
     /// Expands a volume to at least so many bytes.
@@ -101,7 +105,10 @@ impl CsiController {
             secrets,
             volume_capability: Some(capability),
         };
-        let answer = self.timeout.call(request, |request| self.service.controller_expand_volume(request)).await?;
+        let answer = self
+            .caller
+            .call("ControllerExpandVolume", request, |request| self.service.controller_expand_volume(request))
+            .await?;
         let bytes = u64::try_from(answer.capacity_bytes).unwrap_or_default();
         Ok(Expanded { bytes, needs_node: answer.node_expansion_required })
     }
@@ -114,25 +121,29 @@ impl CsiController {
         secrets: Secrets,
     ) -> Result<(), CallError> {
         let request = ControllerModifyVolumeRequest { volume_id: id.to_owned(), secrets, mutable_parameters };
-        self.timeout.call(request, |request| self.service.controller_modify_volume(request)).await.map(drop)
+        self.caller
+            .call("ControllerModifyVolume", request, |request| self.service.controller_modify_volume(request))
+            .await
+            .map(drop)
     }
 
     /// Creates a snapshot, or returns the existing one of this name.
     pub async fn create_snapshot(&self, request: CreateSnapshotRequest) -> Result<Snapshot, CallError> {
-        let answer = self.timeout.call(request, |request| self.service.create_snapshot(request)).await?;
+        let answer =
+            self.caller.call("CreateSnapshot", request, |request| self.service.create_snapshot(request)).await?;
         answer.snapshot.ok_or_else(|| CallError::new(Code::Unavailable, "CreateSnapshot returned no snapshot"))
     }
 
     /// Deletes a snapshot; one that does not exist is deleted.
     pub async fn delete_snapshot(&self, id: &str, secrets: Secrets) -> Result<(), CallError> {
         let request = DeleteSnapshotRequest { snapshot_id: id.to_owned(), secrets };
-        self.timeout.call(request, |request| self.service.delete_snapshot(request)).await.map(drop)
+        self.caller.call("DeleteSnapshot", request, |request| self.service.delete_snapshot(request)).await.map(drop)
     }
 
     /// Lists the snapshot with this id; `None` if it does not exist.
     pub async fn find_snapshot(&self, id: &str, secrets: Secrets) -> Result<Option<Snapshot>, CallError> {
         let request = ListSnapshotsRequest { snapshot_id: id.to_owned(), secrets, ..ListSnapshotsRequest::default() };
-        let answer = self.timeout.call(request, |request| self.service.list_snapshots(request)).await?;
+        let answer = self.caller.call("ListSnapshots", request, |request| self.service.list_snapshots(request)).await?;
         Ok(answer.entries.into_iter().find_map(|entry| entry.snapshot))
     }
 }

@@ -9,21 +9,22 @@ use topolvm_proto::csi::{
     CreateVolumeGroupSnapshotRequest, DeleteVolumeGroupSnapshotRequest, GetVolumeGroupSnapshotRequest,
     VolumeGroupSnapshot,
 };
+use topolvm_runtime::grpc::RpcMetrics;
 
-use super::call::{CallError, CallTimeout, Secrets};
+use super::call::{CallError, Caller, Secrets};
 
 /// The GroupController service.
 #[expect(missing_debug_implementations, reason = "the service has none")]
 #[derive(Clone)]
 pub struct CsiGroupController {
     service: Arc<dyn GroupController>,
-    timeout: CallTimeout,
+    caller: Caller,
 }
 
 impl CsiGroupController {
     /// Makes the service, of which each call may take so long.
-    pub fn new(service: Arc<dyn GroupController>, timeout: Duration) -> Self {
-        Self { service, timeout: CallTimeout(timeout) }
+    pub fn new(service: Arc<dyn GroupController>, timeout: Duration, metrics: RpcMetrics) -> Self {
+        Self { service, caller: Caller { timeout, metrics } }
     }
 
     /// Creates a group of snapshots, or returns the existing one of this name.
@@ -32,7 +33,8 @@ impl CsiGroupController {
         request: CreateVolumeGroupSnapshotRequest,
     ) -> Result<VolumeGroupSnapshot, CallError> {
         let call = |request| self.service.create_volume_group_snapshot(request);
-        group_in(self.timeout.call(request, call).await?.group_snapshot, "CreateVolumeGroupSnapshot")
+        let method = "CreateVolumeGroupSnapshot";
+        group_in(self.caller.call(method, request, call).await?.group_snapshot, method)
     }
 
     /// Deletes a group of snapshots; one that does not exist is deleted.
@@ -44,7 +46,7 @@ impl CsiGroupController {
     ) -> Result<(), CallError> {
         let request = DeleteVolumeGroupSnapshotRequest { group_snapshot_id: id.to_owned(), snapshot_ids, secrets };
         let call = |request| self.service.delete_volume_group_snapshot(request);
-        self.timeout.call(request, call).await.map(drop)
+        self.caller.call("DeleteVolumeGroupSnapshot", request, call).await.map(drop)
     }
 
     /// Returns the group of snapshots with this id.
@@ -56,7 +58,8 @@ impl CsiGroupController {
     ) -> Result<VolumeGroupSnapshot, CallError> {
         let request = GetVolumeGroupSnapshotRequest { group_snapshot_id: id.to_owned(), snapshot_ids, secrets };
         let call = |request| self.service.get_volume_group_snapshot(request);
-        group_in(self.timeout.call(request, call).await?.group_snapshot, "GetVolumeGroupSnapshot")
+        let method = "GetVolumeGroupSnapshot";
+        group_in(self.caller.call(method, request, call).await?.group_snapshot, method)
     }
 }
 

@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use topolvm_kube::{CacheWriter, EventPublisher, ReconcileMetrics, watch_all};
+use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Kind;
@@ -72,6 +73,7 @@ impl Bench {
             identity: "me".to_owned(),
             events: EventPublisher::new(client.clone(), "tester", "me".to_owned()),
             metrics: ReconcileMetrics::register(&mut Registry::default()),
+            calls: RpcMetrics::register(&mut Registry::default()),
             progress: Progress::default(),
         };
         let settings = ProvisionerArgs {

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use topolvm_api::ApiFlavor;
 use topolvm_kube::{EventPublisher, ReconcileMetrics};
+use topolvm_runtime::grpc::RpcMetrics;
 use topolvm_runtime::{CancellationToken, Tasks};
 use topolvm_testkit::ApiServer;
 use topolvm_testkit::api_server::Kind;
@@ -71,6 +72,7 @@ impl Harness {
             driver_ready,
             events: EventPublisher::new(server.client(), "tester", "me".to_owned()),
             metrics: ReconcileMetrics::register(&mut Registry::default()),
+            calls: RpcMetrics::register(&mut Registry::default()),
             now: || jiff::Timestamp::UNIX_EPOCH,
         };
         let args = SnapshotterArgs {

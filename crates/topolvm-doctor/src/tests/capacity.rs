@@ -45,7 +45,7 @@ pub(super) fn capacity(node: &str, class: &str, bytes: &str, changed: &str) -> V
     |facts: &mut Facts| {
     facts.workloads.as_mut().unwrap()[0].containers[0].args = Some(vec!["--enable-capacity".to_owned()]);
 })]
-#[case::owner_of_pod(Outcome::Warn, "belong to its pod or ReplicaSet", "as in deploy/manifests/base/controller.yaml",
+#[case::owner_of_pod(Outcome::Warn, "belong to its pod or ReplicaSet", "or set --controllers=capacity",
     |facts: &mut Facts| {
     let arguments = ["--enable-capacity", "--capacity-ownerref-level=1"].map(str::to_owned);
     facts.workloads.as_mut().unwrap()[0].containers[0].args = Some(arguments.into());

@@ -37,7 +37,8 @@ impl RpcMetrics {
         metrics
     }
 
-    fn record(&self, method: &str, code: Code, elapsed: std::time::Duration) {
+    /// Records a call that is answered.
+    pub fn record(&self, method: &str, code: Code, elapsed: std::time::Duration) {
         let method = ("method", method.to_owned());
         self.seconds.get_or_create(std::array::from_ref(&method)).observe(elapsed.as_secs_f64());
         self.handled.get_or_create(&[method, ("code", format!("{code:?}"))]).inc();

@@ -51,7 +51,7 @@ fn check_authorization(fixture: &Fixture) -> Result<()> {
 }
 
 /// Requests the metrics page. Returns the HTTP status, 0 without a response, and the body.
-fn request_metrics(fixture: &Fixture, scheme: &str, token: Option<&str>) -> Result<(u16, String)> {
+pub(crate) fn request_metrics(fixture: &Fixture, scheme: &str, token: Option<&str>) -> Result<(u16, String)> {
     let mut command = fixture.cluster.command("curl");
     command.args(["--silent", "--insecure", "--max-time", "10", "--write-out", "\\n%{http_code}"]);
     if let Some(token) = token {

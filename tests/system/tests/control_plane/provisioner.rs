@@ -13,6 +13,7 @@ use topolvm_testkit::lvm::FakeLvm;
 
 use crate::Body;
 use crate::fixture::{Fixture, LV, spec};
+use crate::metrics::request_metrics;
 
 pub(crate) const ALL: &[(&str, Body)] = &[
     ("embedded_provisioner_and_csi_provisioner_take_turns", take_turns),
@@ -114,6 +115,9 @@ fn check_embedded(fixture: &Fixture) -> Result<()> {
     fixture.wait_event("PersistentVolumeClaim", "first", "Normal ProvisioningSucceeded", &expected)?;
     let object = fixture.value(LV, &volume, r".metadata.annotations.topolvm\.io/claim")?;
     ensure!(object == "default/first", "the LogicalVolume names the claim {object:?}");
+    let (_, page) = request_metrics(fixture, "http", None)?;
+    let created = r#"topolvm_grpc_handled_total{method="CreateVolume",code="Ok"}"#;
+    ensure!(page.contains(created), "no call is counted: {page}");
 
     fixture.apply(&claim("large", CLASS, "1Ti", VolumeMode::Block))?;
     fixture.wait_event("PersistentVolumeClaim", "large", "Warning ProvisioningFailed", "ResourceExhausted")?;
