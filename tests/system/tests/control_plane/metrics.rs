@@ -10,7 +10,7 @@ use crate::fixture::Fixture;
 pub(crate) const ALL: &[(&str, Body)] =
     &[("secure_metrics_require_a_token_with_the_right_to_get_them", check_authorization)];
 
-const ADDRESS: &str = "127.0.0.1:18080";
+pub(crate) const ADDRESS: &str = "127.0.0.1:18080";
 
 fn check_authorization(fixture: &Fixture) -> Result<()> {
     let rbac = manifests().join("components/secure-metrics/rbac.yaml");

@@ -13,7 +13,7 @@ use topolvm_testkit::lvm::FakeLvm;
 
 use crate::Body;
 use crate::fixture::{Fixture, LV, spec};
-use crate::metrics::request_metrics;
+use crate::metrics::{ADDRESS, request_metrics};
 
 pub(crate) const ALL: &[(&str, Body)] = &[
     ("embedded_provisioner_and_csi_provisioner_take_turns", take_turns),
@@ -32,7 +32,8 @@ fn take_turns(fixture: &Fixture) -> Result<()> {
     let nodes = FakeNodes::new(cluster, &spec(&[])?)?;
     nodes.add(NODE, &FakeLvm::new().with_group("myvg1", 100 * GIB), LVMD_CONFIG)?;
     fixture.apply(&storage_class(TopoLvm, CLASS, None, true))?;
-    let done = fixture.with_controller(&["--controllers=provisioner"], || check_embedded(fixture));
+    let metrics = format!("--metrics-bind-address={ADDRESS}");
+    let done = fixture.with_controller(&["--controllers=provisioner", &metrics], || check_embedded(fixture));
     let done = done.and_then(|()| check_csi_provisioner(fixture));
     let done = done.and_then(|()| {
         // csi-provisioner ends with the socket
