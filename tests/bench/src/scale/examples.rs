@@ -98,7 +98,7 @@ impl Examples {
         copy(&self.of_volume, &self.values(node, volume, volume))
     }
 
-    /// Returns what stands in the places of the markers.
+    /// Returns the values that replace the markers.
     fn values(&self, node: usize, volume: usize, number: usize) -> Vec<String> {
         let names = [Self::node_name(node), Self::claim_name(volume), Self::capacity_name(node)];
         let uid = |kind| format!("{kind:08x}-0000-4000-8000-{number:012x}");

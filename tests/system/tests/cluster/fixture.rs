@@ -14,7 +14,7 @@ use system_tests::shared::{ClusterPool, TestCluster};
 use testbed::failure::WithState as _;
 use testbed::node::Node;
 use testbed::sidecars::NAMESPACE;
-use testbed::topolvm::{self, LVMD, THIN_CLASS, TopolvmSpec};
+use testbed::topolvm::{self, EMBEDDED, LVMD, THIN_CLASS, TopolvmSpec};
 use topolvm_api::ApiFlavor;
 
 /// Volume group of the node.
@@ -22,14 +22,6 @@ pub(crate) const VG: &str = "myvg1";
 
 /// Setting of lvmd as a process of the test bed. In a pod lvmd uses its default.
 const WITHOUT_NSENTER: &str = "lvm-command-prefix: [/sbin/lvm]\n";
-
-/// Flags of topolvm-controller for pauses that are short enough for tests.
-const RETRIES: [&str; 4] = [
-    "--provisioner-retry-interval-start=500ms",
-    "--provisioner-retry-interval-max=5s",
-    "--resizer-retry-interval-start=500ms",
-    "--resizer-retry-interval-max=5s",
-];
 
 /// Both API groups that the product supports.
 pub(crate) const FLAVORS: [ApiFlavor; 2] = [ApiFlavor::TopoLvm, ApiFlavor::Legacy];
@@ -116,11 +108,12 @@ fn in_pods(mut spec: TopolvmSpec, directory: &Path) -> Result<TopolvmSpec> {
 
 /// Writes the kustomization of the pods with these components into a directory, and returns that.
 fn write_manifests(spec: &TopolvmSpec, components: &[&str], directory: &Path) -> Result<PathBuf> {
-    // The usual delays are minutes, too long for tests
+    // The usual delays are minutes, too long for tests; the pods have those of processes
     let add = |flag: &str| json!({"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": flag});
+    let delays = EMBEDDED.iter().filter(|flag| flag.contains("-retry-interval-")).map(|flag| add(flag));
     let patches = vec![
         lvmd_config(&spec.lvmd_config.replace(WITHOUT_NSENTER, "")),
-        patch("Deployment", Some("topolvm-controller"), &RETRIES.map(add).into()),
+        patch("Deployment", Some("topolvm-controller"), &delays.collect()),
     ];
     Kustomization { base: "overlays/lvmd", components, patches, ..Kustomization::default() }.write(directory)
 }
